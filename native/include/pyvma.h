@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pyvma: BSD sockets over user-space rings. The one installed header; the Python package, the preload library and C programs all
+ * use this interface.
+ *
+ * Every call returns a result >= 0 or -errno, and never touches errno, unless said otherwise. Calls on one socket may come from
+ * several threads. A blocking call is interrupted by a signal with -EINTR; the caller decides (PEP 475).
+ */
+#ifndef PYVMA_H
+#define PYVMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PYVMA_EXPORT __attribute__((visibility("default")))
+
+/* ---- the engine -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Settings may be made until the engine starts: the first socket starts it, or pyvma_start. Order, later wins: defaults, the TOML
+ * file named by PYVMA_CONFIG, VMA_* variables, PYVMA_* variables, pyvma_config_set.
+ * -EINVAL with a text in pyvma_last_error; -EBUSY once started.
+ */
+PYVMA_EXPORT int pyvma_config_set(const char *name, const char *value);
+/* The value in force as text; returns its length (as snprintf) or -ENOENT. */
+PYVMA_EXPORT int pyvma_config_get(const char *name, char *buf, size_t size);
+/* The table: row `i`, or -ENOENT past the end. Strings live for ever. */
+struct pyvma_config_row {
+	const char *name, *type, *unit, *vma_alias, *default_value, *help;
+};
+PYVMA_EXPORT int pyvma_config_row(unsigned int i, struct pyvma_config_row *row);
+
+/* 0, or -errno with a text in pyvma_last_error (unknown ring, no such device, bad interface, no privilege). Idempotent. */
+PYVMA_EXPORT int pyvma_start(void);
+/* Closes every offloaded socket and ring. Called at exit by itself. */
+PYVMA_EXPORT void pyvma_stop(void);
+/* Text of this thread's last failure in a call that says it has one. Never NULL. */
+PYVMA_EXPORT const char *pyvma_last_error(void);
+PYVMA_EXPORT const char *pyvma_version(void);
+
+/* Interfaces of the running engine: index from 1 upwards; -ENOENT past the end. */
+struct pyvma_interface {
+	char name[32];
+	char ring[64];          /* e.g. "softnic:softnic_demo_0/1" */
+	char mode[64];
+	uint8_t mac[6];
+	uint8_t link_up;
+	uint8_t naddr;
+	uint32_t index, mtu;
+	struct sockaddr_storage addr[16];
+	uint8_t prefix_len[16];
+	uint32_t rx_csum, tx_csum, inline_size, tso_max, rx_depth, tx_depth, queues, flow_kinds, tstamp_kind, dm_bytes;
+	uint32_t pacing_min_kbps, pacing_max_kbps;
+	uint64_t tstamp_khz;
+};
+PYVMA_EXPORT int pyvma_interface_get(unsigned int index, struct pyvma_interface *out);
+
+/* Named 64-bit counters of the engine: "net.rx_frames", "udp.rx_no_port", "ring.IFNAME.tx_packets", ... -ENOENT past the end. */
+struct pyvma_counter {
+	char name[64];
+	uint64_t value;
+};
+PYVMA_EXPORT int pyvma_counter_get(unsigned int i, struct pyvma_counter *out);
+
+/* ---- sockets ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct pyvma_sock pyvma_sock;
+
+/* As socket(2): a new fd and the handle for it. Any family and type: what is not ours stays the kernel's. `type` may carry
+ * SOCK_NONBLOCK and SOCK_CLOEXEC. */
+PYVMA_EXPORT int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out);
+/* A handle for an fd that exists: shares the offloaded socket when the fd is (a duplicate of) one of ours, else a kernel one. */
+PYVMA_EXPORT int pyvma_sock_adopt(int fd, pyvma_sock **out);
+/* As dup(2): one socket, two fds. */
+PYVMA_EXPORT int pyvma_sock_dup(pyvma_sock *s, pyvma_sock **out);
+/* Closes the fd; blocked callers wake with -EBADF. The handle is gone. */
+PYVMA_EXPORT int pyvma_sock_close(pyvma_sock *s);
+/* Gives the fd away without closing it: the handle is gone, the fd keeps the socket reachable by pyvma_sock_adopt. Returns the fd. */
+PYVMA_EXPORT int pyvma_sock_detach(pyvma_sock *s);
+/* The fd for stock select, epoll, asyncio: from the first call on its readiness follows the socket's. */
+PYVMA_EXPORT int pyvma_sock_fileno(pyvma_sock *s);
+/* The number alone; changes nothing. */
+PYVMA_EXPORT int pyvma_sock_fd(const pyvma_sock *s);
+
+PYVMA_EXPORT int pyvma_sock_bind(pyvma_sock *s, const struct sockaddr *addr, socklen_t len);
+PYVMA_EXPORT int pyvma_sock_connect(pyvma_sock *s, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns);
+PYVMA_EXPORT int pyvma_sock_getsockname(pyvma_sock *s, struct sockaddr *addr, socklen_t *len);
+PYVMA_EXPORT int pyvma_sock_getpeername(pyvma_sock *s, struct sockaddr *addr, socklen_t *len);
+PYVMA_EXPORT int pyvma_sock_shutdown(pyvma_sock *s, int how);
+PYVMA_EXPORT int pyvma_sock_setsockopt(pyvma_sock *s, int level, int name, const void *val, socklen_t len);
+PYVMA_EXPORT int pyvma_sock_getsockopt(pyvma_sock *s, int level, int name, void *val, socklen_t *len);
+PYVMA_EXPORT int pyvma_sock_ioctl(pyvma_sock *s, unsigned long request, void *arg);
+PYVMA_EXPORT int pyvma_sock_set_nonblock(pyvma_sock *s, int on);
+
+/* timeout_ns: -1 waits for ever (or SO_RCVTIMEO/SO_SNDTIMEO), 0 not at all (-EAGAIN), else -ETIMEDOUT after that long. A
+ * non-blocking socket or MSG_DONTWAIT waits not at all whatever is given. */
+PYVMA_EXPORT int64_t pyvma_sock_send(pyvma_sock *s, const void *buf, size_t len, int flags, int64_t timeout_ns);
+PYVMA_EXPORT int64_t pyvma_sock_recv(pyvma_sock *s, void *buf, size_t len, int flags, int64_t timeout_ns);
+PYVMA_EXPORT int64_t pyvma_sock_sendto(pyvma_sock *s, const void *buf, size_t len, int flags, const struct sockaddr *addr,
+				       socklen_t addrlen, int64_t timeout_ns);
+PYVMA_EXPORT int64_t pyvma_sock_recvfrom(pyvma_sock *s, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen,
+					 int64_t timeout_ns);
+PYVMA_EXPORT int64_t pyvma_sock_sendmsg(pyvma_sock *s, const struct msghdr *msg, int flags, int64_t timeout_ns);
+PYVMA_EXPORT int64_t pyvma_sock_recvmsg(pyvma_sock *s, struct msghdr *msg, int flags, int64_t timeout_ns);
+/* poll(2) on one socket: POLLIN, POLLOUT, ... among `events`; returns revents, 0 at the timeout. */
+PYVMA_EXPORT int pyvma_sock_poll(pyvma_sock *s, int events, int64_t timeout_ns);
+
+/* ---- batches ----------------------------------------------------------------------------------------------------------- */
+
+/* One datagram of a batch. */
+struct pyvma_msg {
+	void *base;               /* payload; send: the caller's; receive: into the caller's buffer, or lent (zero copy) */
+	uint32_t len;             /* in: size of the buffer or payload; out: bytes there */
+	uint32_t flags;           /* out: MSG_TRUNC, MSG_CTRUNC */
+	uint32_t addrlen;         /* 0: connected peer */
+	struct sockaddr_storage addr;
+	int64_t arrival_ns;       /* receive: CLOCK_MONOTONIC of the poll that brought it */
+	void *lent;               /* receive, zero copy: give it back with pyvma_batch_release */
+};
+/* Sends in order; returns how many left (>= 1) or -errno of the first. Waits as send does only while none has left. */
+PYVMA_EXPORT int pyvma_sock_send_batch(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
+/* Waits for the first, takes what is there up to n. */
+PYVMA_EXPORT int pyvma_sock_recv_batch(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
+/* The same with payloads lent in place: read only, contiguous, valid until released. A datagram that came in fragments is copied
+ * into one buffer; offloaded sockets only (-EOPNOTSUPP). Lent buffers are the engine's receive buffers: at most half of the pool
+ * may be away, then -ENOBUFS. */
+PYVMA_EXPORT int pyvma_sock_recv_lent(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
+PYVMA_EXPORT void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n);
+
+/* ---- what became of a socket ------------------------------------------------------------------------------------------- */
+
+enum pyvma_offload_state { PYVMA_UNDECIDED, PYVMA_OFFLOADED, PYVMA_KERNEL };
+/* Text: the ring's name when offloaded, else the reason why not. Returns the state. */
+PYVMA_EXPORT int pyvma_sock_offload(const pyvma_sock *s, char *text, size_t size);
+struct pyvma_sock_stats {
+	uint64_t rx_datagrams, rx_bytes, rx_dropped, tx_datagrams, tx_bytes, tx_errors;   /* through the stack */
+	uint64_t kernel_rx_datagrams, kernel_rx_bytes, kernel_tx_datagrams, kernel_tx_bytes;
+	uint64_t eagain, poll_hits, poll_misses, sleeps;
+	uint32_t queued, queued_bytes;
+};
+PYVMA_EXPORT int pyvma_sock_stats(pyvma_sock *s, struct pyvma_sock_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

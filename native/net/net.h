@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The network layer: interfaces, routes, neighbours, IPv4 and IPv6, ICMP, fragments, groups. One struct pv_net per stack.
+ *
+ * Receive: pv_net_rx takes a frame from a ring and either consumes it (ARP, ND, ICMP echo, fragments, drops) or says which
+ * transport it is for; then `l3_off`, `l4_off` are set, `data`/`len` span the L4 header and its payload (padding removed), and
+ * reassembled datagrams hang on `frag`.
+ * Transmit: a path (pv_net_path) is looked up once and reused while pv_path_valid; pv_net_tx puts IP and Ethernet headers in
+ * front of an L4 segment, fragments it when it must, waits for the neighbour when it must, and posts to the ring. The caller
+ * kicks (pv_net_kick) when it has posted what it wanted.
+ *
+ * Nothing here reads a clock: `now_ns` is the caller's. Nothing allocates after open but tables through pv_mem.
+ */
+#ifndef PV_NET_NET_H
+#define PV_NET_NET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/addr.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "pkt/pkt.h"
+#include "ring/ring.h"
+
+#define PV_IFACE_MAX 32
+#define PV_IFACE_ADDR_MAX 16
+#define PV_IFNAME_MAX 32
+
+#define PV_PROTO_ICMP 1
+#define PV_PROTO_IGMP 2
+#define PV_PROTO_TCP 6
+#define PV_PROTO_UDP 17
+#define PV_PROTO_ICMP6 58
+
+/* Headers in front of an L4 segment at most: Ethernet, VLAN, IPv6, fragment header; and room for a ring's own. */
+#define PV_NET_HEADROOM 128u
+
+struct pv_net;
+struct pv_iface;
+struct pv_neigh;
+
+struct pv_net_cfg {
+	const struct pv_mem *mem;
+	uint64_t seed;              /* hash keys, IP identifications */
+	uint32_t neigh_max;         /* entries; 0: 1024 */
+	uint32_t neigh_queue;       /* packets waiting on one neighbour; 0: 64 */
+	uint32_t reass_max;         /* datagrams in reassembly at once; 0: 256 */
+	uint32_t reass_bytes;       /* bytes held in reassembly; 0: 4 MiB */
+	int64_t reass_timeout_ns;   /* 0: 30 s */
+	uint32_t icmp_rate;         /* errors sent per second; 0: 1000 (RFC 1812 4.3.2.8) */
+};
+
+int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg);
+/* Interfaces first (pv_net_iface_del). */
+void pv_net_close(struct pv_net *net);
+
+/* ---- interfaces -------------------------------------------------------------------------------------------------------- */
+
+struct pv_ifaddr {
+	struct pv_addr addr;
+	uint8_t prefix_len; /* of the family: 0..32 or 0..128 */
+};
+
+enum pv_steer {
+	PV_STEER_ADDRESS, /* static interface: the ring gets ARP, ND and all that is for our addresses and groups */
+	PV_STEER_SOCKET,  /* the kernel owns the interface: one rule per socket */
+};
+
+struct pv_iface_cfg {
+	char name[PV_IFNAME_MAX];
+	struct pv_ring *ring;       /* stays the caller's; closed after pv_net_iface_del */
+	uint32_t mtu;               /* 0: the ring's */
+	uint16_t vlan;              /* 0: untagged */
+	enum pv_steer steer;
+	uint32_t kernel_index;      /* 0: not a kernel interface */
+	struct pv_ifaddr addr[PV_IFACE_ADDR_MAX];
+	uint32_t naddr;
+	struct pv_addr gateway4, gateway6; /* any: none */
+};
+
+/* Index 1.. of the interface (what SO_BINDTOIFINDEX, IP_PKTINFO and scope ids mean), or -errno: -EINVAL (MTU below 576 with IPv4,
+ * below 1280 with IPv6, above the ring's; prefix lengths), -EEXIST (name), -ENOSPC, or what the ring said of its flow rules. */
+int pv_net_iface_add(struct pv_net *net, const struct pv_iface_cfg *cfg);
+int pv_net_iface_del(struct pv_net *net, uint32_t index);
+struct pv_iface *pv_net_iface(struct pv_net *net, uint32_t index); /* NULL: none */
+const struct pv_iface_cfg *pv_iface_config(const struct pv_iface *ifp);
+struct pv_ring *pv_iface_ring(struct pv_iface *ifp);
+/* The interface that holds this unicast address, or 0. */
+uint32_t pv_net_addr_owner(const struct pv_net *net, const struct pv_addr *addr);
+/* True for the subnet-directed broadcast of an interface's IPv4 prefix and for 255.255.255.255. */
+bool pv_net_is_broadcast(const struct pv_net *net, const struct pv_addr *addr);
+
+struct pv_route {
+	struct pv_addr dst;      /* mapped when IPv4 */
+	uint8_t prefix_len;      /* of the family */
+	struct pv_addr gateway;  /* any: on link */
+	uint32_t iface;
+	uint32_t metric;
+	uint32_t mtu;            /* 0: the interface's */
+};
+/* Connected and default routes come with the interface; these are further ones. */
+int pv_net_route_add(struct pv_net *net, const struct pv_route *route);
+int pv_net_route_del(struct pv_net *net, const struct pv_route *route);
+
+/* ---- receive ----------------------------------------------------------------------------------------------------------- */
+
+enum pv_rx_verdict {
+	PV_RX_CONSUMED, /* the packet is not the caller's any more */
+	PV_RX_UDP,
+	PV_RX_TCP,
+	PV_RX_ERROR,    /* an ICMP error about one of our packets: read pv_net_rx_error, then pv_pkt_put */
+};
+
+enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns);
+
+/* Addresses, hop limit and traffic class of a packet that pv_net_rx handed up, read from its headers. */
+struct pv_rx_info {
+	struct pv_addr src, dst;
+	uint32_t iface;
+	uint8_t ttl, tos;
+	bool dst_is_mcast, dst_is_bcast;
+};
+void pv_net_rx_info(const struct pv_net *net, const struct pv_pkt *pkt, struct pv_rx_info *out);
+/* UDP checksum of a received packet (RFC 768, RFC 8200 8.1), by verdict of the ring or by computing it over the chain. */
+bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto);
+
+/* What an ICMP error says (RFC 792, 1191, 4443), in terms of the packet that we sent. */
+struct pv_net_error {
+	struct pv_addr local, remote; /* our packet's source and destination */
+	uint16_t local_port, remote_port;
+	uint8_t proto, type, code;
+	int err;                 /* Linux's errno for this type and code: ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ... */
+	bool hard;               /* Linux reports it even without IP_RECVERR on connected sockets */
+	uint32_t mtu;            /* next-hop MTU with EMSGSIZE; already stored in the path cache */
+	struct pv_addr offender; /* who sent the error */
+};
+const struct pv_net_error *pv_net_rx_error(const struct pv_net *net);
+
+/* The transport found nobody: answers port unreachable (rate limited, never to multicast), gives the packet back. */
+void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_ns);
+
+/* ---- transmit ---------------------------------------------------------------------------------------------------------- */
+
+/* Everything the L2/L3 headers of a flow need. Kept by value in a socket. */
+struct pv_path {
+	struct pv_addr src, dst;
+	uint32_t gen;            /* of the tables it was made from */
+	uint32_t mtu;            /* IP packet bytes, path MTU taken into account */
+	uint32_t iface_mtu;
+	uint16_t iface;
+	uint8_t is_local : 1;    /* destination is one of our own addresses */
+	uint8_t is_mcast : 1;
+	uint8_t is_bcast : 1;
+	struct pv_neigh *neigh;  /* NULL for groups and broadcast */
+	struct pv_ring *ring;
+	uint8_t l2[18];          /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
+	uint8_t l2_len;
+	bool l2_ready;
+};
+
+struct pv_path_query {
+	struct pv_addr dst;
+	struct pv_addr src;      /* any: choose (RFC 6724 in what applies) */
+	uint32_t iface;          /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
+};
+/* 0, -ENETUNREACH, -EADDRNOTAVAIL (src is not ours), -ENODEV (iface), -EAFNOSUPPORT (families differ). */
+int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out);
+
+uint32_t pv_net_gen_of(const struct pv_net *net);
+/* False after any change of interfaces, routes, neighbours or path MTUs that may touch it: look it up again. */
+bool pv_path_valid(const struct pv_net *net, const struct pv_path *path);
+
+enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */
+
+struct pv_tx_opts {
+	uint8_t proto;
+	uint8_t ttl;       /* hop limit */
+	uint8_t tos;       /* traffic class */
+	uint8_t pmtudisc;  /* enum pv_pmtudisc */
+	uint32_t flow_label; /* IPv6, 20 bits */
+	uint32_t l4_csum_off; /* offset of the L4 checksum field in the segment; UINT32_MAX: none to fill */
+};
+
+/*
+ * Sends one L4 segment. `pkt` holds it at `data` with PV_NET_HEADROOM bytes before; a segment larger than one buffer hangs on
+ * `frag`. Checksums are offloaded when the ring can and the segment is not fragmented, else computed here. The packet is taken
+ * in every case. 0 when posted or queued behind neighbour resolution; -EMSGSIZE (DF wanted and too long), -ENOBUFS (ring full or
+ * no packets for fragments), -EHOSTUNREACH (neighbour is known not to answer), -ENETDOWN, -ENODEV.
+ */
+int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns);
+/* Doorbells of all rings that got packets since the last kick. */
+int pv_net_kick(struct pv_net *net);
+
+/* ---- groups ------------------------------------------------------------------------------------------------------------ */
+
+enum pv_filter_mode { PV_FILTER_EXCLUDE, PV_FILTER_INCLUDE };
+
+/* Reference counted per interface: the first join adds MAC filter and flow rule and reports (IGMPv3 RFC 3376, MLDv2 RFC 3810), the
+ * last leave removes them. Source filters are merged over all sockets for the report; each socket filters for itself. */
+int pv_net_group_join(struct pv_net *net, uint32_t iface, const struct pv_addr *group, int64_t now_ns);
+int pv_net_group_leave(struct pv_net *net, uint32_t iface, const struct pv_addr *group, int64_t now_ns);
+/* Interface for a group when none is named: the route's, else the first that is up. 0: none. */
+uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *group);
+
+/* ---- time and counters ------------------------------------------------------------------------------------------------- */
+
+/* Runs at most `budget` due timers (neighbours, reassembly, reports). Returns how many ran. */
+uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget);
+int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
+
+/* X(name, text): every reason for which the network layer drops or counts. One list for struct, names and documents. */
+#define PV_NET_COUNTERS(X)                                                                                                       \
+	X(rx_frames, "frames from the rings")                                                                                   \
+	X(rx_delivered, "packets handed to UDP or TCP")                                                                         \
+	X(rx_short, "dropped: shorter than its headers say")                                                                    \
+	X(rx_not_ours, "dropped: another MAC or IP destination")                                                                \
+	X(rx_vlan, "dropped: a VLAN tag of another interface")                                                                  \
+	X(rx_ethertype, "dropped: neither ARP, IPv4 nor IPv6")                                                                  \
+	X(rx_ip_header, "dropped: malformed IPv4 or IPv6 header")                                                               \
+	X(rx_ip_csum, "dropped: IPv4 header checksum")                                                                          \
+	X(rx_ip_src, "dropped: impossible source address")                                                                      \
+	X(rx_ip_options, "dropped: malformed options or extension headers")                                                     \
+	X(rx_proto, "dropped: no such protocol here")                                                                           \
+	X(rx_icmp, "ICMP and ICMPv6 messages handled")                                                                          \
+	X(rx_icmp_bad, "dropped: malformed ICMP or ICMPv6")                                                                     \
+	X(rx_icmp_error, "ICMP errors about our packets")                                                                       \
+	X(rx_arp, "ARP packets handled")                                                                                        \
+	X(rx_arp_bad, "dropped: malformed ARP")                                                                                 \
+	X(rx_nd_bad, "dropped: malformed neighbour discovery")                                                                  \
+	X(rx_igmp, "IGMP and MLD messages handled")                                                                             \
+	X(reass_fragments, "fragments taken into reassembly")                                                                   \
+	X(reass_done, "datagrams reassembled")                                                                                  \
+	X(reass_timeout, "datagrams given up: a fragment never came")                                                           \
+	X(reass_bad, "dropped: fragments that overlap or cannot be")                                                            \
+	X(reass_full, "datagrams given up: reassembly memory")                                                                  \
+	X(tx_packets, "packets posted to rings")                                                                                \
+	X(tx_fragments, "fragments among them")                                                                                 \
+	X(tx_too_big, "refused: longer than the path MTU and DF set")                                                           \
+	X(tx_ring_full, "refused: the ring took no more")                                                                       \
+	X(tx_no_buf, "refused: the pool is empty")                                                                              \
+	X(tx_no_neigh, "dropped: the neighbour did not answer")                                                                 \
+	X(tx_neigh_queue, "dropped: too many packets wait on one neighbour")                                                    \
+	X(tx_arp, "ARP packets sent")                                                                                           \
+	X(tx_nd, "neighbour solicitations and advertisements sent")                                                             \
+	X(tx_icmp, "ICMP and ICMPv6 messages sent")                                                                             \
+	X(tx_icmp_limited, "ICMP errors not sent: rate limit")                                                                  \
+	X(tx_igmp, "IGMP and MLD reports sent")
+
+struct pv_net_counters {
+#define PV_COUNTER_FIELD(name, text) uint64_t name;
+	PV_NET_COUNTERS(PV_COUNTER_FIELD)
+};
+const struct pv_net_counters *pv_net_counters(const struct pv_net *net);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Packets and the pool they come from.
+ *
+ * A packet is a descriptor (`struct pv_pkt`, 128 bytes) and a buffer of fixed size in memory that a ring may register. One pool
+ * serves one ring: a packet goes back to the pool it came from, and never changes rings. Descriptor and buffer stay together for
+ * life. Exactly one owner holds a packet; debug builds stamp it (`owner`).
+ *
+ * A pool grows by chunks up to its limit, between data-path calls only (pv_pool_grow), and never shrinks before it is closed.
+ */
+#ifndef PV_PKT_PKT_H
+#define PV_PKT_PKT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "base/mem.h"
+
+struct pv_pool;
+
+enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP };
+
+/* Checksum verdicts of the ring, receive side. Neither bit of a pair: the ring did not look. */
+#define PV_PKT_L3_OK 0x0001u   /* IPv4 header checksum verified */
+#define PV_PKT_L3_BAD 0x0002u
+#define PV_PKT_L4_OK 0x0004u   /* UDP/TCP checksum verified (never set for fragments) */
+#define PV_PKT_L4_BAD 0x0008u
+#define PV_PKT_L4_PARTIAL 0x0010u /* pseudo-header sum only: a virtual link that never was a wire; counts as good */
+#define PV_PKT_TSTAMP 0x0020u  /* `tstamp` is valid, in the ring's clock units */
+#define PV_PKT_VLAN 0x0040u    /* `vlan_tci` was stripped by the ring */
+/* Requests to the ring, transmit side; only bits that caps.tx_csum allows. */
+#define PV_PKT_TX_L3_CSUM 0x0100u /* fill the IPv4 header checksum */
+#define PV_PKT_TX_L4_CSUM 0x0200u /* fill the UDP/TCP checksum (field holds 0 when posted) */
+#define PV_PKT_LOOPED 0x0400u  /* our own multicast or broadcast, handed back by the stack itself */
+
+struct pv_pkt {
+	struct pv_pkt *next;  /* queue link of whoever owns the packet */
+	struct pv_pkt *frag;  /* next buffer of the same datagram (reassembly), NULL at the last */
+	uint8_t *data;        /* first valid byte */
+	uint8_t *buf;         /* start of the buffer */
+	uint32_t len;         /* valid bytes at `data` */
+	uint32_t total;       /* valid bytes of the whole chain; set in the first packet only */
+	uint32_t flags;       /* PV_PKT_* */
+	uint32_t key;         /* the ring's name for the memory (lkey, UMEM offset base) */
+	/* Filled by the stack on receive: offsets from `buf`. */
+	uint16_t l3_off;
+	uint16_t l4_off;
+	uint16_t vlan_tci;
+	uint8_t owner;        /* enum pv_pkt_owner; kept in debug builds only */
+	uint8_t iface;        /* index of the interface it came by */
+	uint32_t size;        /* bytes of the buffer at `buf` */
+	/* second line */
+	uint64_t tstamp pv_aligned(PV_CACHELINE);
+	uint32_t rss_hash;
+	uint32_t index;       /* of the descriptor in its pool, dense from 0 */
+	struct pv_pool *pool;
+	uint64_t priv[4];     /* the present owner's, meaningless after a hand-over */
+} pv_aligned(PV_CACHELINE);
+
+_Static_assert(sizeof(struct pv_pkt) == 128, "a packet descriptor is two cache lines");
+
+struct pv_pool_cfg {
+	uint32_t buf_size;  /* bytes of a buffer, headroom included; rounded up to 64 */
+	uint32_t headroom;  /* bytes before `data` after pv_pkt_get */
+	uint32_t count;     /* packets at open */
+	uint32_t chunk;     /* packets added by a growth step; 0: never grows */
+	uint32_t max;       /* packets at most */
+};
+
+struct pv_pool_stats {
+	uint32_t total, free, low_water;
+	uint64_t exhausted; /* pv_pkt_get calls that found nothing */
+	uint64_t grown;     /* growth steps */
+};
+
+/* Called for each chunk of buffer memory, at open and when growing; stores the ring's key of it. 0 or -errno. */
+typedef int (*pv_pool_map_fn)(void *ctx, void *base, size_t size, uint32_t *key);
+typedef void (*pv_pool_unmap_fn)(void *ctx, void *base, size_t size, uint32_t key);
+
+/* 0, -ENOMEM, -EINVAL (sizes). */
+int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv_pool_cfg *cfg);
+/* All packets must be back; returns how many are not (and frees nothing then). */
+uint32_t pv_pool_close(struct pv_pool *pool);
+/* The ring registers its interest: every present and later chunk is mapped. 0 or the first error of `map`. */
+int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx);
+/* Unmaps every chunk. The ring calls it when it closes. */
+void pv_pool_unbind(struct pv_pool *pool);
+/* One chunk more. 0, -ENOSPC at the limit, -ENOMEM, or what `map` said. */
+int pv_pool_grow(struct pv_pool *pool);
+/* True when fewer than a quarter is free and the pool may grow: the runtime looks between polls. */
+bool pv_pool_wants_growth(const struct pv_pool *pool);
+void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out);
+const struct pv_pool_cfg *pv_pool_config(const struct pv_pool *pool);
+
+/* A packet with data = buf + headroom, len 0, flags 0, frag NULL; owner STACK. NULL when the pool is empty. */
+struct pv_pkt *pv_pkt_get(struct pv_pool *pool);
+/* `n` packets linked by `next`, all or none. */
+struct pv_pkt *pv_pkt_get_bulk(struct pv_pool *pool, uint32_t n);
+/* Gives back the packet and all that hang on `frag`. */
+void pv_pkt_put(struct pv_pkt *pkt);
+
+/* The packet with that index, for completions that carry only a number. The index must be below total. */
+struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index);
+
+pv_inline uint32_t pv_pkt_headroom(const struct pv_pkt *p)
+{
+	return (uint32_t)(p->data - p->buf);
+}
+
+pv_inline uint32_t pv_pkt_tailroom(const struct pv_pkt *p)
+{
+	return p->size - pv_pkt_headroom(p) - p->len;
+}
+
+/* First-in first-out of packets linked by `next`. */
+struct pv_pktq {
+	struct pv_pkt *head, **tail;
+	uint32_t count;
+};
+
+pv_inline void pv_pktq_init(struct pv_pktq *q)
+{
+	q->head = NULL;
+	q->tail = &q->head;
+	q->count = 0;
+}
+
+pv_inline void pv_pktq_push(struct pv_pktq *q, struct pv_pkt *p)
+{
+	p->next = NULL;
+	*q->tail = p;
+	q->tail = &p->next;
+	q->count++;
+}
+
+pv_inline struct pv_pkt *pv_pktq_pop(struct pv_pktq *q)
+{
+	struct pv_pkt *p = q->head;
+
+	if (p) {
+		q->head = p->next;
+		if (!q->head)
+			q->tail = &q->head;
+		q->count--;
+	}
+	return p;
+}
+
+#endif

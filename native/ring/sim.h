@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The sim ring: a deterministic wire between rings of one process, in virtual time. Same seed, same calls: same frames at the same
+ * nanosecond. A wire has any number of taps (rings); frames go by destination MAC, groups and unknown ones to all others.
+ */
+#ifndef PV_RING_SIM_H
+#define PV_RING_SIM_H
+
+#include "ring/ring.h"
+
+struct pv_sim_wire;
+
+struct pv_sim_impair {
+	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm;
+	int64_t latency_ns, jitter_ns;
+	uint64_t rate_kbps;     /* 0: unlimited */
+	uint32_t queue_limit;   /* frames waiting for the rate at most; 0: 1000 */
+};
+
+struct pv_sim_ring_cfg {
+	uint8_t mac[PV_ETH_ALEN];
+	uint32_t mtu;           /* 0: 1500 */
+	uint32_t rx_depth, tx_depth; /* 0: 256 */
+	uint32_t rx_csum, tx_csum;   /* PV_CSUM_*: offloads to simulate */
+	uint32_t batch;         /* 0: PV_RING_BATCH_MAX */
+};
+
+int pv_sim_wire_open(struct pv_sim_wire **out, const struct pv_mem *mem, uint64_t seed);
+/* Rings first. */
+void pv_sim_wire_close(struct pv_sim_wire *w);
+void pv_sim_wire_impair(struct pv_sim_wire *w, const struct pv_sim_impair *imp);
+/* Moves virtual time; frames due by then reach their rings. Never backwards. */
+void pv_sim_wire_advance(struct pv_sim_wire *w, int64_t now_ns);
+int64_t pv_sim_wire_deadline(const struct pv_sim_wire *w); /* next frame due; PV_NEVER */
+/* FNV-1a over every delivered frame, its time and ring: equal for equal runs. */
+uint64_t pv_sim_wire_trace(const struct pv_sim_wire *w);
+
+int pv_sim_open(struct pv_ring **out, struct pv_sim_wire *w, struct pv_pool *pool, const struct pv_sim_ring_cfg *cfg);
+/* The cable of one ring: its link event and lost frames. */
+void pv_sim_set_link(struct pv_ring *r, bool up);
+/* The device vanishes: -ENODEV from now on, PV_RING_EV_GONE. */
+void pv_sim_vanish(struct pv_ring *r);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The verbs ring: one raw-Ethernet queue pair of an RDMA device. libibverbs is loaded at run time from `library`, so that the same
+ * code runs over the system's libibverbs.so.1 (mlx5, mlx4, ...) and over libpyvma-softnic.so.
+ */
+#ifndef PV_RING_VERBS_H
+#define PV_RING_VERBS_H
+
+#include "ring/ring.h"
+
+struct pv_verbs_cfg {
+	const char *library;   /* NULL: "libibverbs.so.1" */
+	const char *device;    /* e.g. "mlx5_0" */
+	uint8_t port;          /* 1.. ; 0: 1 */
+	uint32_t rx_depth, tx_depth; /* 0: 1024; clamped to the device's */
+	uint32_t inline_max;   /* asked for; 0: 204 as VMA_TX_MAX_INLINE; UINT32_MAX: none */
+	bool legacy;           /* use post_send/poll_cq even where the extended interface is there */
+	bool no_csum;          /* leave checksum offload off */
+	bool rx_interrupts;    /* a completion channel for arm(); true unless a pure spinner */
+};
+
+/* 0 or -errno with a text in `err`: -ENOENT (no such device or library), -EPERM, -EINVAL, -EOPNOTSUPP (no raw packet QPs), ... */
+int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_verbs_cfg *cfg, char *err,
+		  size_t errsize);
+/* MTU of the port before anything is opened (pools are sized by it), MAC. 0 or as above. */
+struct pv_verbs_info {
+	char device[PV_RING_NAME_MAX];
+	uint8_t port;
+	uint32_t mtu;
+	uint8_t mac[PV_ETH_ALEN];
+	bool link_up, raw_packet;
+};
+int pv_verbs_probe(const struct pv_verbs_cfg *cfg, struct pv_verbs_info *out, char *err, size_t errsize);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The fabric: a learning switch in a shared-memory file, with ports, flow rules and receive queues that any number of processes
+ * of one user join. No verbs here: verbs objects (device.c, qp.c, cq.c, ...) are built on these calls, and so is the uplink.
+ *
+ * A process that dies at any instruction leaves nothing locked: what it held is found and freed by whoever needs it next.
+ * Sending switches in the caller: rules are looked up (or found in the caller's path cache), the frame is copied into a slot of each
+ * receiving queue, and a sleeper is woken. A full queue drops and counts.
+ */
+#ifndef SN_FABRIC_H
+#define SN_FABRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SN_NAME_MAX 32
+#define SN_PORTS 64
+#define SN_MTU_MAX 9216u
+#define SN_FRAME_MAX (SN_MTU_MAX + 18u)
+
+struct sn_fabric; /* this process's view of one fabric */
+struct sn_port;   /* this process's attachment to one port */
+struct sn_rxq;    /* this process's end of a receive queue that it owns */
+struct sn_waker;  /* an fd that senders of other processes can make readable */
+
+/* Opens or creates the fabric; one view per process and name, counted. -EPROTO another version, -EBADMSG damaged, -EACCES, -ENOSPC;
+ * sn_error() says more. */
+int sn_fabric_open(const char *name, struct sn_fabric **out);
+void sn_fabric_close(struct sn_fabric *f);
+const char *sn_error(void);
+/* In a forked child: unmap and forget, touch nothing that is shared. */
+void sn_fabric_forget(struct sn_fabric *f);
+
+struct sn_port_cfg {
+	uint8_t mac[6];   /* all zero: 02:53:4e:00:00:NN of the port number */
+	uint32_t mtu;     /* IP bytes; 0: as it is, 1500 when new */
+};
+/* The first attachment makes the port; later ones must agree with a MAC or MTU that they name (-EEXIST). */
+int sn_port_attach(struct sn_fabric *f, uint32_t number, const struct sn_port_cfg *cfg, struct sn_port **out);
+void sn_port_detach(struct sn_port *p);
+void sn_port_mac(const struct sn_port *p, uint8_t mac[6]);
+uint32_t sn_port_mtu(const struct sn_port *p);
+bool sn_port_link(const struct sn_port *p);
+void sn_port_set_link(struct sn_port *p, bool up); /* for every process on the port */
+uint32_t sn_port_link_events(const struct sn_port *p); /* changes of the link so far */
+
+struct sn_impairments {
+	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm;
+	uint64_t delay_ns, jitter_ns;
+	uint64_t rate_kbps;       /* 0: unlimited */
+	uint64_t seed;
+};
+/* Of frames that the port sends. */
+int sn_port_impair(struct sn_port *p, const struct sn_impairments *imp);
+
+/* ---- receive queues and rules ------------------------------------------------------------------------------------------ */
+
+/* `slots` is rounded up to a power of two; a slot holds 2 KiB, longer frames take several. -ENOSPC when the fabric is full. */
+int sn_rxq_create(struct sn_port *p, uint32_t slots, struct sn_rxq **out);
+void sn_rxq_destroy(struct sn_rxq *q);
+
+/* What the switch verified or found, as a NIC would. */
+#define SN_RX_L3_OK 0x1u
+#define SN_RX_L4_OK 0x2u
+#define SN_RX_IP4 0x4u
+#define SN_RX_IP6 0x8u
+#define SN_RX_UDP 0x10u
+#define SN_RX_TCP 0x20u
+#define SN_RX_FRAG 0x40u
+struct sn_frame {
+	const uint8_t *seg[8];    /* pieces in order */
+	uint32_t seg_len[8];
+	uint32_t nseg, len;
+	uint32_t flags;           /* SN_RX_* */
+	uint32_t rss_hash;        /* Toeplitz, 0 when the rule asked for none */
+	uint64_t tstamp_ns;       /* CLOCK_MONOTONIC_RAW when it was switched */
+};
+/* The oldest frame, still in shared memory, or false. Valid until pop. Only the queue's owner. */
+bool sn_rxq_peek(struct sn_rxq *q, struct sn_frame *out);
+void sn_rxq_pop(struct sn_rxq *q);
+/* The next frame that arrives writes to the waker. 1: one is there already (not armed). */
+int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w);
+
+int sn_waker_open(struct sn_fabric *f, struct sn_waker **out);
+void sn_waker_close(struct sn_waker *w);
+int sn_waker_fd(const struct sn_waker *w);      /* readable after a wake */
+void sn_waker_clear(struct sn_waker *w);
+
+/* A match on header fields, each with a mask of the same width; a zero mask matches all. Network byte order. */
+struct sn_match {
+	uint8_t dst_mac[6], src_mac[6];
+	uint16_t ethertype, vlan_tci;
+	uint32_t src_ip[4], dst_ip[4]; /* IPv4: word 0, rest zero */
+	uint8_t ip_version;            /* 4, 6 or 0; masked with 0xff or 0 */
+	uint8_t ip_proto, tos, ttl;
+	uint32_t flow_label;
+	uint16_t src_port, dst_port;   /* of UDP or TCP */
+};
+struct sn_rule {
+	struct sn_match value, mask;
+	uint32_t priority;             /* lower wins; at one priority the later rule adds a receiver only for group MACs */
+	bool sniffer;                  /* a copy of all that the port receives and, as mlx5's, sends */
+	bool all_default, mc_default;  /* IBV_FLOW_ATTR_ALL_DEFAULT, MC_DEFAULT: after every normal rule */
+	/* Spread over several queues (RSS) by hash of the fields in `rss_fields`; else one queue. */
+	uint32_t nqueues;              /* power of two */
+	struct sn_rxq *const *queues;
+	uint32_t rss_fields;           /* IBV_RX_HASH_* bits */
+	uint8_t rss_key[40];
+};
+int sn_rule_add(struct sn_port *p, const struct sn_rule *rule, uint64_t *handle);
+int sn_rule_del(struct sn_port *p, uint64_t handle);
+
+/* ---- send -------------------------------------------------------------------------------------------------------------- */
+
+struct sn_seg {
+	const void *base;
+	uint32_t len;
+};
+#define SN_TX_L3_CSUM 0x1u
+#define SN_TX_L4_CSUM 0x2u
+/* Switches one frame of `nseg` pieces. 0: done (delivered or dropped and counted); -EMSGSIZE: longer than the port's MTU allows
+ * or shorter than an Ethernet header; -ENETDOWN: link down (counted). Not thread-safe per port object: one per QP. */
+int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags);
+/* Frames held back by delay, rate or reorder leave from here; called by the library's own thread while impairments are set. */
+
+struct sn_port_counters {
+	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
+	uint64_t tx_impaired_loss, tx_duplicated, tx_corrupted, tx_reordered;
+	uint64_t rx_no_rule;      /* reached the port, no rule took it */
+	uint64_t rx_queue_full;
+};
+void sn_port_get_counters(const struct sn_port *p, struct sn_port_counters *out); /* of all processes, dead ones included */
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What libpyvma-softnic.so exports beside the libibverbs interface.
+ *
+ * Devices. The environment variable PYVMA_SOFTNIC names the ports that this process sees as RDMA devices:
+ * "FABRIC/PORT[,mac=..][,mtu=..]", several separated by ';'. The device of demo/0 is called "softnic_demo_0".
+ */
+#ifndef SN_SOFTNIC_H
+#define SN_SOFTNIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* As an entry of PYVMA_SOFTNIC; writes the device's name. The fabric is opened when the device is. 0, -EINVAL (spec), -EEXIST is
+ * not an error: the same spec twice is one device. */
+int softnic_device_add(const char *spec, char *name, size_t size);
+/* Why the last ibv_open_device of this thread failed; never NULL. */
+const char *softnic_open_error(void);
+/* "loss=0.01,delay=10us,jitter=1us,reorder=0.001,duplicate=0,corrupt=0,rate=1Gbit,seed=1" of a device's port; "" clears. */
+int softnic_impair(const char *device, const char *spec);
+/* JSON of the port's counters; length as snprintf. */
+int softnic_counters(const char *device, char *buf, size_t size);
+/* Link of the device's port, for all processes. */
+int softnic_set_link(const char *device, int up);
+/* Joins the port to the TAP device `ifname` (made when missing; needs CAP_NET_ADMIN). Runs until stop_fd is readable. */
+int softnic_uplink(const char *spec, const char *ifname, int stop_fd);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * UDP (RFC 768, RFC 8085) over struct pv_net. A socket has at most one receive queue of packets, read in order; sending is
+ * immediate. One thread at a time. Errors are -errno, as Linux gives them.
+ */
+#ifndef PV_UDP_UDP_H
+#define PV_UDP_UDP_H
+
+#include "net/net.h"
+
+struct pv_udp_table; /* all sockets of a stack: ports, demux, groups */
+struct pv_udp;
+
+#define PV_UDP_PAYLOAD_MAX 65507u /* IPv4; IPv6 carries 65527 without jumbograms (RFC 2675) */
+
+struct pv_endpoint {
+	struct pv_addr addr;
+	uint16_t port;      /* host order */
+	uint32_t iface;     /* scope; 0: none */
+};
+
+struct pv_udp_cfg {
+	uint32_t sockets_hint; /* 0: 1024 */
+	uint16_t port_lo, port_hi; /* ephemeral range; 0: 32768..60999 */
+	uint64_t seed;
+};
+
+int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struct pv_mem *mem, const struct pv_udp_cfg *cfg);
+void pv_udp_table_close(struct pv_udp_table *t);
+
+enum pv_family { PV_AF_INET = 2, PV_AF_INET6 = 10 };
+
+/* `user` comes back in events. */
+int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struct pv_udp **out);
+/* Queued packets go back to their pools. */
+void pv_udp_close(struct pv_udp *u);
+
+/* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
+int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local);
+/* NULL: dissolve the association (AF_UNSPEC). Binds first when needed. Errors of pv_net_path. */
+int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t now_ns);
+void pv_udp_local(const struct pv_udp *u, struct pv_endpoint *out);
+bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out); /* false: not connected */
+
+struct pv_iov {
+	const void *base;
+	size_t len;
+};
+
+struct pv_udp_send {
+	const struct pv_iov *iov;
+	uint32_t iovcnt;
+	const struct pv_endpoint *to;   /* NULL: the connected peer (-EDESTADDRREQ) */
+	/* Ancillary, as IP_PKTINFO/IPV6_PKTINFO, IP_TTL/IPV6_HOPLIMIT, IP_TOS/IPV6_TCLASS carry it: */
+	const struct pv_addr *src;      /* NULL: the socket's */
+	uint32_t iface;                 /* 0: the socket's */
+	int16_t ttl, tos;               /* -1: the socket's */
+};
+/* Bytes sent (the payload's), or -EMSGSIZE, -EDESTADDRREQ, -EACCES (broadcast without SO_BROADCAST), -ENOBUFS, errors of pv_net_path
+ * and pv_net_tx, or the pending socket error. Posts only: the caller kicks with pv_net_kick once it has no more. */
+int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
+
+struct pv_udp_recv {
+	/* in */
+	struct pv_iov *iov;     /* written to; `base` is not const here */
+	uint32_t iovcnt;
+	bool peek;
+	/* out */
+	struct pv_endpoint from;
+	struct pv_addr dst;     /* IP_PKTINFO, IP_ORIGDSTADDR */
+	uint32_t iface;
+	uint32_t full_len;      /* of the datagram: more than returned when truncated */
+	uint8_t ttl, tos;
+	uint32_t flags;         /* PV_PKT_* of the packet: timestamp there? */
+	uint64_t tstamp;        /* ring clock, when flags has PV_PKT_TSTAMP */
+	int64_t arrival_ns;     /* the poll that brought it */
+};
+/* Bytes copied, -EAGAIN (queue empty), or the pending error once. */
+int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg);
+/* Zero copy: takes the head packet off the queue (payload at data/len, chain on frag); the caller owns it. `out` is filled but for
+ * iov. NULL when the queue is empty. */
+struct pv_pkt *pv_udp_take(struct pv_udp *u, struct pv_udp_recv *out);
+
+uint32_t pv_udp_queued(const struct pv_udp *u);        /* datagrams */
+uint32_t pv_udp_next_len(const struct pv_udp *u);      /* FIONREAD: bytes of the next one */
+int pv_udp_error(struct pv_udp *u);                    /* SO_ERROR: errno (positive) and clears it */
+bool pv_udp_readable(const struct pv_udp *u);          /* datagram, error or shut down */
+bool pv_udp_writable(struct pv_udp *u);                /* the ring has room */
+/* how: 1 read, 2 write, 3 both. -ENOTCONN when not connected, as Linux (the flags take effect all the same). */
+int pv_udp_shutdown(struct pv_udp *u, uint32_t how);
+
+/* Options; the socket layer translates setsockopt to these fields and back. */
+struct pv_udp_opts {
+	uint32_t rcvbuf;          /* bytes of payload and overhead queued at most, as Linux counts (doubled value) */
+	uint32_t sndbuf;
+	int16_t ttl;              /* -1: default (64) */
+	uint8_t tos, tclass;
+	int16_t hops;             /* IPV6_UNICAST_HOPS, -1: default */
+	uint8_t mcast_ttl;        /* default 1 */
+	int16_t mcast_hops;       /* default 1 */
+	bool mcast_loop4, mcast_loop6; /* default true */
+	bool mcast_all4, mcast_all6;   /* IP_MULTICAST_ALL; default true */
+	uint32_t mcast_iface4, mcast_iface6;
+	struct pv_addr mcast_src4; /* IP_MULTICAST_IF given by address */
+	uint32_t bound_iface;     /* SO_BINDTODEVICE */
+	bool broadcast, reuse_addr, reuse_port, v6only, no_check, recverr4, recverr6, freebind;
+	uint8_t pmtudisc4, pmtudisc6; /* enum pv_pmtudisc; default WANT */
+	uint32_t flow_label;
+};
+struct pv_udp_opts *pv_udp_options(struct pv_udp *u);
+/* After writing to the options: cached paths and headers are made again. */
+void pv_udp_options_changed(struct pv_udp *u);
+
+/* Membership (RFC 3678). source NULL: any source. Linux's errno: -EADDRINUSE, -EADDRNOTAVAIL, -ENODEV, -EINVAL, -ENOBUFS (limits). */
+int pv_udp_join(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
+int pv_udp_leave(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
+int pv_udp_block(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
+int pv_udp_unblock(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
+/* Whole filter (MCAST_MSFILTER, IP_MSFILTER). get: returns the number of sources there are, fills at most `n`. */
+int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode mode,
+		      const struct pv_addr *sources, uint32_t n, int64_t now_ns);
+int pv_udp_filter_get(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode *mode,
+		      struct pv_addr *sources, uint32_t n);
+
+/* The error queue (IP_RECVERR): -EAGAIN when empty. */
+struct pv_udp_errq {
+	struct pv_net_error err;
+	struct pv_endpoint to;    /* where the failed datagram went */
+};
+int pv_udp_errq_get(struct pv_udp *u, struct pv_udp_errq *out);
+
+/* From the stack: PV_RX_UDP packets and PV_RX_ERROR with proto UDP. Both take the packet. */
+void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns);
+void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err);
+
+/* Readiness: sockets that became readable (or got an error, or room) since the last call, at most n; edge records, each socket
+ * once. Returns how many; `user` pointers are stored. */
+enum pv_event_bits { PV_EV_IN = 1, PV_EV_OUT = 4, PV_EV_ERR = 8 };
+struct pv_event {
+	void *user;
+	uint32_t bits;
+};
+uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n);
+
+#define PV_UDP_COUNTERS(X)                                                                                                       \
+	X(rx_datagrams, "datagrams queued to sockets")                                                                          \
+	X(rx_bytes, "payload bytes queued")                                                                                     \
+	X(rx_bad_csum, "dropped: checksum")                                                                                     \
+	X(rx_short, "dropped: length field and packet disagree")                                                                \
+	X(rx_no_port, "dropped: nobody bound to the port")                                                                      \
+	X(rx_filtered, "dropped: no member of the group or source blocked")                                                     \
+	X(rx_queue_full, "dropped: the socket's receive buffer is full")                                                        \
+	X(rx_no_buf, "dropped: the pool had no packet for a copy")                                                              \
+	X(tx_datagrams, "datagrams sent")                                                                                       \
+	X(tx_bytes, "payload bytes sent")                                                                                       \
+	X(tx_errors, "sends refused by a lower layer")
+struct pv_udp_counters {
+	PV_UDP_COUNTERS(PV_COUNTER_FIELD)
+};
+const struct pv_udp_counters *pv_udp_table_counters(const struct pv_udp_table *t);
+const struct pv_udp_counters *pv_udp_counters(const struct pv_udp *u);
+
+#endif
