@@ -1,0 +1,36 @@
+# `make demo` and `make test` do all set-up by themselves on a fresh Debian 12 with root; see README.md.
+SHELL := /bin/bash
+PY := .venv/bin/python
+
+sources := $(shell find native pyvma CMakeLists.txt pyproject.toml tools/setup.sh tools/requirements.txt -type f -not -name '*.pyc' 2>/dev/null)
+
+.PHONY: setup demo test bench check format clean
+.DEFAULT_GOAL := demo
+
+# Packages, .venv, build and install; quick when nothing changed.
+setup: .venv/installed
+.venv/installed: $(sources)
+	@bash tools/setup.sh
+
+# The main job: two Python processes exchange datagrams over raw-Ethernet queue pairs, beside the same over kernel sockets.
+demo: setup
+	@PYTHONSAFEPATH=1 $(PY) -m pyvma demo
+
+# Everything that a change has to pass; `make test ONLY=ctest-asan,pytest` runs named steps.
+test: setup
+	@$(PY) tools/run_tests.py $(if $(ONLY),--only $(ONLY))
+
+bench: setup
+	@PYTHONSAFEPATH=1 $(PY) -m pyvma bench compare --ring softnic --proto udp --size 64 --seconds 2 --runs 5
+
+# The quick half of `make test`: layers, sizes, generated files, types, formats.
+check: setup
+	@$(PY) tools/run_tests.py --only checks
+
+format: setup
+	clang-format -i $$(git ls-files 'native/*.[ch]' 'tests/*.[ch]')
+	.venv/bin/ruff format pyvma tests tools
+	.venv/bin/ruff check --fix pyvma tests tools
+
+clean:
+	rm -rf build dist .venv
