@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ring/frame.h"
+
+#include "base/bytes.h"
+
+#define ETH_HLEN 14u
+#define ETHERTYPE_IP4 0x0800
+#define ETHERTYPE_IP6 0x86dd
+#define ETHERTYPE_VLAN 0x8100
+#define PROTO_TCP 6
+#define PROTO_UDP 17
+
+/* RFC 8200 4: headers that a NIC steps over to find the transport. */
+#define IP6_HOPOPTS 0
+#define IP6_ROUTING 43
+#define IP6_FRAGMENT 44
+#define IP6_DSTOPTS 60
+
+static bool parse_ip4(const uint8_t *ip, uint32_t room, struct pv_frame *f, uint32_t *hlen, uint32_t *total)
+{
+	if (room < 20 || ip[0] >> 4 != 4)
+		return false;
+	*hlen = (ip[0] & 0x0fu) * 4u;
+	*total = pv_get16(ip + 2);
+	if (*hlen < 20 || *total < *hlen || *total > room)
+		return false;
+	f->ip_version = 4;
+	f->proto = ip[9];
+	f->src = pv_addr_from4(ip + 12);
+	f->dst = pv_addr_from4(ip + 16);
+	f->fragment = (pv_get16(ip + 6) & 0x3fff) != 0;
+	return true;
+}
+
+static bool parse_ip6(const uint8_t *ip, uint32_t room, struct pv_frame *f, uint32_t *hlen, uint32_t *total)
+{
+	uint32_t off = 40;
+
+	if (room < 40 || ip[0] >> 4 != 6)
+		return false;
+	*total = 40u + pv_get16(ip + 4);
+	if (*total > room)
+		return false;
+	f->ip_version = 6;
+	f->src = pv_addr_from6(ip + 8);
+	f->dst = pv_addr_from6(ip + 24);
+	f->proto = ip[6];
+	for (;;) {
+		if (f->proto == IP6_FRAGMENT) {
+			if (off + 8 > *total)
+				break;
+			f->fragment = (pv_get16(ip + off + 2) & 0xfff9) != 0;
+			f->proto = ip[off];
+			off += 8;
+			if (f->fragment)
+				break;
+		} else if (f->proto == IP6_HOPOPTS || f->proto == IP6_ROUTING || f->proto == IP6_DSTOPTS) {
+			if (off + 8 > *total)
+				break;
+			f->proto = ip[off];
+			off += (ip[off + 1] + 1u) * 8u;
+		} else {
+			break;
+		}
+	}
+	*hlen = off;
+	return off <= *total;
+}
+
+bool pv_frame_parse(const uint8_t *data, uint32_t len, struct pv_frame *f)
+{
+	uint32_t off = ETH_HLEN, hlen, total;
+	bool ok;
+
+	memset(f, 0, sizeof(*f));
+	if (len < ETH_HLEN)
+		return false;
+	f->ethertype = pv_get16(data + 12);
+	if (f->ethertype == ETHERTYPE_VLAN && len >= ETH_HLEN + 4) {
+		f->vlan = pv_get16(data + 14) & 0x0fff;
+		f->ethertype = pv_get16(data + 16);
+		off += 4;
+	}
+	f->l3_off = (uint16_t)off;
+	if (f->ethertype == ETHERTYPE_IP4)
+		ok = parse_ip4(data + off, len - off, f, &hlen, &total);
+	else if (f->ethertype == ETHERTYPE_IP6)
+		ok = parse_ip6(data + off, len - off, f, &hlen, &total);
+	else
+		return true;
+	if (!ok) {
+		f->ip_version = 0;
+		f->proto = 0;
+		return true;
+	}
+	if (f->fragment || (f->proto != PROTO_UDP && f->proto != PROTO_TCP))
+		return true;
+	if (total - hlen < (f->proto == PROTO_UDP ? 8u : 20u))
+		return true;
+	f->l4_off = (uint16_t)(off + hlen);
+	f->l4_len = total - hlen;
+	f->src_port = pv_get16(data + f->l4_off);
+	f->dst_port = pv_get16(data + f->l4_off + 2);
+	return true;
+}
+
+void pv_frame_group_mac(const struct pv_addr *group, uint8_t mac[PV_ETH_ALEN])
+{
+	if (pv_addr_is4(group)) {
+		mac[0] = 0x01;
+		mac[1] = 0x00;
+		mac[2] = 0x5e;
+		mac[3] = group->b[13] & 0x7f;
+		mac[4] = group->b[14];
+		mac[5] = group->b[15];
+	} else {
+		mac[0] = mac[1] = 0x33;
+		memcpy(mac + 2, group->b + 12, 4);
+	}
+}
+
+bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct pv_flow *flow)
+{
+	static const uint8_t zero[PV_ETH_ALEN];
+
+	if (flow->kind == PV_FLOW_ALL)
+		return true;
+	if (f->vlan != flow->vlan)
+		return false;
+	if (!pv_mac_eq(flow->dst_mac, zero) && !pv_mac_eq(flow->dst_mac, data))
+		return false;
+	if (flow->kind == PV_FLOW_ETHER)
+		return !flow->ethertype || flow->ethertype == f->ethertype;
+	if (!f->ip_version || !pv_addr_eq(&f->dst, &flow->dst))
+		return false;
+	if (flow->kind == PV_FLOW_IP)
+		return true;
+	if (!f->l4_off || f->proto != flow->l4_proto || f->dst_port != flow->dst_port)
+		return false;
+	return flow->kind == PV_FLOW_3TUPLE || (pv_addr_eq(&f->src, &flow->src) && f->src_port == flow->src_port);
+}
+
+/* RFC 1071, big-endian words; `sum` carries over. */
+static uint32_t sum_bytes(const uint8_t *p, uint32_t len, uint32_t sum)
+{
+	uint64_t acc = sum;
+
+	for (; len > 1; p += 2, len -= 2)
+		acc += pv_get16(p);
+	if (len)
+		acc += (uint32_t)p[0] << 8;
+	while (acc >> 16)
+		acc = (acc & 0xffff) + (acc >> 16);
+	return (uint32_t)acc;
+}
+
+static uint32_t sum_l4(const uint8_t *data, const struct pv_frame *f)
+{
+	uint32_t sum = f->proto + (f->l4_len & 0xffff);
+
+	if (f->ip_version == 4) {
+		sum = sum_bytes(f->src.b + 12, 4, sum);
+		sum = sum_bytes(f->dst.b + 12, 4, sum);
+	} else {
+		sum = sum_bytes(f->src.b, 16, sum);
+		sum = sum_bytes(f->dst.b, 16, sum);
+	}
+	return sum_bytes(data + f->l4_off, f->l4_len, sum);
+}
+
+static uint32_t ip4_hlen(const uint8_t *ip)
+{
+	return (ip[0] & 0x0fu) * 4u;
+}
+
+void pv_frame_fill_csum(uint8_t *data, uint32_t len, uint32_t flags)
+{
+	struct pv_frame f;
+	uint8_t *ip, *field;
+	uint32_t sum;
+
+	if (!pv_frame_parse(data, len, &f) || !f.ip_version)
+		return;
+	ip = data + f.l3_off;
+	if (flags & PV_PKT_TX_L3_CSUM && f.ip_version == 4) {
+		pv_put16(ip + 10, 0);
+		pv_put16(ip + 10, (uint16_t)~sum_bytes(ip, ip4_hlen(ip), 0));
+	}
+	if (flags & PV_PKT_TX_L4_CSUM && f.l4_off) {
+		field = data + f.l4_off + (f.proto == PROTO_UDP ? 6 : 16);
+		pv_put16(field, 0);
+		sum = (uint16_t)~sum_l4(data, &f);
+		/* RFC 768: a computed zero is sent as all ones. */
+		pv_put16(field, (uint16_t)(sum || f.proto == PROTO_TCP ? sum : 0xffff));
+	}
+}
+
+uint32_t pv_frame_check_csum(const uint8_t *data, uint32_t len, uint32_t csum)
+{
+	struct pv_frame f;
+	uint32_t flags = 0;
+
+	if (!pv_frame_parse(data, len, &f) || !f.ip_version)
+		return 0;
+	if (f.ip_version == 4 && csum & PV_CSUM_IP4) {
+		const uint8_t *ip = data + f.l3_off;
+
+		flags |= sum_bytes(ip, ip4_hlen(ip), 0) == 0xffff ? PV_PKT_L3_OK : PV_PKT_L3_BAD;
+	}
+	if (f.l4_off && csum & (f.proto == PROTO_UDP ? PV_CSUM_UDP : PV_CSUM_TCP)) {
+		const uint8_t *l4 = data + f.l4_off;
+
+		/* RFC 768: none was sent, or it covers another length than IP says: nothing to say about it. */
+		if (f.proto == PROTO_UDP && (!pv_get16(l4 + 6) || pv_get16(l4 + 4) != f.l4_len))
+			return flags;
+		flags |= sum_l4(data, &f) == 0xffff ? PV_PKT_L4_OK : PV_PKT_L4_BAD;
+	}
+	return flags;
+}

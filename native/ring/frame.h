@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a NIC knows about a frame: headers up to the ports, flow rules, checksums. For rings that do in software what others
+ * have silicon for. No state, any thread. */
+#ifndef PV_RING_FRAME_H
+#define PV_RING_FRAME_H
+
+#include "ring/ring.h"
+
+struct pv_frame {
+	uint16_t ethertype; /* behind a VLAN tag, host order */
+	uint16_t vlan; /* id, 0: untagged */
+	uint16_t l3_off;
+	uint16_t l4_off; /* 0: no L4 header that can be looked at (other protocols, later fragments, cut short) */
+	uint32_t l4_len; /* by the IP header: Ethernet padding is not counted */
+	uint8_t ip_version; /* 4, 6; 0: not a sound IP header */
+	uint8_t proto; /* last header reached; 0 when ip_version is 0 */
+	bool fragment;
+	struct pv_addr src, dst;
+	uint16_t src_port, dst_port; /* of UDP and TCP, else 0 */
+};
+
+/* False when shorter than an Ethernet header. */
+bool pv_frame_parse(const uint8_t *data, uint32_t len, struct pv_frame *out);
+bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct pv_flow *flow);
+/* The group MAC of a multicast address (RFC 1112 6.4, RFC 2464 7). */
+void pv_frame_group_mac(const struct pv_addr *group, uint8_t mac[PV_ETH_ALEN]);
+
+/* Fills what PV_PKT_TX_*_CSUM in `flags` ask for; headers that do not parse are left alone, as NICs do. */
+void pv_frame_fill_csum(uint8_t *data, uint32_t len, uint32_t flags);
+/* Verdict bits PV_PKT_L3_*, PV_PKT_L4_* for the offloads `csum` (PV_CSUM_*). */
+uint32_t pv_frame_check_csum(const uint8_t *data, uint32_t len, uint32_t csum);
+
+#endif

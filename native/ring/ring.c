@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ring/ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+void pv_ring_close(struct pv_ring *r)
+{
+	if (r)
+		r->ops->close(r);
+}
+
+int pv_ring_arm(struct pv_ring *r)
+{
+	return r->ops->arm ? r->ops->arm(r) : -EOPNOTSUPP;
+}
+
+int pv_ring_notify_fd(struct pv_ring *r)
+{
+	return r->ops->notify_fd ? r->ops->notify_fd(r) : -EOPNOTSUPP;
+}
+
+int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle)
+{
+	if ((uint32_t)flow->kind >= PV_FLOW_KINDS)
+		return -EINVAL;
+	if (!r->ops->flow_add || !(r->caps.flow_kinds & 1u << flow->kind))
+		return -EOPNOTSUPP;
+	return r->ops->flow_add(r, flow, handle);
+}
+
+int pv_ring_flow_del(struct pv_ring *r, uint64_t handle)
+{
+	return r->ops->flow_del ? r->ops->flow_del(r, handle) : -EOPNOTSUPP;
+}
+
+int pv_ring_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len)
+{
+	return r->ops->set_rate ? r->ops->set_rate(r, rate_kbps, burst_bytes, typical_len) : -EOPNOTSUPP;
+}
+
+int pv_ring_clock(struct pv_ring *r, uint64_t *now)
+{
+	return r->ops->clock ? r->ops->clock(r, now) : -EOPNOTSUPP;
+}
+
+void pv_ring_counters(struct pv_ring *r, struct pv_ring_counters *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (r->ops->counters)
+		r->ops->counters(r, out);
+}
+
+enum pv_ring_event pv_ring_event(struct pv_ring *r)
+{
+	return r->ops->event ? r->ops->event(r) : PV_RING_EV_NONE;
+}
+
+void pv_ring_forget(struct pv_ring *r)
+{
+	if (r && r->ops->forget)
+		r->ops->forget(r);
+}

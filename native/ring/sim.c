@@ -1,0 +1,702 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames under way are copies in a heap ordered by (time due, number): ties go to the earlier frame, so a run depends on nothing
+ * but its seed and its calls. With a rate set a frame is in the heap twice in turn: until its last bit has left (it occupies the
+ * sender's queue), then until it arrives.
+ */
+#include "ring/sim.h"
+
+#include <errno.h>
+
+#include "base/list.h"
+#include "ring/frame.h"
+#include "ring/own.h"
+
+#define DEFAULT_DEPTH 256u
+#define DEFAULT_QUEUE 1000u
+#define SLAB_FRAMES 32u
+#define FRAMES_MAX 65536u /* under way on one wire; more are lost like on a full queue */
+#define ETH_OVERHEAD 18u /* header and one VLAN tag */
+#define MTU_MAX 65521u
+#define REORDER_NS (20 * PV_NS_PER_US)
+
+/* Copies come in three sizes, so that small frames do not cost jumbo memory. */
+static const uint32_t class_size[] = { 2048, 10240, MTU_MAX + ETH_OVERHEAD };
+
+struct sim_ring;
+
+struct frame {
+	int64_t due_ns, arrive_ns;
+	uint64_t seq;
+	struct frame *next; /* free list */
+	struct sim_ring *src; /* NULL once that ring has closed */
+	uint32_t len;
+	uint8_t cls;
+	bool leaving; /* still in the sender's queue */
+	uint8_t data[];
+};
+
+struct slab {
+	struct slab *next;
+	size_t size;
+	uint8_t mem[] pv_aligned(PV_CACHELINE);
+};
+
+struct pv_sim_wire {
+	const struct pv_mem *mem;
+	struct pv_list rings;
+	struct pv_sim_impair imp;
+	int64_t now_ns;
+	uint64_t rng, seq, trace;
+	uint32_t nrings; /* ever, for their numbers in the trace */
+	uint32_t heap_len, heap_cap, frames;
+	struct frame **heap;
+	struct frame *free[pv_array_size(class_size)];
+	struct slab *slabs;
+};
+
+struct rule {
+	struct rule *next;
+	uint64_t handle;
+	struct pv_flow flow;
+};
+
+struct sim_ring {
+	struct pv_ring ring;
+	struct pv_sim_wire *wire; /* NULL: vanished */
+	const struct pv_mem *mem;
+	struct pv_list link;
+	uint32_t number;
+	uint32_t queued; /* frames waiting for the rate */
+	int64_t free_ns; /* when the sender's transmitter is idle again */
+	int64_t last_ns; /* arrival of its last frame in order */
+	struct pv_pktq rx_free, rx_done, tx_wait, tx_done;
+	struct rule *rules;
+	uint64_t next_handle;
+	uint32_t events; /* bit per enum pv_ring_event not yet told */
+	struct pv_ring_counters counters;
+};
+
+static struct sim_ring *sim(struct pv_ring *r)
+{
+	return pv_container_of(r, struct sim_ring, ring);
+}
+
+/* splitmix64: small, seedable with anything, good enough for dice. */
+static uint64_t dice(struct pv_sim_wire *w)
+{
+	uint64_t z = (w->rng += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+static bool chance(struct pv_sim_wire *w, uint32_t ppm)
+{
+	return ppm && dice(w) % 1000000 < ppm;
+}
+
+/* ---- frames under way -------------------------------------------------------------------------------------------------- */
+
+static bool before(const struct frame *a, const struct frame *b)
+{
+	return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->seq < b->seq;
+}
+
+static bool heap_reserve(struct pv_sim_wire *w)
+{
+	uint32_t cap = w->heap_cap ? w->heap_cap * 2 : 256;
+	struct frame **heap;
+
+	if (w->heap_len < w->heap_cap)
+		return true;
+	heap = w->mem->alloc(w->mem->ctx, cap * sizeof(*heap));
+	if (!heap)
+		return false;
+	if (w->heap) {
+		memcpy(heap, w->heap, w->heap_len * sizeof(*heap));
+		w->mem->free(w->mem->ctx, w->heap, w->heap_cap * sizeof(*heap));
+	}
+	w->heap = heap;
+	w->heap_cap = cap;
+	return true;
+}
+
+static void heap_push(struct pv_sim_wire *w, struct frame *f)
+{
+	uint32_t i = w->heap_len++;
+
+	while (i && before(f, w->heap[(i - 1) / 2])) {
+		w->heap[i] = w->heap[(i - 1) / 2];
+		i = (i - 1) / 2;
+	}
+	w->heap[i] = f;
+}
+
+static struct frame *heap_pop(struct pv_sim_wire *w)
+{
+	struct frame *top = w->heap[0], *last = w->heap[--w->heap_len];
+	uint32_t i = 0, child;
+
+	while ((child = 2 * i + 1) < w->heap_len) {
+		if (child + 1 < w->heap_len && before(w->heap[child + 1], w->heap[child]))
+			child++;
+		if (!before(w->heap[child], last))
+			break;
+		w->heap[i] = w->heap[child];
+		i = child;
+	}
+	w->heap[i] = last;
+	return top;
+}
+
+static bool slab_add(struct pv_sim_wire *w, uint8_t cls)
+{
+	size_t step = (sizeof(struct frame) + class_size[cls] + 7) & ~(size_t)7;
+	size_t size = sizeof(struct slab) + SLAB_FRAMES * step;
+	struct slab *s = w->mem->alloc(w->mem->ctx, size);
+
+	if (!s)
+		return false;
+	s->size = size;
+	s->next = w->slabs;
+	w->slabs = s;
+	for (uint32_t i = 0; i < SLAB_FRAMES; i++) {
+		struct frame *f = (struct frame *)(void *)(s->mem + i * step);
+
+		f->cls = cls;
+		f->next = w->free[cls];
+		w->free[cls] = f;
+	}
+	return true;
+}
+
+static struct frame *frame_get(struct pv_sim_wire *w, uint32_t len)
+{
+	uint8_t cls = 0;
+	struct frame *f;
+
+	while (class_size[cls] < len)
+		cls++;
+	if (w->frames >= FRAMES_MAX || !heap_reserve(w) || (!w->free[cls] && !slab_add(w, cls)))
+		return NULL;
+	f = w->free[cls];
+	w->free[cls] = f->next;
+	w->frames++;
+	f->len = len;
+	f->leaving = false;
+	f->seq = w->seq++;
+	return f;
+}
+
+static void frame_put(struct pv_sim_wire *w, struct frame *f)
+{
+	f->next = w->free[f->cls];
+	w->free[f->cls] = f;
+	w->frames--;
+}
+
+/* ---- arrival ----------------------------------------------------------------------------------------------------------- */
+
+static void trace(struct pv_sim_wire *w, const void *data, uint32_t len)
+{
+	const uint8_t *p = data;
+
+	for (uint32_t i = 0; i < len; i++)
+		w->trace = (w->trace ^ p[i]) * UINT64_C(0x100000001b3);
+}
+
+static bool rules_take(const struct sim_ring *s, const struct frame *f)
+{
+	struct pv_frame parsed;
+
+	if (!s->rules)
+		return true;
+	if (!pv_frame_parse(f->data, f->len, &parsed))
+		return false;
+	for (const struct rule *r = s->rules; r; r = r->next)
+		if (pv_frame_match(f->data, &parsed, &r->flow))
+			return true;
+	return false;
+}
+
+static void arrive_at(struct sim_ring *s, const struct frame *f)
+{
+	struct pv_pkt *p;
+
+	if (!s->ring.caps.link_up || !rules_take(s, f))
+		return;
+	if (f->len > s->ring.caps.mtu + ETH_OVERHEAD) {
+		s->counters.rx_errors++;
+		return;
+	}
+	p = pv_pktq_pop(&s->rx_free);
+	if (!p) {
+		s->counters.rx_no_buf++;
+		return;
+	}
+	/* A buffer that is too short is spent on the frame and posted again, as a receive queue would complete it with an error. */
+	if (p->size - pv_pkt_headroom(p) < f->len) {
+		s->counters.rx_errors++;
+		pv_pktq_push(&s->rx_free, p);
+		return;
+	}
+	memcpy(p->data, f->data, f->len);
+	p->len = p->total = f->len;
+	p->tstamp = (uint64_t)f->due_ns;
+	p->flags = PV_PKT_TSTAMP | pv_frame_check_csum(f->data, f->len, s->ring.caps.rx_csum);
+	pv_pktq_push(&s->rx_done, p);
+	s->counters.rx_packets++;
+	s->counters.rx_bytes += f->len;
+	trace(s->wire, &f->due_ns, sizeof(f->due_ns));
+	trace(s->wire, &s->number, sizeof(s->number));
+	trace(s->wire, f->data, f->len);
+}
+
+static void arrive(struct pv_sim_wire *w, const struct frame *f)
+{
+	bool known = false;
+
+	if (!(f->data[0] & 1))
+		pv_list_for_each(it, &w->rings)
+			known |= pv_mac_eq(pv_list_entry(it, struct sim_ring, link)->ring.caps.mac, f->data);
+	pv_list_for_each(it, &w->rings) {
+		struct sim_ring *s = pv_list_entry(it, struct sim_ring, link);
+
+		if (s != f->src && (!known || pv_mac_eq(s->ring.caps.mac, f->data)))
+			arrive_at(s, f);
+	}
+}
+
+static void run(struct pv_sim_wire *w)
+{
+	while (w->heap_len && w->heap[0]->due_ns <= w->now_ns) {
+		struct frame *f = heap_pop(w);
+
+		if (f->leaving) {
+			f->leaving = false;
+			if (f->src)
+				f->src->queued--;
+			f->due_ns = f->arrive_ns;
+			heap_push(w, f);
+			continue;
+		}
+		arrive(w, f);
+		frame_put(w, f);
+	}
+}
+
+/* ---- departure --------------------------------------------------------------------------------------------------------- */
+
+static int64_t sent_ns(struct sim_ring *s, uint32_t len)
+{
+	const struct pv_sim_wire *w = s->wire;
+	uint64_t rate = w->imp.rate_kbps;
+
+	if (!rate)
+		return w->now_ns;
+	s->free_ns = PV_MAX(s->free_ns, w->now_ns) + (int64_t)(((uint64_t)len * 8 * 1000000 + rate - 1) / rate);
+	return s->free_ns;
+}
+
+/* Puts one copy under way; the packet's pieces have been checked. */
+static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, bool corrupt)
+{
+	struct pv_sim_wire *w = s->wire;
+	struct frame *f = frame_get(w, len);
+	uint32_t off = 0;
+
+	if (!f)
+		return;
+	for (const struct pv_pkt *seg = p; seg; seg = seg->frag) {
+		memcpy(f->data + off, seg->data, seg->len);
+		off += seg->len;
+	}
+	if (p->flags & (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM))
+		pv_frame_fill_csum(f->data, len, p->flags);
+	if (corrupt) {
+		uint64_t bit = dice(w) % (len * 8u);
+
+		f->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	f->src = s;
+	f->due_ns = sent_ns(s, len);
+	f->arrive_ns = f->due_ns + w->imp.latency_ns;
+	if (w->imp.jitter_ns)
+		f->arrive_ns += (int64_t)(dice(w) % ((uint64_t)w->imp.jitter_ns + 1));
+	if (chance(w, w->imp.reorder_ppm)) {
+		int64_t hold = w->imp.latency_ns + REORDER_NS;
+
+		f->arrive_ns += hold + (int64_t)(dice(w) % (uint64_t)hold);
+	} else {
+		s->last_ns = f->arrive_ns = PV_MAX(f->arrive_ns, s->last_ns);
+	}
+	if (f->due_ns > w->now_ns) {
+		f->leaving = true;
+		s->queued++;
+	} else {
+		f->due_ns = f->arrive_ns;
+	}
+	heap_push(w, f);
+}
+
+/* Bytes of the frame, or 0 when this ring cannot carry it. */
+static uint32_t frame_len(const struct sim_ring *s, const struct pv_pkt *p)
+{
+	uint32_t len = 0, nsge = 0;
+
+	for (; p; p = p->frag) {
+		len += p->len;
+		if (++nsge > s->ring.caps.max_sge)
+			return 0;
+	}
+	return len >= 14 && len <= s->ring.caps.mtu + ETH_OVERHEAD ? len : 0;
+}
+
+static void transmit(struct sim_ring *s, struct pv_pkt *p)
+{
+	struct pv_sim_wire *w = s->wire;
+	uint32_t limit = w->imp.queue_limit ? w->imp.queue_limit : DEFAULT_QUEUE;
+	uint32_t len = frame_len(s, p);
+	uint32_t copies;
+
+	if (!len || !s->ring.caps.link_up) {
+		s->counters.tx_errors++;
+		return;
+	}
+	s->counters.tx_packets++;
+	s->counters.tx_bytes += len;
+	if (chance(w, w->imp.loss_ppm))
+		return;
+	for (copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--)
+		launch(s, p, len, chance(w, w->imp.corrupt_ppm));
+}
+
+/* ---- ring operations --------------------------------------------------------------------------------------------------- */
+
+static uint32_t sim_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct sim_ring *s = sim(r);
+	uint32_t held = s->rx_free.count + s->rx_done.count, i;
+
+	if (!s->wire)
+		return 0;
+	n = PV_MIN(n, r->caps.batch);
+	for (i = 0; i < n && held + i < r->caps.rx_depth; i++) {
+		pv_ring_take(pkts[i]);
+		pv_pktq_push(&s->rx_free, pkts[i]);
+	}
+	return i;
+}
+
+static uint32_t give(struct pv_pktq *q, struct pv_pkt **pkts, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && q->count; i++) {
+		pkts[i] = pv_pktq_pop(q);
+		pkts[i]->next = NULL;
+		pv_ring_give(pkts[i]);
+	}
+	return i;
+}
+
+static uint32_t sim_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	return give(&sim(r)->rx_done, pkts, PV_MIN(n, r->caps.batch));
+}
+
+static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct sim_ring *s = sim(r);
+	uint32_t held = s->tx_wait.count + s->tx_done.count, offered = n, i = 0;
+
+	n = PV_MIN(n, r->caps.batch);
+	for (; s->wire && i < n && held + i < r->caps.tx_depth; i++) {
+		pv_ring_take(pkts[i]);
+		pv_pktq_push(&s->tx_wait, pkts[i]);
+	}
+	s->counters.tx_full += i < offered;
+	return i;
+}
+
+static int sim_tx_kick(struct pv_ring *r)
+{
+	struct sim_ring *s = sim(r);
+	struct pv_pkt *p;
+
+	if (!s->wire)
+		return -ENODEV;
+	if (!s->tx_wait.count)
+		return 0;
+	s->counters.doorbells++;
+	while ((p = pv_pktq_pop(&s->tx_wait))) {
+		transmit(s, p);
+		pv_pktq_push(&s->tx_done, p);
+	}
+	run(s->wire);
+	return 0;
+}
+
+static uint32_t sim_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	return give(&sim(r)->tx_done, pkts, PV_MIN(n, r->caps.batch));
+}
+
+static int sim_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle)
+{
+	struct sim_ring *s = sim(r);
+	struct rule *rule;
+
+	if (!s->wire)
+		return -ENODEV;
+	rule = s->mem->alloc(s->mem->ctx, sizeof(*rule));
+	if (!rule)
+		return -ENOMEM;
+	rule->flow = *flow;
+	rule->handle = *handle = ++s->next_handle;
+	rule->next = s->rules;
+	s->rules = rule;
+	return 0;
+}
+
+static int sim_flow_del(struct pv_ring *r, uint64_t handle)
+{
+	struct sim_ring *s = sim(r);
+
+	for (struct rule **at = &s->rules; *at; at = &(*at)->next) {
+		struct rule *rule = *at;
+
+		if (rule->handle != handle)
+			continue;
+		*at = rule->next;
+		s->mem->free(s->mem->ctx, rule, sizeof(*rule));
+		return 0;
+	}
+	return -ENOENT;
+}
+
+static int sim_clock(struct pv_ring *r, uint64_t *now)
+{
+	if (!sim(r)->wire)
+		return -ENODEV;
+	*now = (uint64_t)sim(r)->wire->now_ns;
+	return 0;
+}
+
+static void sim_counters(struct pv_ring *r, struct pv_ring_counters *out)
+{
+	*out = sim(r)->counters;
+}
+
+static enum pv_ring_event sim_event(struct pv_ring *r)
+{
+	struct sim_ring *s = sim(r);
+
+	for (uint32_t ev = PV_RING_EV_LINK_UP; ev <= PV_RING_EV_ERROR; ev++) {
+		if (s->events & 1u << ev) {
+			s->events &= ~(1u << ev);
+			return (enum pv_ring_event)ev;
+		}
+	}
+	return PV_RING_EV_NONE;
+}
+
+/* Takes the ring off its wire: frames of it that are under way still arrive, but belong to nobody. */
+static void detach(struct sim_ring *s)
+{
+	struct pv_sim_wire *w = s->wire;
+
+	if (!w)
+		return;
+	for (uint32_t i = 0; i < w->heap_len; i++)
+		if (w->heap[i]->src == s)
+			w->heap[i]->src = NULL;
+	pv_list_del(&s->link);
+	s->wire = NULL;
+	s->ring.caps.link_up = false;
+}
+
+static void drain(struct pv_pktq *q)
+{
+	struct pv_pkt *p;
+
+	while ((p = pv_pktq_pop(q))) {
+		p->next = NULL;
+		pv_ring_drop(p);
+	}
+}
+
+static void sim_close(struct pv_ring *r)
+{
+	struct sim_ring *s = sim(r);
+
+	detach(s);
+	drain(&s->rx_free);
+	drain(&s->rx_done);
+	drain(&s->tx_wait);
+	drain(&s->tx_done);
+	while (s->rules)
+		sim_flow_del(r, s->rules->handle);
+	s->mem->free(s->mem->ctx, s, sizeof(*s));
+}
+
+static const struct pv_ring_ops sim_ops = {
+	.kind = "sim",
+	.close = sim_close,
+	.rx_post = sim_rx_post,
+	.rx_poll = sim_rx_poll,
+	.tx_post = sim_tx_post,
+	.tx_kick = sim_tx_kick,
+	.tx_reap = sim_tx_reap,
+	.flow_add = sim_flow_add,
+	.flow_del = sim_flow_del,
+	.clock = sim_clock,
+	.counters = sim_counters,
+	.event = sim_event,
+	.forget = sim_close, /* memory only: nothing that a child shares with its parent */
+};
+
+static void name_ring(struct pv_ring_caps *caps, uint32_t number)
+{
+	char digits[10];
+	uint32_t n = 0, at = 4;
+
+	memcpy(caps->name, "sim:", 4);
+	do {
+		digits[n++] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	while (n)
+		caps->name[at++] = digits[--n];
+	memcpy(caps->mode, "virtual time", sizeof("virtual time"));
+}
+
+static void fill_caps(struct pv_ring_caps *caps, const struct pv_sim_ring_cfg *cfg, uint32_t number)
+{
+	caps->mtu = cfg->mtu ? cfg->mtu : 1500;
+	caps->rx_buf_min = caps->mtu + ETH_OVERHEAD;
+	caps->rx_depth = cfg->rx_depth ? cfg->rx_depth : DEFAULT_DEPTH;
+	caps->tx_depth = cfg->tx_depth ? cfg->tx_depth : DEFAULT_DEPTH;
+	caps->batch = cfg->batch ? PV_MIN(cfg->batch, (uint32_t)PV_RING_BATCH_MAX) : PV_RING_BATCH_MAX;
+	caps->max_sge = 8;
+	caps->rx_csum = cfg->rx_csum;
+	caps->tx_csum = cfg->tx_csum;
+	caps->tstamp = PV_TSTAMP_RAW;
+	caps->tstamp_khz = 1000000;
+	caps->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
+	caps->queues = 1;
+	caps->link_up = true;
+	memcpy(caps->mac, cfg->mac, PV_ETH_ALEN);
+	name_ring(caps, number);
+}
+
+int pv_sim_open(struct pv_ring **out, struct pv_sim_wire *w, struct pv_pool *pool, const struct pv_sim_ring_cfg *cfg)
+{
+	const struct pv_pool_cfg *pc = pv_pool_config(pool);
+	struct sim_ring *s;
+
+	if ((cfg->mtu && cfg->mtu < 68) || cfg->mtu > MTU_MAX)
+		return -EINVAL;
+	if (pc->buf_size - pc->headroom < (cfg->mtu ? cfg->mtu : 1500) + ETH_OVERHEAD)
+		return -EINVAL;
+	s = w->mem->alloc(w->mem->ctx, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->ring.ops = &sim_ops;
+	s->ring.pool = pool;
+	s->wire = w;
+	s->mem = w->mem;
+	s->number = w->nrings++;
+	fill_caps(&s->ring.caps, cfg, s->number);
+	pv_pktq_init(&s->rx_free);
+	pv_pktq_init(&s->rx_done);
+	pv_pktq_init(&s->tx_wait);
+	pv_pktq_init(&s->tx_done);
+	pv_list_add(&w->rings, &s->link);
+	*out = &s->ring;
+	return 0;
+}
+
+/* ---- the wire ---------------------------------------------------------------------------------------------------------- */
+
+int pv_sim_wire_open(struct pv_sim_wire **out, const struct pv_mem *mem, uint64_t seed)
+{
+	struct pv_sim_wire *w = mem->alloc(mem->ctx, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->mem = mem;
+	w->rng = seed;
+	w->trace = UINT64_C(0xcbf29ce484222325);
+	pv_list_init(&w->rings);
+	*out = w;
+	return 0;
+}
+
+void pv_sim_wire_close(struct pv_sim_wire *w)
+{
+	const struct pv_mem *mem = w->mem;
+
+	while (!pv_list_empty(&w->rings))
+		pv_sim_vanish(&pv_list_entry(w->rings.next, struct sim_ring, link)->ring);
+	while (w->slabs) {
+		struct slab *s = w->slabs;
+
+		w->slabs = s->next;
+		mem->free(mem->ctx, s, s->size);
+	}
+	if (w->heap)
+		mem->free(mem->ctx, w->heap, w->heap_cap * sizeof(struct frame *));
+	mem->free(mem->ctx, w, sizeof(*w));
+}
+
+void pv_sim_wire_impair(struct pv_sim_wire *w, const struct pv_sim_impair *imp)
+{
+	w->imp = *imp;
+}
+
+void pv_sim_wire_advance(struct pv_sim_wire *w, int64_t now_ns)
+{
+	if (now_ns > w->now_ns)
+		w->now_ns = now_ns;
+	run(w);
+}
+
+int64_t pv_sim_wire_deadline(const struct pv_sim_wire *w)
+{
+	return w->heap_len ? w->heap[0]->due_ns : PV_NEVER;
+}
+
+uint64_t pv_sim_wire_trace(const struct pv_sim_wire *w)
+{
+	return w->trace;
+}
+
+void pv_sim_set_link(struct pv_ring *r, bool up)
+{
+	struct sim_ring *s = sim(r);
+
+	if (!s->wire || r->caps.link_up == up)
+		return;
+	r->caps.link_up = up;
+	/* Only the latest state is worth telling. */
+	s->events &= ~(1u << PV_RING_EV_LINK_UP | 1u << PV_RING_EV_LINK_DOWN);
+	s->events |= 1u << (up ? PV_RING_EV_LINK_UP : PV_RING_EV_LINK_DOWN);
+}
+
+void pv_sim_vanish(struct pv_ring *r)
+{
+	struct sim_ring *s = sim(r);
+	struct pv_pkt *p;
+
+	if (!s->wire)
+		return;
+	detach(s);
+	while ((p = pv_pktq_pop(&s->tx_wait))) {
+		s->counters.tx_errors++;
+		pv_pktq_push(&s->tx_done, p);
+	}
+	s->events |= 1u << PV_RING_EV_GONE;
+}
