@@ -99,9 +99,15 @@ struct pv_route {
 	uint32_t metric;
 	uint32_t mtu;            /* 0: the interface's */
 };
-/* Connected and default routes come with the interface; these are further ones. */
+/* Connected and default routes come with the interface; these are further ones. 0, -EINVAL (prefix, gateway), -ENODEV, -EEXIST
+ * (same destination, gateway and interface), -ENOMEM; del: -ESRCH. */
 int pv_net_route_add(struct pv_net *net, const struct pv_route *route);
 int pv_net_route_del(struct pv_net *net, const struct pv_route *route);
+
+/* A neighbour whose MAC is known from elsewhere (configuration, the kernel's table): never asked for, never expires. Replaces what was
+ * learned. 0, -ENODEV, -EINVAL (not a unicast address), -ENOBUFS; del: -ESRCH. */
+int pv_net_neigh_add(struct pv_net *net, uint32_t iface, const struct pv_addr *addr, const uint8_t mac[PV_ETH_ALEN]);
+int pv_net_neigh_del(struct pv_net *net, uint32_t iface, const struct pv_addr *addr);
 
 /* ---- receive ----------------------------------------------------------------------------------------------------------- */
 
@@ -113,6 +119,10 @@ enum pv_rx_verdict {
 };
 
 enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns);
+
+/* Packets that we sent to an address of our own, oldest first: the owner of the stack takes each and gives it to pv_net_rx with that
+ * interface, as if the ring had brought it. NULL: none waits. While some wait, pv_net_deadline is 0. */
+struct pv_pkt *pv_net_loop_get(struct pv_net *net, uint32_t *iface);
 
 /* Addresses, hop limit and traffic class of a packet that pv_net_rx handed up, read from its headers. */
 struct pv_rx_info {
@@ -152,7 +162,9 @@ struct pv_path {
 	uint8_t is_local : 1;    /* destination is one of our own addresses */
 	uint8_t is_mcast : 1;
 	uint8_t is_bcast : 1;
-	struct pv_neigh *neigh;  /* NULL for groups and broadcast */
+	uint8_t mtu_locked : 1;  /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
+	uint8_t tx_csum;         /* PV_CSUM_* that the ring computes */
+	struct pv_neigh *neigh;  /* NULL for groups, broadcast and own addresses */
 	struct pv_ring *ring;
 	uint8_t l2[18];          /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
 	uint8_t l2_len;
@@ -167,9 +179,28 @@ struct pv_path_query {
 /* 0, -ENETUNREACH, -EADDRNOTAVAIL (src is not ours), -ENODEV (iface), -EAFNOSUPPORT (families differ). */
 int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out);
 
-uint32_t pv_net_gen_of(const struct pv_net *net);
+/* Where every struct pv_net starts, so that asking costs one load. */
+struct pv_net_head {
+	uint32_t gen; /* never 0: a zeroed path is not valid */
+};
+
+pv_inline uint32_t pv_net_gen_of(const struct pv_net *net)
+{
+	return ((const struct pv_net_head *)(const void *)net)->gen;
+}
+
 /* False after any change of interfaces, routes, neighbours or path MTUs that may touch it: look it up again. */
-bool pv_path_valid(const struct pv_net *net, const struct pv_path *path);
+pv_inline bool pv_path_valid(const struct pv_net *net, const struct pv_path *path)
+{
+	return path->gen == pv_net_gen_of(net);
+}
+
+/* A segment longer than the path MTU is fragmented without copying when each buffer of its chain but the last holds exactly this many
+ * bytes (the L4 header included) and has PV_NET_HEADROOM in front; any other chain is copied into fresh packets. */
+pv_inline uint32_t pv_path_frag_len(const struct pv_path *path)
+{
+	return (path->mtu - (pv_addr_is4(&path->dst) ? 20u : 48u)) & ~7u;
+}
 
 enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */
 
@@ -184,8 +215,8 @@ struct pv_tx_opts {
 
 /*
  * Sends one L4 segment. `pkt` holds it at `data` with PV_NET_HEADROOM bytes before; a segment larger than one buffer hangs on
- * `frag`. Checksums are offloaded when the ring can and the segment is not fragmented, else computed here. The packet is taken
- * in every case. 0 when posted or queued behind neighbour resolution; -EMSGSIZE (DF wanted and too long), -ENOBUFS (ring full or
+ * `frag` (then `total` is set; every packet is of the pool of the path's ring). Checksums are offloaded when the ring can and the
+ * segment is not fragmented, else computed here. The packet is taken in every case. 0 when posted or queued behind neighbour resolution; -EMSGSIZE (DF wanted and too long), -ENOBUFS (ring full or
  * no packets for fragments), -EHOSTUNREACH (neighbour is known not to answer), -ENETDOWN, -ENODEV.
  */
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns);
@@ -196,10 +227,14 @@ int pv_net_kick(struct pv_net *net);
 
 enum pv_filter_mode { PV_FILTER_EXCLUDE, PV_FILTER_INCLUDE };
 
-/* Reference counted per interface: the first join adds MAC filter and flow rule and reports (IGMPv3 RFC 3376, MLDv2 RFC 3810), the
- * last leave removes them. Source filters are merged over all sockets for the report; each socket filters for itself. */
-int pv_net_group_join(struct pv_net *net, uint32_t iface, const struct pv_addr *group, int64_t now_ns);
-int pv_net_group_leave(struct pv_net *net, uint32_t iface, const struct pv_addr *group, int64_t now_ns);
+#define PV_GROUP_SOURCE_MAX 64 /* sources of one group that a report names; with more it asks for any source */
+
+/* Reference counted per interface: the first join adds the flow rule and reports (IGMPv3 RFC 3376, MLDv2 RFC 3810), the last leave
+ * removes them. What is reported is a superset of what the sockets want: any source as soon as one joined with `source` NULL (or
+ * excludes some), else the union of the sources. Each socket filters for itself. A leave must match a join.
+ * 0, -ENODEV, -EINVAL (not a group, families differ), -ENOMEM, what the ring said of the rule; leave: -EADDRNOTAVAIL. */
+int pv_net_group_join(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
+int pv_net_group_leave(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
 /* Interface for a group when none is named: the route's, else the first that is up. 0: none. */
 uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *group);
 
