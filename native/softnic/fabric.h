@@ -44,6 +44,9 @@ uint32_t sn_port_mtu(const struct sn_port *p);
 bool sn_port_link(const struct sn_port *p);
 void sn_port_set_link(struct sn_port *p, bool up); /* for every process on the port */
 uint32_t sn_port_link_events(const struct sn_port *p); /* changes of the link so far */
+struct sn_waker;
+/* Until the port is detached: a change of the link by any process writes to the waker. 0 or -ENOSPC. */
+int sn_port_watch(struct sn_port *p, struct sn_waker *w);
 
 struct sn_impairments {
 	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm;
@@ -81,11 +84,14 @@ bool sn_rxq_peek(struct sn_rxq *q, struct sn_frame *out);
 void sn_rxq_pop(struct sn_rxq *q);
 /* The next frame that arrives writes to the waker. 1: one is there already (not armed). */
 int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w);
+/* True from a successful arm until a frame arrived and wrote to the waker. */
+bool sn_rxq_armed(const struct sn_rxq *q);
 
 int sn_waker_open(struct sn_fabric *f, struct sn_waker **out);
 void sn_waker_close(struct sn_waker *w);
 int sn_waker_fd(const struct sn_waker *w);      /* readable after a wake */
 void sn_waker_clear(struct sn_waker *w);
+void sn_waker_wake(struct sn_waker *w);         /* by the owner itself, any thread */
 
 /* A match on header fields, each with a mask of the same width; a zero mask matches all. Network byte order. */
 struct sn_match {
@@ -120,7 +126,9 @@ struct sn_seg {
 #define SN_TX_L3_CSUM 0x1u
 #define SN_TX_L4_CSUM 0x2u
 /* Switches one frame of `nseg` pieces. 0: done (delivered or dropped and counted); -EMSGSIZE: longer than the port's MTU allows
- * or shorter than an Ethernet header; -ENETDOWN: link down (counted). Not thread-safe per port object: one per QP. */
+ * or shorter than an Ethernet header; -ENETDOWN: link down (counted). Not thread-safe per port object: one per QP.
+ * Loopback as in a NIC, so that two QPs or processes on one port reach each other: a frame to a group address, to the port's own MAC
+ * or to one not learned behind another port is matched against the sending port's normal rules too; a QP may hear itself. */
 int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags);
 /* Frames held back by delay, rate or reorder leave from here; called by the library's own thread while impairments are set. */
 
