@@ -39,6 +39,7 @@ struct pv_pkt {
 	struct pv_pkt *frag;  /* next buffer of the same datagram (reassembly), NULL at the last */
 	uint8_t *data;        /* first valid byte */
 	uint8_t *buf;         /* start of the buffer */
+	struct pv_pool *pool; /* where it came from and goes back to */
 	uint32_t len;         /* valid bytes at `data` */
 	uint32_t total;       /* valid bytes of the whole chain; set in the first packet only */
 	uint32_t flags;       /* PV_PKT_* */
@@ -49,12 +50,11 @@ struct pv_pkt {
 	uint16_t vlan_tci;
 	uint8_t owner;        /* enum pv_pkt_owner; kept in debug builds only */
 	uint8_t iface;        /* index of the interface it came by */
-	uint32_t size;        /* bytes of the buffer at `buf` */
-	/* second line */
+	/* second line: not touched by get, put and plain receive */
 	uint64_t tstamp pv_aligned(PV_CACHELINE);
 	uint32_t rss_hash;
 	uint32_t index;       /* of the descriptor in its pool, dense from 0 */
-	struct pv_pool *pool;
+	uint32_t size;        /* bytes of the buffer at `buf` */
 	uint64_t priv[4];     /* the present owner's, meaningless after a hand-over */
 } pv_aligned(PV_CACHELINE);
 
@@ -64,7 +64,7 @@ struct pv_pool_cfg {
 	uint32_t buf_size;  /* bytes of a buffer, headroom included; rounded up to 64 */
 	uint32_t headroom;  /* bytes before `data` after pv_pkt_get */
 	uint32_t count;     /* packets at open */
-	uint32_t chunk;     /* packets added by a growth step; 0: never grows */
+	uint32_t chunk;     /* packets added by a growth step, rounded up to a power of two; 0: never grows */
 	uint32_t max;       /* packets at most */
 };
 
@@ -93,12 +93,70 @@ bool pv_pool_wants_growth(const struct pv_pool *pool);
 void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out);
 const struct pv_pool_cfg *pv_pool_config(const struct pv_pool *pool);
 
+/* The part of a pool that get and put touch; private to them and to pool.c. */
+struct pv_pool {
+	struct pv_pkt *free; /* linked by `next`; last in, first out: its buffer is still in the cache */
+	uint32_t nfree, low_water;
+	uint32_t headroom, total;
+	uint64_t exhausted;
+};
+
+#ifdef PV_DEBUG
+/* Stamp the owner and end the program when a packet is handed out or given back twice; under AddressSanitizer the buffers of free
+ * packets are poisoned. */
+void pv_pkt_debug_get(struct pv_pkt *pkt);
+void pv_pkt_debug_put(struct pv_pkt *pkt);
+#else
+pv_inline void pv_pkt_debug_get(struct pv_pkt *pkt)
+{
+	(void)pkt;
+}
+
+pv_inline void pv_pkt_debug_put(struct pv_pkt *pkt)
+{
+	(void)pkt;
+}
+#endif
+
 /* A packet with data = buf + headroom, len 0, flags 0, frag NULL; owner STACK. NULL when the pool is empty. */
-struct pv_pkt *pv_pkt_get(struct pv_pool *pool);
+pv_inline struct pv_pkt *pv_pkt_get(struct pv_pool *pool)
+{
+	struct pv_pkt *p = pool->free;
+
+	if (pv_unlikely(!p)) {
+		pool->exhausted++;
+		return NULL;
+	}
+	pool->free = p->next;
+	if (--pool->nfree < pool->low_water)
+		pool->low_water = pool->nfree;
+	pv_pkt_debug_get(p);
+	p->next = NULL;
+	p->frag = NULL;
+	p->data = p->buf + pool->headroom;
+	p->len = 0;
+	p->total = 0;
+	p->flags = 0;
+	return p;
+}
+
 /* `n` packets linked by `next`, all or none. */
 struct pv_pkt *pv_pkt_get_bulk(struct pv_pool *pool, uint32_t n);
-/* Gives back the packet and all that hang on `frag`. */
-void pv_pkt_put(struct pv_pkt *pkt);
+
+/* Gives back the packet and all that hang on `frag`. A ring hands over first. */
+pv_inline void pv_pkt_put(struct pv_pkt *pkt)
+{
+	do {
+		struct pv_pool *pool = pkt->pool;
+		struct pv_pkt *frag = pkt->frag;
+
+		pv_pkt_debug_put(pkt);
+		pkt->next = pool->free;
+		pool->free = pkt;
+		pool->nfree++;
+		pkt = frag;
+	} while (pv_unlikely(pkt != NULL));
+}
 
 /* The packet with that index, for completions that carry only a number. The index must be below total. */
 struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index);

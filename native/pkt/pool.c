@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A pool is a table of chunks. A chunk is one piece of registered memory for the buffers and one of plain memory for the descriptors,
+ * so that a device never sees a descriptor. The first chunk holds the packets of the open; all later ones hold the same power of two
+ * (the last perhaps fewer), so that an index finds its descriptor by a shift and a mask.
+ *
+ * Free descriptors form a stack. Completed buffers come back warm from a spinning receiver, and are the next ones to be used.
+ */
+#include "pkt/pkt.h"
+
+#include <errno.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POISONING 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POISONING 1
+#endif
+#endif
+#ifdef POISONING
+#include <sanitizer/asan_interface.h>
+#endif
+
+#define PAGE 4096u
+#define BUF_SIZE_MAX (1u << 20)
+#define COUNT_MAX (1u << 24)
+
+struct chunk {
+	struct pv_pkt *desc;
+	uint8_t *base; /* buffers, one behind the other */
+	uint32_t count;
+	uint32_t key; /* of the mapping, when bound */
+};
+
+struct pool {
+	struct pv_pool hot; /* first: what callers hold points here */
+	struct pv_pool_cfg cfg;
+	const struct pv_mem *mem;
+	struct chunk *chunk;
+	uint32_t nchunks, chunks_max;
+	uint32_t shift; /* log2 of the packets in a growth step */
+	uint64_t grown;
+	pv_pool_map_fn map;
+	pv_pool_unmap_fn unmap;
+	void *map_ctx;
+};
+
+_Static_assert(offsetof(struct pool, hot) == 0, "struct pv_pool is the head of struct pool");
+
+static struct pool *full(struct pv_pool *p)
+{
+	return pv_container_of(p, struct pool, hot);
+}
+
+static const struct pool *full_const(const struct pv_pool *p)
+{
+	return (const struct pool *)(const void *)p;
+}
+
+static size_t chunk_bytes(const struct pool *p, uint32_t count)
+{
+	return ((size_t)count * p->cfg.buf_size + PAGE - 1) & ~(size_t)(PAGE - 1);
+}
+
+static void poison(struct pv_pkt *pkt, bool on)
+{
+#ifdef POISONING
+	if (on)
+		ASAN_POISON_MEMORY_REGION(pkt->buf, pkt->size);
+	else
+		ASAN_UNPOISON_MEMORY_REGION(pkt->buf, pkt->size);
+#else
+	(void)pkt;
+	(void)on;
+#endif
+}
+
+#ifdef PV_DEBUG
+void pv_pkt_debug_get(struct pv_pkt *pkt)
+{
+	if (pkt->owner != PV_OWNER_POOL)
+		__builtin_trap();
+	pkt->owner = PV_OWNER_STACK;
+	poison(pkt, false);
+}
+
+void pv_pkt_debug_put(struct pv_pkt *pkt)
+{
+	if (pkt->owner != PV_OWNER_STACK && pkt->owner != PV_OWNER_APP)
+		__builtin_trap();
+	pkt->owner = PV_OWNER_POOL;
+	poison(pkt, true);
+}
+#endif
+
+static void chunk_free(struct pool *p, struct chunk *c)
+{
+	for (uint32_t i = 0; c->desc && i < c->count; i++)
+		poison(&c->desc[i], false);
+	if (c->base)
+		p->mem->free_dma(p->mem->ctx, c->base, chunk_bytes(p, c->count));
+	if (c->desc)
+		p->mem->free(p->mem->ctx, c->desc, (size_t)c->count * sizeof(*c->desc));
+	memset(c, 0, sizeof(*c));
+}
+
+static void chunk_key(struct chunk *c)
+{
+	for (uint32_t i = 0; i < c->count; i++)
+		c->desc[i].key = c->key;
+}
+
+/* One chunk more at the end of the table, mapped when a ring is bound, its packets on top of the free stack. */
+static int chunk_add(struct pool *p, uint32_t count)
+{
+	struct chunk *c = &p->chunk[p->nchunks];
+	int rc;
+
+	c->count = count;
+	c->desc = p->mem->alloc(p->mem->ctx, (size_t)count * sizeof(*c->desc));
+	c->base = c->desc ? p->mem->alloc_dma(p->mem->ctx, chunk_bytes(p, count)) : NULL;
+	rc = c->base ? 0 : -ENOMEM;
+	if (!rc && p->map)
+		rc = p->map(p->map_ctx, c->base, chunk_bytes(p, count), &c->key);
+	if (rc) {
+		chunk_free(p, c);
+		return rc;
+	}
+	for (uint32_t i = count; i-- > 0;) {
+		struct pv_pkt *pkt = &c->desc[i];
+
+		pkt->buf = c->base + (size_t)i * p->cfg.buf_size;
+		pkt->data = pkt->buf + p->cfg.headroom;
+		pkt->size = p->cfg.buf_size;
+		pkt->index = p->hot.total + i;
+		pkt->pool = &p->hot;
+		pkt->owner = PV_OWNER_POOL;
+		pkt->next = p->hot.free;
+		p->hot.free = pkt;
+#ifdef PV_DEBUG
+		poison(pkt, true);
+#endif
+	}
+	chunk_key(c);
+	p->nchunks++;
+	p->hot.total += count;
+	p->hot.nfree += count;
+	return 0;
+}
+
+static bool cfg_ok(const struct pv_pool_cfg *c)
+{
+	return c->buf_size && c->buf_size <= BUF_SIZE_MAX && c->headroom < c->buf_size && c->headroom <= UINT16_MAX && c->count &&
+	       c->count <= COUNT_MAX && c->chunk <= COUNT_MAX && c->max <= COUNT_MAX;
+}
+
+int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv_pool_cfg *cfg)
+{
+	struct pool *p;
+	int rc;
+
+	if (!cfg_ok(cfg))
+		return -EINVAL;
+	p = mem->alloc(mem->ctx, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->cfg = *cfg;
+	p->mem = mem;
+	p->cfg.buf_size = (cfg->buf_size + PV_CACHELINE - 1) & ~(PV_CACHELINE - 1u);
+	p->cfg.max = cfg->chunk ? PV_MAX(cfg->max, cfg->count) : cfg->count;
+	while (p->cfg.chunk > 1u << p->shift)
+		p->shift++;
+	p->cfg.chunk = cfg->chunk ? 1u << p->shift : 0;
+	p->chunks_max = 1 + ((p->cfg.max - p->cfg.count + (1u << p->shift) - 1) >> p->shift);
+	p->hot.headroom = cfg->headroom;
+	p->chunk = mem->alloc(mem->ctx, p->chunks_max * sizeof(*p->chunk));
+	rc = p->chunk ? chunk_add(p, cfg->count) : -ENOMEM;
+	if (rc) {
+		if (p->chunk)
+			mem->free(mem->ctx, p->chunk, p->chunks_max * sizeof(*p->chunk));
+		mem->free(mem->ctx, p, sizeof(*p));
+		return rc;
+	}
+	p->hot.low_water = p->hot.nfree;
+	*out = &p->hot;
+	return 0;
+}
+
+uint32_t pv_pool_close(struct pv_pool *pool)
+{
+	struct pool *p = full(pool);
+	const struct pv_mem *mem = p->mem;
+
+	if (pool->nfree != pool->total)
+		return pool->total - pool->nfree;
+	pv_pool_unbind(pool);
+	for (uint32_t i = 0; i < p->nchunks; i++)
+		chunk_free(p, &p->chunk[i]);
+	mem->free(mem->ctx, p->chunk, p->chunks_max * sizeof(*p->chunk));
+	mem->free(mem->ctx, p, sizeof(*p));
+	return 0;
+}
+
+int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx)
+{
+	struct pool *p = full(pool);
+
+	if (p->map)
+		return -EBUSY;
+	for (uint32_t i = 0; i < p->nchunks; i++) {
+		struct chunk *c = &p->chunk[i];
+		int rc = map(ctx, c->base, chunk_bytes(p, c->count), &c->key);
+
+		if (rc) {
+			while (i-- > 0)
+				unmap(ctx, p->chunk[i].base, chunk_bytes(p, p->chunk[i].count), p->chunk[i].key);
+			return rc;
+		}
+		chunk_key(c);
+	}
+	p->map = map;
+	p->unmap = unmap;
+	p->map_ctx = ctx;
+	return 0;
+}
+
+void pv_pool_unbind(struct pv_pool *pool)
+{
+	struct pool *p = full(pool);
+
+	if (!p->map)
+		return;
+	for (uint32_t i = 0; i < p->nchunks; i++)
+		p->unmap(p->map_ctx, p->chunk[i].base, chunk_bytes(p, p->chunk[i].count), p->chunk[i].key);
+	p->map = NULL;
+	p->unmap = NULL;
+	p->map_ctx = NULL;
+}
+
+int pv_pool_grow(struct pv_pool *pool)
+{
+	struct pool *p = full(pool);
+	int rc;
+
+	if (!p->cfg.chunk || pool->total >= p->cfg.max)
+		return -ENOSPC;
+	rc = chunk_add(p, PV_MIN(p->cfg.chunk, p->cfg.max - pool->total));
+	if (!rc)
+		p->grown++;
+	return rc;
+}
+
+bool pv_pool_wants_growth(const struct pv_pool *pool)
+{
+	const struct pool *p = full_const(pool);
+
+	return pool->nfree < pool->total / 4 && p->cfg.chunk && pool->total < p->cfg.max;
+}
+
+void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out)
+{
+	*out = (struct pv_pool_stats){ .total = pool->total,
+				       .free = pool->nfree,
+				       .low_water = pool->low_water,
+				       .exhausted = pool->exhausted,
+				       .grown = full_const(pool)->grown };
+}
+
+const struct pv_pool_cfg *pv_pool_config(const struct pv_pool *pool)
+{
+	return &full_const(pool)->cfg;
+}
+
+struct pv_pkt *pv_pkt_get_bulk(struct pv_pool *pool, uint32_t n)
+{
+	struct pv_pkt *head = NULL, **tail = &head;
+
+	if (n > pool->nfree) {
+		pool->exhausted++;
+		return NULL;
+	}
+	while (n--) {
+		struct pv_pkt *pkt = pv_pkt_get(pool);
+
+		*tail = pkt;
+		tail = &pkt->next;
+	}
+	return head;
+}
+
+struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index)
+{
+	const struct pool *p = full_const(pool);
+	uint32_t i = index - p->cfg.count;
+
+	if (index < p->cfg.count)
+		return &p->chunk[0].desc[index];
+	return &p->chunk[1 + (i >> p->shift)].desc[i & (p->cfg.chunk - 1)];
+}
