@@ -4,6 +4,9 @@
  *
  * Devices. The environment variable PYVMA_SOFTNIC names the ports that this process sees as RDMA devices:
  * "FABRIC/PORT[,mac=..][,mtu=..]", several separated by ';'. The device of demo/0 is called "softnic_demo_0".
+ *
+ * What a client cannot read from a network interface that does not exist, it reads from the port: GID 0 is fe80::/64 with the
+ * port's MAC as modified EUI-64 (as RoCE's default GID), and `max_msg_sz` is the longest frame, MTU + 18.
  */
 #ifndef SN_SOFTNIC_H
 #define SN_SOFTNIC_H
