@@ -3,8 +3,9 @@
  * The network layer: interfaces, routes, neighbours, IPv4 and IPv6, ICMP, fragments, groups. One struct pv_net per stack.
  *
  * Receive: pv_net_rx takes a frame from a ring and either consumes it (ARP, ND, ICMP echo, fragments, drops) or says which
- * transport it is for; then `l3_off`, `l4_off` are set, `data`/`len` span the L4 header and its payload (padding removed), and
- * reassembled datagrams hang on `frag`.
+ * transport it is for; then `iface`, `l3_off`, `l4_off` are set (and PV_PKT_GROUP in `flags` when the destination is a group or a
+ * broadcast address: the transports ask nothing else of every packet), `data`/`len`/`total` span the L4 header and its payload
+ * (padding removed), and reassembled datagrams hang on `frag`.
  * Transmit: a path (pv_net_path) is looked up once and reused while pv_path_valid; pv_net_tx puts IP and Ethernet headers in
  * front of an L4 segment, fragments it when it must, waits for the neighbour when it must, and posts to the ring. The caller
  * kicks (pv_net_kick) when it has posted what it wanted.

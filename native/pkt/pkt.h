@@ -33,6 +33,7 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_TX_L3_CSUM 0x0100u /* fill the IPv4 header checksum */
 #define PV_PKT_TX_L4_CSUM 0x0200u /* fill the UDP/TCP checksum (field holds 0 when posted) */
 #define PV_PKT_LOOPED 0x0400u  /* our own multicast or broadcast, handed back by the stack itself */
+#define PV_PKT_GROUP 0x0800u   /* set by pv_net_rx: the IP destination is a group or a broadcast address */
 
 struct pv_pkt {
 	struct pv_pkt *next;  /* queue link of whoever owns the packet */
