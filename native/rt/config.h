@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Settings: the values of config_table.h. Filled once before the engine starts and read-only from then on, so the engine's threads
+ * read the structure without a lock.
+ */
+#ifndef PV_RT_CONFIG_H
+#define PV_RT_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rt/config_table.h"
+
+#define PV_CONFIG_TEXT_MAX 4096
+
+struct pv_config {
+#define PV_CONFIG_FIELD_BOOL(name) bool name;
+#define PV_CONFIG_FIELD_INT(name) int64_t name;
+#define PV_CONFIG_FIELD_LEVEL(name) int64_t name;
+#define PV_CONFIG_FIELD_TEXT(name) char *name;
+#define PV_CONFIG_FIELD(kind, name, def, min, max, unit, alias, div, help) PV_CONFIG_FIELD_##kind(name)
+	PV_CONFIG_TABLE(PV_CONFIG_FIELD)
+};
+
+/* The process's settings, with file and variables read in (once). 0, or -errno of the first bad one with a text in the thread's
+ * last error. *out is valid in both cases. */
+int pv_config_load(const struct pv_config **out);
+/* No setting may change after this. */
+void pv_config_freeze(void);
+void pv_config_thaw(void);
+
+/* One value into `cfg`; `where` begins the error text ("PYVMA_RX_POLL", "line 3 of FILE"). 0, -EINVAL (value), -ENOENT (name). */
+int pv_config_apply(struct pv_config *cfg, const char *name, const char *value, const char *where);
+/*
+ * Settings from a file's text: a strict subset of TOML. Comments, `name = value` with integers, booleans, basic and literal strings
+ * on one line, arrays of strings (joined by ';'), and the table header [pyvma]. 0, -EINVAL or -ENOENT with a text naming file and
+ * line. `size` bytes of `text`, which need not end in 0.
+ */
+int pv_config_parse(struct pv_config *cfg, const char *text, size_t size, const char *file);
+
+void pv_config_init(struct pv_config *cfg); /* the defaults */
+void pv_config_fini(struct pv_config *cfg);
+
+#endif

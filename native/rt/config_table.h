@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The one table of settings. Structure, parsing, PYVMA_* and VMA_* variables, pyvma_config_row and native/doc/config.md all come
+ * from it: a setting exists because it has a row here.
+ *
+ * X(kind, name, default, min, max, unit, alias, alias_div, help)
+ * kind: BOOL, INT (with K, M, G suffixes), TEXT, LEVEL (log level by name or number). min and max are for INT.
+ * alias: the VMA variable that means the same, or NULL; a positive number given by it is divided by alias_div.
+ */
+#ifndef PV_RT_CONFIG_TABLE_H
+#define PV_RT_CONFIG_TABLE_H
+
+#include <stdint.h>
+
+#define PV_CONFIG_TABLE(X)                                                                                                         \
+	X(TEXT, interfaces, "", 0, 0, "", NULL, 1,                                                                                 \
+	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port, impair), verbs "      \
+	  "(device, "                                                                                                              \
+	  "port). Keys of both: addr=ADDRESS/PREFIX (repeatable), gw=ADDRESS (one a family), name, mtu, vlan, mac (softnic), "     \
+	  "rx_depth, "                                                                                                             \
+	  "tx_depth")                                                                                                              \
+	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \
+	X(BOOL, strict, "0", 0, 1, "", NULL, 1,                                                                                    \
+	  "raise an error instead of falling back to a kernel socket when an interface cannot be opened")                          \
+	X(INT, rx_poll, "1000", -1, 100000000, "us", "VMA_RX_POLL", 10,                                                            \
+	  "a blocking call polls this long before it sleeps; 0: sleeps at once; -1: never sleeps. VMA_RX_POLL counts polls: ten "  \
+	  "are "                                                                                                                   \
+	  "taken for a microsecond")                                                                                               \
+	X(INT, kernel_poll_ratio, "100", 0, 1000000, "polls", "VMA_RX_UDP_POLL_OS_RATIO", 1,                                       \
+	  "the kernel's half of a socket bound to all addresses is looked at every so many empty polls; 0: only before sleeping")  \
+	X(INT, rx_batch, "32", 1, 64, "frames", "VMA_CQ_POLL_BATCH_MAX", 1, "frames taken from a ring by one poll")                \
+	X(INT, rx_depth, "1024", 16, 32768, "frames", "VMA_RX_WRE", 1, "receive queue of a ring")                                  \
+	X(INT, tx_depth, "1024", 16, 32768, "frames", "VMA_TX_WRE", 1, "send queue of a ring")                                     \
+	X(INT, rx_bufs, "2048", 64, 4194304, "buffers", "VMA_RX_BUFS", 1, "buffers of a ring's pool at start, for receiving")      \
+	X(INT, tx_bufs, "1024", 64, 4194304, "buffers", "VMA_TX_BUFS", 1, "buffers of a ring's pool at start, for sending")        \
+	X(INT, buf_chunk, "2048", 0, 1048576, "buffers", NULL, 1, "buffers added when a pool runs low; 0: pools never grow")       \
+	X(INT, buf_max, "262144", 64, 16777216, "buffers", NULL, 1, "buffers of a ring's pool at most")                            \
+	X(BOOL, huge_pages, "1", 0, 1, "", NULL, 1, "take buffer memory from huge pages when there are any")                       \
+	X(BOOL, progress, "1", 0, 1, "", NULL, 1,                                                                                  \
+	  "a thread runs the stack while no call of the application does: it answers ARP, ND and ping, and makes fileno() work")   \
+	X(INT, progress_interval, "10", 1, 10000, "ms", "VMA_PROGRESS_ENGINE_INTERVAL", 1,                                         \
+	  "how long the application may stay away from the stack before that thread takes over; ten times as long at most after "  \
+	  "a "                                                                                                                     \
+	  "busy while")                                                                                                            \
+	X(LEVEL, log_level, "warn", 0, 0, "", "VMA_TRACELEVEL", 1, "none, error, warn, info or debug")                             \
+	X(TEXT, log_file, "", 0, 0, "", "VMA_LOG_FILE", 1,                                                                         \
+	  "append log lines to this file instead of stderr; %d is the process id")                                                 \
+	X(INT, seed, "0", 0, INT64_MAX, "", NULL, 1, "seed of hash keys, ports and identifications; 0: a random one")              \
+	X(INT, mtu, "0", 0, 9216, "bytes", "VMA_MTU", 1, "MTU of interfaces that name none; 0: the ring's")                        \
+	X(INT, tx_inline_max, "204", 0, 4096, "bytes", "VMA_TX_MAX_INLINE", 1,                                                     \
+	  "frames up to this long are copied into the send queue entry; 0: none")                                                  \
+	X(BOOL, no_csum_offload, "0", 0, 1, "", NULL, 1, "compute and check every checksum in software")                           \
+	X(BOOL, legacy_verbs, "0", 0, 1, "", NULL, 1, "use post_send and poll_cq even where the extended interface is there")      \
+	X(TEXT, verbs_lib, "libibverbs.so.1", 0, 0, "", NULL, 1, "library behind verbs interfaces")                                \
+	X(TEXT, softnic_lib, "", 0, 0, "", NULL, 1,                                                                                \
+	  "library behind softnic interfaces; empty: libpyvma-softnic.so beside this library")                                     \
+	X(INT, rcvbuf, "0", 0, 1073741824, "bytes", "VMA_RX_BYTES_MIN", 1,                                                         \
+	  "floor of a socket's receive buffer, as SO_RCVBUF reports it; 0: the kernel's default alone")                            \
+	X(INT, sndbuf, "0", 0, 1073741824, "bytes", NULL, 1, "floor of a socket's send buffer, as SO_SNDBUF reports it")           \
+	X(INT, reass_max, "256", 1, 65536, "datagrams", NULL, 1, "datagrams in reassembly at once")                                \
+	X(INT, reass_bytes, "4194304", 65536, 1073741824, "bytes", NULL, 1, "bytes held in reassembly")                            \
+	X(INT, reass_timeout, "30", 1, 255, "s", NULL, 1, "a datagram whose fragments do not come is given up after this long")    \
+	X(INT, neigh_max, "1024", 16, 1048576, "entries", NULL, 1, "neighbours remembered")                                        \
+	X(INT, neigh_queue, "64", 1, 4096, "packets", NULL, 1, "packets waiting for one neighbour's address")                      \
+	X(INT, icmp_rate, "1000", 1, 1000000, "1/s", NULL, 1, "ICMP errors sent at most")                                          \
+	X(INT, port_low, "32768", 1, 65535, "", NULL, 1, "lowest port chosen for a socket that names none")                        \
+	X(INT, port_high, "60999", 1, 65535, "", NULL, 1, "highest such port")                                                     \
+	X(TEXT, pcap_file, "", 0, 0, "", NULL, 1, "write every frame of every ring to this file; %d is the process id")            \
+	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
+	  "drop, duplicate, reorder or corrupt frames between ring and stack: loss=0.01,duplicate=0,reorder=0,corrupt=0,seed=1")
+
+#endif

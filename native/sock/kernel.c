@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "sock/kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "base/compiler.h"
+
+static int64_t mono_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * PV_NS_PER_S + ts.tv_nsec;
+}
+
+int pv_kernel_poll(int fd, int events, int64_t timeout_ns)
+{
+	struct pollfd p = { .fd = fd, .events = (short)events };
+	struct timespec ts = { .tv_sec = timeout_ns / PV_NS_PER_S, .tv_nsec = timeout_ns % PV_NS_PER_S };
+	int n = ppoll(&p, 1, timeout_ns < 0 ? NULL : &ts, NULL);
+
+	if (n < 0)
+		return -errno;
+	if (n && (p.revents & POLLNVAL))
+		return -EBADF;
+	return n ? p.revents : 0;
+}
+
+/* After a call that would have blocked: 0 to try again, -ETIMEDOUT, -EINTR. */
+static int wait_again(int fd, int events, int64_t deadline)
+{
+	int64_t left = deadline - mono_ns();
+	int rc = left > 0 ? pv_kernel_poll(fd, events, left) : 0;
+
+	return rc > 0 ? 0 : rc < 0 ? rc : -ETIMEDOUT;
+}
+
+static bool would_block(int64_t rc)
+{
+	return rc == -EAGAIN || rc == -EWOULDBLOCK;
+}
+
+int64_t pv_kernel_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	int64_t deadline = timeout_ns > 0 ? mono_ns() + timeout_ns : 0;
+
+	for (;;) {
+		int64_t n = sendmsg(fd, msg, timeout_ns < 0 ? flags : flags | MSG_DONTWAIT);
+		int rc = n < 0 ? -errno : 0;
+
+		if (n >= 0)
+			return n;
+		if (timeout_ns <= 0 || !would_block(rc) || (flags & MSG_DONTWAIT))
+			return rc;
+		rc = wait_again(fd, POLLOUT, deadline);
+		if (rc)
+			return rc;
+	}
+}
+
+int64_t pv_kernel_recvmsg(int fd, struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	int64_t deadline = timeout_ns > 0 ? mono_ns() + timeout_ns : 0;
+
+	for (;;) {
+		int64_t n = recvmsg(fd, msg, timeout_ns < 0 ? flags : flags | MSG_DONTWAIT);
+		int rc = n < 0 ? -errno : 0;
+
+		if (n >= 0)
+			return n;
+		if (timeout_ns <= 0 || !would_block(rc) || (flags & (MSG_DONTWAIT | MSG_ERRQUEUE)))
+			return rc;
+		rc = wait_again(fd, POLLIN, deadline);
+		if (rc)
+			return rc;
+	}
+}
+
+int64_t pv_kernel_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
+			 int64_t timeout_ns)
+{
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
+	};
+
+	return pv_kernel_sendmsg(fd, &msg, flags, timeout_ns);
+}
+
+int64_t pv_kernel_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen, int64_t timeout_ns)
+{
+	struct iovec iov = { .iov_base = buf, .iov_len = len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_name = addr, .msg_namelen = addr && addrlen ? *addrlen : 0 };
+	int64_t n = pv_kernel_recvmsg(fd, &msg, flags, timeout_ns);
+
+	if (n >= 0 && addrlen)
+		*addrlen = msg.msg_namelen;
+	return n;
+}
+
+/* An fd that does not block cannot be interrupted half way: the connection goes on and SO_ERROR tells its end. */
+static int connect_wait(int fd, int64_t deadline)
+{
+	int err = 0, rc;
+	socklen_t len = sizeof(err);
+
+	rc = wait_again(fd, POLLOUT, deadline);
+	if (rc)
+		return rc;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
+		return -errno;
+	return -err;
+}
+
+int pv_kernel_connect(int fd, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns)
+{
+	int64_t deadline = timeout_ns > 0 ? mono_ns() + timeout_ns : 0;
+	int fl = timeout_ns >= 0 ? fcntl(fd, F_GETFL) : 0;
+	bool blocking = timeout_ns >= 0 && fl >= 0 && !(fl & O_NONBLOCK);
+	int rc;
+
+	if (fl < 0)
+		return -errno;
+	if (blocking)
+		fcntl(fd, F_SETFL, fl | O_NONBLOCK);
+	rc = connect(fd, addr, len) < 0 ? -errno : 0;
+	if (rc == -EINPROGRESS && timeout_ns > 0)
+		rc = connect_wait(fd, deadline);
+	if (blocking)
+		fcntl(fd, F_SETFL, fl);
+	return rc;
+}
