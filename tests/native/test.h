@@ -25,7 +25,8 @@ struct test_case {
 static struct test_case *test_cases, **test_tail = &test_cases;
 static const char *test_current;
 static jmp_buf test_skip_jmp;
-static const char *test_skip_reason;
+static const char *test_skip_reason = "";
+static int test_ran, test_skipped;
 
 #define TEST(id)                                                                                                                 \
 	static void test_fn_##id(void);                                                                                         \
@@ -61,28 +62,34 @@ static inline void __attribute__((noreturn, unused)) test_skip(const char *reaso
 	longjmp(test_skip_jmp, 1);
 }
 
+/* False when the case skipped itself. */
+static inline bool test_run(struct test_case *t)
+{
+	test_current = t->name;
+	if (setjmp(test_skip_jmp))
+		return false;
+	t->fn();
+	return true;
+}
+
 static inline int test_main(int argc, char **argv)
 {
-	int ran = 0, skipped = 0;
-
 	for (struct test_case *t = test_cases; t; t = t->next) {
 		if (argc > 1 && strcmp(argv[1], t->name))
 			continue;
-		test_current = t->name;
-		if (setjmp(test_skip_jmp)) {
+		if (test_run(t)) {
+			printf("ok %s\n", t->name);
+			test_ran++;
+		} else {
 			printf("skip %s: %s\n", t->name, test_skip_reason);
-			skipped++;
-			continue;
+			test_skipped++;
 		}
-		t->fn();
-		printf("ok %s\n", t->name);
-		ran++;
 	}
-	if (!ran && !skipped) {
+	if (!test_ran && !test_skipped) {
 		fprintf(stderr, "no such case\n");
 		return 1;
 	}
-	return ran ? 0 : 77;
+	return test_ran ? 0 : 77;
 }
 
 #endif
