@@ -35,7 +35,7 @@ pv_inline uint64_t pv_hash_mix(uint64_t a, uint64_t b)
 
 pv_inline uint32_t pv_hash_u64(const struct pv_hash_key *k, uint64_t v)
 {
-	return (uint32_t)pv_hash_mix(v ^ k->k0, k->k1);
+	return (uint32_t)pv_hash_mix(pv_hash_mix(v ^ k->k0, k->k1), k->k0);
 }
 
 pv_inline uint32_t pv_hash_u128(const struct pv_hash_key *k, uint64_t a, uint64_t b)
@@ -43,12 +43,12 @@ pv_inline uint32_t pv_hash_u128(const struct pv_hash_key *k, uint64_t a, uint64_
 	return (uint32_t)pv_hash_mix(pv_hash_mix(a ^ k->k0, k->k1) ^ b, k->k0);
 }
 
-/* An address with up to 64 bits more: port, interface, protocol. */
+/* An address with up to 64 bits more: port, interface, protocol. One multiplication alone leaves small numbers in a row too regular. */
 pv_inline uint32_t pv_hash_addr(const struct pv_hash_key *k, const struct pv_addr *a, uint64_t extra)
 {
-	uint64_t h = pv_hash_mix(a->q[0] ^ k->k0, a->q[1] ^ k->k1);
+	uint64_t h = pv_hash_mix(a->q[0] ^ k->k0 ^ extra, a->q[1] ^ k->k1);
 
-	return (uint32_t)pv_hash_mix(h ^ extra, k->k1);
+	return (uint32_t)pv_hash_mix(h, k->k1);
 }
 
 /* A flow: both addresses, both ports (any order of bytes, always the same one), protocol. */

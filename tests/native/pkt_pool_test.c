@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pkt/pkt.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "test.h"
+#include "testmem.h"
+
+struct dev {
+	uint32_t maps, unmaps, fail_at;
+	struct {
+		uint8_t *base;
+		size_t size;
+		bool live;
+	} mr[64];
+};
+
+static int map(void *ctx, void *base, size_t size, uint32_t *key)
+{
+	struct dev *d = ctx;
+
+	if (d->fail_at && d->maps + 1 == d->fail_at)
+		return -EPERM;
+	d->mr[d->maps].base = base;
+	d->mr[d->maps].size = size;
+	d->mr[d->maps].live = true;
+	*key = 0x100 + d->maps++;
+	return 0;
+}
+
+static void unmap(void *ctx, void *base, size_t size, uint32_t key)
+{
+	struct dev *d = ctx;
+
+	CHECK(key >= 0x100 && key < 0x100 + d->maps);
+	CHECK(d->mr[key - 0x100].live && d->mr[key - 0x100].base == base && d->mr[key - 0x100].size == size);
+	d->mr[key - 0x100].live = false;
+	d->unmaps++;
+}
+
+/* The whole buffer of a packet lies in the memory that its key names. */
+static void check_key(const struct dev *d, const struct pv_pkt *p)
+{
+	uint32_t i = p->key - 0x100;
+
+	CHECK(i < d->maps && d->mr[i].live);
+	CHECK(p->buf >= d->mr[i].base && p->buf + p->size <= d->mr[i].base + d->mr[i].size);
+}
+
+static const struct pv_pool_cfg cfg = { .buf_size = 2000, .headroom = 128, .count = 50, .chunk = 20, .max = 170 };
+
+TEST(a_packet_is_clean)
+{
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_pkt *p;
+
+	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
+	CHECK_EQ(pv_pool_config(pool)->buf_size, 2048);
+	for (int i = 0; i < 3; i++) {
+		p = pv_pkt_get(pool);
+		CHECK(p && !p->next && !p->frag && !p->len && !p->total && !p->flags && p->pool == pool);
+		CHECK_EQ(pv_pkt_headroom(p), 128);
+		CHECK_EQ(pv_pkt_tailroom(p), 2048 - 128);
+		p->data += 5;
+		p->len = 100;
+		p->flags = PV_PKT_L3_OK;
+		CHECK_EQ(pv_pkt_tailroom(p), 2048 - 133 - 100);
+		pv_pkt_put(p);
+	}
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(m.blocks, 0);
+	CHECK_EQ(m.bytes, 0);
+}
+
+TEST(last_in_first_out)
+{
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_pkt *a, *b;
+
+	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
+	a = pv_pkt_get(pool);
+	b = pv_pkt_get(pool);
+	pv_pkt_put(a);
+	pv_pkt_put(b);
+	CHECK(pv_pkt_get(pool) == b);
+	CHECK(pv_pkt_get(pool) == a);
+	/* A chain goes back as a whole. */
+	a->frag = b;
+	pv_pkt_put(a);
+	CHECK_EQ(pv_pool_close(pool), 0);
+}
+
+/* Random gets, puts, bulk gets, growth: never one packet twice, buffers never overlap, the index finds the packet. */
+TEST(churn_and_growth)
+{
+	static struct pv_pkt *held[256];
+	struct dev d = { 0 };
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_pool_stats st;
+	struct pv_rng r;
+	uint32_t n = 0, low;
+	uint64_t empty = 0;
+
+	pv_rng_seed(&r, 21);
+	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), 0);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), -EBUSY);
+	low = 50;
+	for (int step = 0; step < 50000; step++) {
+		uint32_t bias = step / 3000 % 2 ? 30 : 60, total = pool->total;
+
+		if (pv_rng_below(&r, 100) < bias) {
+			uint32_t want = step % 5 ? 1 : (uint32_t)pv_rng_below(&r, 6);
+			struct pv_pkt *p = want == 1 ? pv_pkt_get(pool) : pv_pkt_get_bulk(pool, want);
+			uint32_t got = 0;
+
+			if (want > total - n) {
+				CHECK(!p);
+				empty++;
+			}
+			for (struct pv_pkt *next; p; p = next, got++) {
+				next = p->next;
+				memset(p->buf, (int)(p->index & 0xff), p->size);
+				check_key(&d, p);
+				held[n++] = p;
+			}
+			CHECK_EQ(got, want <= total - n + got ? want : 0);
+			low = PV_MIN(low, total - n);
+		} else if (n) {
+			uint32_t i = (uint32_t)pv_rng_below(&r, n);
+			struct pv_pkt *p = held[i];
+
+			for (uint32_t k = 0; k < p->size; k += 97)
+				CHECK_EQ(p->buf[k], p->index & 0xff);
+			held[i] = held[--n];
+			pv_pkt_put(p);
+		}
+		for (uint32_t i = 0; i < n; i += 17)
+			CHECK(pv_pool_pkt(pool, held[i]->index) == held[i]);
+		CHECK_EQ(pool->nfree, total - n);
+		CHECK(pv_pool_wants_growth(pool) == (total - n < total / 4 && total < 170));
+		if (step % 2000 == 1999 && pv_pool_wants_growth(pool))
+			CHECK_EQ(pv_pool_grow(pool), 0);
+	}
+	while (pool->total < 170)
+		CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(pv_pool_grow(pool), -ENOSPC);
+	CHECK(!pv_pool_wants_growth(pool));
+	/* 50, then steps of 32 (20 rounded up): 82, 114, 146 and 24 to the limit. */
+	pv_pool_get_stats(pool, &st);
+	CHECK_EQ(st.total, 170);
+	CHECK_EQ(st.free, 170 - n);
+	CHECK_EQ(st.grown, 4);
+	CHECK_EQ(st.low_water, low);
+	CHECK(st.exhausted == empty && empty > 0);
+	CHECK_EQ(d.maps, 5);
+	for (uint32_t i = 0; i < 170; i++)
+		CHECK_EQ(pv_pool_pkt(pool, i)->index, i);
+	CHECK_EQ(pv_pool_close(pool), n);
+	while (n)
+		pv_pkt_put(held[--n]);
+	pv_pool_unbind(pool);
+	pv_pool_unbind(pool);
+	CHECK_EQ(d.unmaps, 5);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(m.blocks, 0);
+	CHECK_EQ(m.bytes, 0);
+}
+
+TEST(a_device_that_refuses)
+{
+	struct dev d = { .fail_at = 3 };
+	struct testmem m;
+	struct pv_pool *pool;
+
+	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), -EPERM);
+	CHECK(d.maps == 2 && d.unmaps == 2);
+	d.fail_at = 0;
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), 0);
+	d.fail_at = d.maps + 1;
+	CHECK_EQ(pv_pool_grow(pool), -EPERM);
+	CHECK_EQ(pool->total, 114);
+	d.fail_at = 0;
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(pool->total, 146);
+	for (uint32_t i = 0; i < pool->total; i++)
+		check_key(&d, pv_pool_pkt(pool, i));
+	/* Closing unmaps what is still bound. */
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(d.maps, d.unmaps);
+	CHECK_EQ(m.blocks, 0);
+}
+
+TEST(no_memory)
+{
+	struct testmem m;
+	struct pv_pool *pool;
+	long before;
+
+	testmem_init(&m);
+	for (long i = 0; i < 4; i++) {
+		m.fail_in = i;
+		CHECK_EQ(pv_pool_open(&pool, &m.mem, &cfg), -ENOMEM);
+		CHECK_EQ(m.blocks, 0);
+	}
+	m.fail_in = -1;
+	CHECK_EQ(pv_pool_open(&pool, &m.mem, &cfg), 0);
+	before = m.blocks;
+	for (long i = 0; i < 2; i++) {
+		m.fail_in = i;
+		CHECK_EQ(pv_pool_grow(pool), -ENOMEM);
+		CHECK_EQ(m.blocks, before);
+		CHECK_EQ(pool->total, 50);
+	}
+	CHECK_EQ(pv_pool_close(pool), 0);
+}
+
+TEST(sizes_are_checked)
+{
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_pool_cfg c;
+
+	testmem_init(&m);
+#define BAD(field, value)                                                                                                          \
+	do {                                                                                                                       \
+		c = cfg;                                                                                                           \
+		c.field = (value);                                                                                                 \
+		CHECK_EQ(pv_pool_open(&pool, &m.mem, &c), -EINVAL);                                                                \
+	} while (0)
+	BAD(buf_size, 0);
+	BAD(buf_size, UINT32_MAX);
+	BAD(headroom, 2000);
+	BAD(count, 0);
+	BAD(count, UINT32_MAX);
+	BAD(chunk, UINT32_MAX);
+	BAD(max, UINT32_MAX);
+#undef BAD
+	c = cfg;
+	c.chunk = 0;
+	CHECK_EQ(pv_pool_open(&pool, &m.mem, &c), 0);
+	CHECK_EQ(pv_pool_grow(pool), -ENOSPC);
+	CHECK(!pv_pool_wants_growth(pool));
+	CHECK_EQ(pv_pool_pkt(pool, 49)->index, 49);
+	CHECK_EQ(pv_pool_close(pool), 0);
+}
+
+TEST(given_back_twice)
+{
+#ifdef PV_DEBUG
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (!pid) {
+		struct testmem m;
+		struct pv_pool *pool;
+		struct pv_pkt *p;
+
+		if (pv_pool_open(&pool, testmem_init(&m), &cfg))
+			_exit(0);
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(0);
+		p = pv_pkt_get(pool);
+		pv_pkt_put(p);
+		pv_pkt_put(p);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
+#else
+	test_skip("release build: owners are not stamped");
+#endif
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
