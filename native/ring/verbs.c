@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the extended and the legacy data path do the same way: see verbs_priv.h for how packets are kept. */
+#include <errno.h>
+
+#include "ring/frame.h"
+#include "ring/verbs_priv.h"
+
+static void held_set(struct verbs_ring *v, uint32_t index)
+{
+	v->rx_held[index / 64] |= UINT64_C(1) << (index % 64);
+}
+
+static bool held_clear(struct verbs_ring *v, uint32_t index)
+{
+	uint64_t bit = UINT64_C(1) << (index % 64), *word = &v->rx_held[index / 64];
+	bool was = *word & bit;
+
+	*word &= ~bit;
+	return was;
+}
+
+uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	uint32_t room = r->caps.rx_depth - v->rx_outstanding, i;
+	struct ibv_recv_wr *bad = NULL;
+
+	n = PV_MIN(PV_MIN(n, r->caps.batch), room);
+	if (!n || v->gone)
+		return 0;
+	for (i = 0; i < n; i++) {
+		struct pv_pkt *p = pkts[i];
+
+		v->recv_wr[i].wr_id = (uint64_t)(uintptr_t)p;
+		v->recv_sge[i].addr = (uint64_t)(uintptr_t)p->data;
+		v->recv_sge[i].length = p->size - pv_pkt_headroom(p);
+		v->recv_sge[i].lkey = p->key;
+	}
+	v->recv_wr[n - 1].next = NULL;
+	if (pv_unlikely(v->post_recv(v->qp, v->recv_wr, &bad)) && bad)
+		i = (uint32_t)(bad - v->recv_wr);
+	if (n < PV_RING_BATCH_MAX)
+		v->recv_wr[n - 1].next = &v->recv_wr[n];
+	v->rx_outstanding += i;
+	for (uint32_t k = 0; k < i; k++) {
+		pv_ring_take(pkts[k]);
+		held_set(v, pkts[k]->index);
+	}
+	return i;
+}
+
+/* The packet of a receive completion; NULL for an id that we did not post, which only a broken provider returns. */
+struct pv_pkt *pv_verbs_rx_take(struct verbs_ring *v, uint64_t wr_id)
+{
+	struct pv_pkt *p = (struct pv_pkt *)(uintptr_t)wr_id;
+
+	if (pv_unlikely(!held_clear(v, p->index))) {
+		v->counters.rx_errors++;
+		return NULL;
+	}
+	v->rx_outstanding--;
+	pv_ring_give(p);
+	return p;
+}
+
+/* The buffer goes back to the pool: the owner refills the queue from there as after any receive. */
+void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
+{
+	if (status != IBV_WC_WR_FLUSH_ERR)
+		v->counters.rx_errors++;
+	pv_pkt_put(p);
+}
+
+static void done_failed(struct verbs_ring *v, struct pv_pkt *p)
+{
+	v->counters.tx_errors++;
+	pv_pktq_push(&v->done, p);
+}
+
+/* Retires all WRs before number `upto`; the last of them ended with `status`. */
+void pv_verbs_retire(struct verbs_ring *v, uint64_t upto, int status)
+{
+	uint32_t to = (uint32_t)upto;
+
+	if (pv_unlikely(to - v->sq_head > v->sq_tail - v->sq_head))
+		return; /* a number that is not out there: a broken provider */
+	if (pv_unlikely(status != IBV_WC_SUCCESS)) {
+		v->counters.tx_errors++;
+		if (status != IBV_WC_WR_FLUSH_ERR)
+			v->events |= 1u << PV_RING_EV_ERROR;
+	}
+	if (!v->held) {
+		v->sq_head = to;
+		return;
+	}
+	for (; v->sq_head != to; v->sq_head++) {
+		struct pv_pkt **slot = &v->slot[v->sq_head & v->sq_mask];
+
+		if (*slot) {
+			pv_pktq_push(&v->done, *slot);
+			*slot = NULL;
+			v->held--;
+		}
+	}
+}
+
+/* The device refused the WRs from number `from` on: their packets are done, the numbers are free again. */
+void pv_verbs_tx_undo(struct verbs_ring *v, uint32_t from)
+{
+	for (uint32_t i = from; i != v->sq_tail; i++) {
+		struct pv_pkt **slot = &v->slot[i & v->sq_mask];
+
+		v->counters.tx_errors++;
+		v->counters.tx_packets--;
+		if (*slot) {
+			pv_pktq_push(&v->done, *slot);
+			*slot = NULL;
+			v->held--;
+		}
+	}
+	v->sq_tail = v->sq_kicked = from;
+	/* A completion that was asked for in the refused part never comes; an older one may be out still. */
+	if ((int32_t)(v->sq_signalled - from) > 0)
+		v->sq_signalled = from;
+}
+
+/* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. */
+uint32_t pv_verbs_tx_room(struct verbs_ring *v, uint32_t n)
+{
+	uint32_t used = PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
+
+	if (pv_unlikely(v->gone))
+		return 0;
+	n = PV_MIN(n, v->ring.caps.batch);
+	if (pv_likely(used + n <= v->ring.caps.tx_depth))
+		return n;
+	if (v->qpx)
+		pv_verbs_ext_tx_poll(v);
+	else
+		pv_verbs_legacy_tx_poll(v);
+	used = PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
+	return PV_MIN(n, v->ring.caps.tx_depth - PV_MIN(used, v->ring.caps.tx_depth));
+}
+
+/* True: the device fills both sums. An IPv4 header sum alone, as fragments want it, is cheaper done here than asked for. */
+bool pv_verbs_csum(struct pv_pkt *p)
+{
+	if (p->flags & PV_PKT_TX_L4_CSUM)
+		return true;
+	pv_frame_fill_csum(p->data, p->len, PV_PKT_TX_L3_CSUM);
+	return false;
+}
+
+/* The device is dead: what was to be sent is done without having left. Receive buffers wait for the close. */
+void pv_verbs_set_gone(struct verbs_ring *v)
+{
+	struct pv_pkt *p;
+
+	if (v->gone)
+		return;
+	v->gone = true;
+	if (v->qpx && v->batch)
+		ibv_wr_abort(v->qpx);
+	v->batch = false;
+	v->ring.caps.link_up = false;
+	v->events |= 1u << PV_RING_EV_GONE;
+	for (; v->sq_head != v->sq_tail; v->sq_head++) {
+		struct pv_pkt **slot = &v->slot[v->sq_head & v->sq_mask];
+
+		if (*slot)
+			done_failed(v, *slot);
+		*slot = NULL;
+	}
+	v->held = 0;
+	v->sq_kicked = v->sq_signalled = v->sq_tail;
+	while ((p = pv_pktq_pop(&v->waiting)))
+		done_failed(v, p);
+}
+
+/* Everything still inside goes to the pool; the queue pair is destroyed or dead. */
+void pv_verbs_reclaim(struct verbs_ring *v)
+{
+	struct pv_pkt *p;
+
+	for (; v->sq_head != v->sq_tail; v->sq_head++) {
+		p = v->slot[v->sq_head & v->sq_mask];
+		if (p)
+			pv_ring_drop(p);
+	}
+	while ((p = pv_pktq_pop(&v->waiting)))
+		pv_ring_drop(p);
+	while ((p = pv_pktq_pop(&v->done)))
+		pv_ring_drop(p);
+	if (v->stash)
+		pv_pkt_put(v->stash);
+	v->stash = NULL;
+	for (uint32_t i = 0; i < v->rx_index_max; i++)
+		if (v->rx_held[i / 64] & UINT64_C(1) << (i % 64))
+			pv_ring_drop(pv_pool_pkt(v->ring.pool, i));
+}

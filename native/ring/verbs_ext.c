@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The data path over the extended interface: ibv_wr_* writes WRs straight into the device's queue and ibv_start_poll reads only
+ * the fields of a completion that are wanted. A batch opens with the first packet after a doorbell and stays open until the next:
+ * frames reach the queue in tx_post, the device hears of them in tx_kick.
+ */
+#include <errno.h>
+
+#include "ring/verbs_priv.h"
+
+static uint32_t ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	struct ibv_cq_ex *cq = v->rx_cqx;
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint32_t got = 0;
+
+	if (pv_unlikely(v->stash != NULL) && n) {
+		pkts[got++] = v->stash;
+		v->stash = NULL;
+	}
+	n = PV_MIN(n, r->caps.batch);
+	if (pv_unlikely(got >= n) || ibv_start_poll(cq, &attr))
+		return got;
+	do {
+		struct pv_pkt *p = pv_verbs_rx_take(v, cq->wr_id);
+
+		if (pv_unlikely(!p))
+			continue;
+		if (pv_unlikely(cq->status != IBV_WC_SUCCESS)) {
+			pv_verbs_rx_failed(v, p, (int)cq->status);
+			continue;
+		}
+		verbs_rx_fill(v, p, ibv_wc_read_byte_len(cq), ibv_wc_read_wc_flags(cq));
+		if (v->rx_stamps) {
+			p->tstamp = ibv_wc_read_completion_ts(cq) & v->ts_mask;
+			p->flags |= PV_PKT_TSTAMP;
+		}
+		v->counters.rx_bytes += p->len;
+		v->counters.rx_packets++;
+		pkts[got++] = p;
+	} while (got < n && !ibv_next_poll(cq));
+	ibv_end_poll(cq);
+	return got;
+}
+
+void pv_verbs_ext_tx_poll(struct verbs_ring *v)
+{
+	struct ibv_cq_ex *cq = v->tx_cqx;
+	struct ibv_poll_cq_attr attr = { 0 };
+
+	if (ibv_start_poll(cq, &attr))
+		return;
+	do {
+		pv_verbs_retire(v, cq->wr_id, (int)cq->status);
+	} while (!ibv_next_poll(cq));
+	ibv_end_poll(cq);
+}
+
+static void inline_pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
+{
+	struct ibv_data_buf buf[VERBS_SGE_MAX];
+	size_t n = 0;
+
+	for (; p; p = p->frag, n++) {
+		buf[n].addr = p->data;
+		buf[n].length = p->len;
+	}
+	ibv_wr_set_inline_data_list(qp, n, buf);
+}
+
+static void pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
+{
+	struct ibv_sge sge[VERBS_SGE_MAX];
+	uint32_t n = verbs_sge(p, sge);
+
+	ibv_wr_set_sge_list(qp, n, sge);
+}
+
+/* `want` asks for a completion, for a packet that the device reads. */
+static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
+{
+	uint32_t len = verbs_frame_len(v, p), number = v->sq_tail;
+	struct ibv_qp_ex *qp = v->qpx;
+	bool copied = len <= v->ring.caps.inline_size;
+	unsigned int flags = 0;
+
+	if (pv_unlikely(!len)) {
+		v->counters.tx_errors++;
+		pv_pktq_push(&v->done, p);
+		return;
+	}
+	if (p->flags & VERBS_TX_CSUM && pv_verbs_csum(p))
+		flags |= IBV_SEND_IP_CSUM;
+	v->sq_tail = number + 1;
+	if ((want && !copied) || v->sq_tail - v->sq_signalled >= v->signal_every) {
+		flags |= IBV_SEND_SIGNALED;
+		v->sq_signalled = v->sq_tail;
+	}
+	qp->wr_id = v->sq_tail;
+	qp->wr_flags = flags;
+	ibv_wr_send(qp);
+	if (copied) {
+		if (pv_likely(!p->frag))
+			ibv_wr_set_inline_data(qp, p->data, p->len);
+		else
+			inline_pieces(qp, p);
+		pv_pktq_push(&v->done, p);
+	} else {
+		if (pv_likely(!p->frag))
+			ibv_wr_set_sge(qp, p->key, (uint64_t)(uintptr_t)p->data, p->len);
+		else
+			pieces(qp, p);
+		v->slot[number & v->sq_mask] = p;
+		v->held++;
+	}
+	v->counters.tx_packets++;
+	v->counters.tx_bytes += len;
+}
+
+static uint32_t ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	uint32_t k = pv_verbs_tx_room(v, n), last = k - 1;
+
+	if (pv_unlikely(k < n)) {
+		v->counters.tx_full++;
+		if (!k)
+			return 0;
+	}
+	if (!v->batch) {
+		ibv_wr_start(v->qpx);
+		v->batch = true;
+	}
+	/* One completion for all packets of the call that the device reads: with the last of them. */
+	while (last && verbs_frame_len(v, pkts[last]) <= r->caps.inline_size)
+		last--;
+	for (uint32_t i = 0; i < k; i++) {
+		pv_ring_take(pkts[i]);
+		put(v, pkts[i], i == last);
+	}
+	return k;
+}
+
+static int ext_tx_kick(struct pv_ring *r)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	int rc;
+
+	if (pv_unlikely(v->gone))
+		return -ENODEV;
+	if (!v->batch)
+		return 0;
+	v->batch = false;
+	v->counters.doorbells++;
+	rc = ibv_wr_complete(v->qpx);
+	if (pv_unlikely(rc)) {
+		pv_verbs_tx_undo(v, v->sq_kicked);
+		if (rc == ENODEV || rc == EIO) {
+			pv_verbs_set_gone(v);
+			return -ENODEV;
+		}
+		return 0;
+	}
+	v->sq_kicked = v->sq_tail;
+	return 0;
+}
+
+static uint32_t ext_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	uint32_t i;
+
+	n = PV_MIN(n, r->caps.batch);
+	/* The device is asked only for packets that it holds, or when the queue is half full. */
+	if (v->done.count < n && (v->held || v->sq_tail - v->sq_head > v->slots / 2) && !v->gone)
+		pv_verbs_ext_tx_poll(v);
+	for (i = 0; i < n && v->done.count; i++) {
+		pkts[i] = pv_pktq_pop(&v->done);
+		pkts[i]->next = NULL;
+		pv_ring_give(pkts[i]);
+	}
+	return i;
+}
+
+const struct pv_ring_ops pv_verbs_ext_ops = {
+	PV_VERBS_COMMON_OPS, .rx_poll = ext_rx_poll, .tx_post = ext_tx_post, .tx_kick = ext_tx_kick, .tx_reap = ext_tx_reap,
+};

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From a device's name to a queue pair that sends and receives, and back. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "ring/verbs_priv.h"
+
+#define DEFAULT_DEPTH 1024u
+#define DEFAULT_INLINE 204u
+
+struct opening {
+	struct verbs_ring *v;
+	const struct pv_verbs_cfg *cfg;
+	struct ibv_device_attr_ex attr;
+	char *err;
+	size_t errsize;
+};
+
+static int __attribute__((format(printf, 3, 4))) fail(const struct opening *o, int rc, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(o->err, o->errsize, fmt, ap);
+	va_end(ap);
+	if (rc < 0 && n >= 0 && (size_t)n < o->errsize)
+		snprintf(o->err + n, o->errsize - (size_t)n, ": %s", strerrordesc_np(-rc));
+	return rc;
+}
+
+/* After a call that answers NULL and sets errno. */
+static int last_error(int otherwise)
+{
+	return errno ? -errno : -otherwise;
+}
+
+static int open_device(struct pv_verbs_lib *lib, const char *name, struct ibv_context **out, const struct opening *o)
+{
+	struct ibv_device **list, *dev = NULL;
+	char known[256] = "";
+	int n = 0, rc = 0;
+
+	errno = 0;
+	list = lib->get_device_list(&n);
+	if (!list)
+		return fail(o, last_error(ENOENT) == -EPERM ? -EPERM : -ENOENT, "this machine has no RDMA devices");
+	for (int i = 0; i < n; i++) {
+		const char *is = lib->get_device_name(list[i]);
+		size_t at = strlen(known);
+
+		if (!strcmp(is, name))
+			dev = list[i];
+		snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", is);
+	}
+	if (!dev) {
+		rc = fail(o, -ENOENT, "no RDMA device is called %s (there %s %s)", name, n == 1 ? "is" : "are", n ? known : "none");
+	} else {
+		errno = 0;
+		*out = lib->open_device(dev);
+		if (!*out) {
+			rc = last_error(ENODEV);
+			if (lib->softnic_open_error && lib->softnic_open_error()[0])
+				fail(o, 1, "%s: %s", name, lib->softnic_open_error());
+			else
+				fail(o, rc, "%s cannot be opened", name);
+		}
+	}
+	lib->free_device_list(list);
+	return rc;
+}
+
+static int check_port(struct opening *o, struct pv_verbs_lib *lib, struct ibv_context *ctx, struct pv_verbs_info *info)
+{
+	uint8_t port = o->cfg->port ? o->cfg->port : 1;
+	int rc = pv_verbs_query(lib, ctx, &o->attr);
+
+	if (rc)
+		return fail(o, rc, "%s does not answer", o->cfg->device);
+	snprintf(info->device, sizeof(info->device), "%s", o->cfg->device);
+	rc = pv_verbs_query_port(lib, ctx, port, info);
+	if (rc == -EINVAL)
+		return fail(o, rc, "%s has no port %u", o->cfg->device, port);
+	if (rc == -EPROTONOSUPPORT)
+		return fail(o, -EOPNOTSUPP, "%s/%u is not Ethernet", o->cfg->device, port);
+	if (rc)
+		return fail(o, rc, "MAC of %s/%u", o->cfg->device, port);
+	return 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+static int map(void *ctx, void *base, size_t size, uint32_t *key)
+{
+	struct verbs_ring *v = ctx;
+	struct verbs_mr *m = v->mem->alloc(v->mem->ctx, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	errno = 0;
+	m->mr = v->lib.reg_mr(v->pd, base, size, IBV_ACCESS_LOCAL_WRITE);
+	if (!m->mr) {
+		v->mem->free(v->mem->ctx, m, sizeof(*m));
+		return last_error(ENOMEM);
+	}
+	m->next = v->mrs;
+	v->mrs = m;
+	*key = m->mr->lkey;
+	return 0;
+}
+
+static void unmap(void *ctx, void *base, size_t size, uint32_t key)
+{
+	struct verbs_ring *v = ctx;
+
+	(void)base;
+	(void)size;
+	for (struct verbs_mr **at = &v->mrs; *at; at = &(*at)->next) {
+		struct verbs_mr *m = *at;
+
+		if (m->mr->lkey != key)
+			continue;
+		*at = m->next;
+		if (!v->forgotten)
+			v->lib.dereg_mr(m->mr);
+		v->mem->free(v->mem->ctx, m, sizeof(*m));
+		return;
+	}
+}
+
+/* ---- completion queues ------------------------------------------------------------------------------------------------- */
+
+static struct ibv_cq_ex *create_cq_ex(struct verbs_ring *v, uint32_t depth, uint64_t fields, struct ibv_comp_channel *channel)
+{
+	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_cq_ex);
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = depth,
+		.cq_context = v,
+		.channel = channel,
+		.wc_flags = fields,
+		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+	};
+	struct ibv_cq_ex *cq;
+
+	if (!vctx)
+		return NULL;
+	cq = vctx->create_cq_ex(v->ctx, &attr);
+	if (cq)
+		return cq;
+	attr.comp_mask = attr.flags = 0;
+	return vctx->create_cq_ex(v->ctx, &attr);
+}
+
+static void create_cqs_ex(struct opening *o)
+{
+	struct verbs_ring *v = o->v;
+	const struct pv_ring_caps *caps = &v->ring.caps;
+
+	if (o->attr.completion_timestamp_mask && o->attr.hca_core_clock) {
+		v->rx_cqx =
+		    create_cq_ex(v, caps->rx_depth, IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, v->channel);
+		v->rx_stamps = v->rx_cqx != NULL;
+	}
+	if (!v->rx_cqx)
+		v->rx_cqx = create_cq_ex(v, caps->rx_depth, IBV_WC_EX_WITH_BYTE_LEN, v->channel);
+	if (v->rx_cqx)
+		v->tx_cqx = create_cq_ex(v, caps->tx_depth, 0, NULL);
+	if (!v->tx_cqx && v->rx_cqx) {
+		v->lib.destroy_cq(ibv_cq_ex_to_cq(v->rx_cqx));
+		v->rx_cqx = NULL;
+		v->rx_stamps = false;
+	}
+	v->rx_cq = v->rx_cqx ? ibv_cq_ex_to_cq(v->rx_cqx) : NULL;
+	v->tx_cq = v->tx_cqx ? ibv_cq_ex_to_cq(v->tx_cqx) : NULL;
+}
+
+static void destroy_cqs(struct verbs_ring *v)
+{
+	if (v->tx_cq)
+		v->lib.destroy_cq(v->tx_cq);
+	if (v->rx_cq)
+		v->lib.destroy_cq(v->rx_cq);
+	v->tx_cq = v->rx_cq = NULL;
+	v->tx_cqx = v->rx_cqx = NULL;
+	v->rx_stamps = false;
+}
+
+static int create_cqs(struct opening *o)
+{
+	struct verbs_ring *v = o->v;
+
+	errno = 0;
+	v->rx_cq = v->lib.create_cq(v->ctx, (int)v->ring.caps.rx_depth, v, v->channel, 0);
+	v->tx_cq = v->rx_cq ? v->lib.create_cq(v->ctx, (int)v->ring.caps.tx_depth, v, NULL, 0) : NULL;
+	if (v->tx_cq)
+		return 0;
+	return fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
+}
+
+/* ---- queue pair -------------------------------------------------------------------------------------------------------- */
+
+/* One attempt with this much inline data and this many pieces. */
+static struct ibv_qp *try_qp(struct verbs_ring *v, struct ibv_qp_cap *cap)
+{
+	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_qp_ex);
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_context = v,
+		.send_cq = v->tx_cq,
+		.recv_cq = v->rx_cq,
+		.cap = *cap,
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = v->pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+	};
+	struct ibv_qp *qp;
+
+	errno = 0;
+	if (v->rx_cqx) {
+		if (!vctx || !v->lib.qp_to_qp_ex) {
+			errno = EOPNOTSUPP;
+			return NULL;
+		}
+		qp = vctx->create_qp_ex(v->ctx, &attr);
+		*cap = qp ? attr.cap : *cap;
+	} else {
+		struct ibv_qp_init_attr plain = { .qp_context = v, .send_cq = v->tx_cq, .recv_cq = v->rx_cq, .cap = *cap };
+
+		plain.qp_type = IBV_QPT_RAW_PACKET;
+		qp = v->lib.create_qp(v->pd, &plain);
+		*cap = qp ? plain.cap : *cap;
+	}
+	return qp;
+}
+
+/* Inline size first, then pieces, are given up step by step until the provider agrees. -EPERM is an answer, not a refusal. */
+static int create_qp(struct opening *o)
+{
+	struct verbs_ring *v = o->v;
+	uint32_t want = o->cfg->inline_max ? o->cfg->inline_max : DEFAULT_INLINE, ask;
+	uint32_t max_sge = PV_MIN(VERBS_SGE_MAX, (uint32_t)PV_MAX(o->attr.orig_attr.max_sge, 1));
+	int rc = -EOPNOTSUPP;
+
+	want = o->cfg->inline_max == UINT32_MAX ? 0 : want;
+	for (uint32_t sge = max_sge; sge && !v->qp && rc != -EPERM; sge /= 2) {
+		for (ask = want;; ask = ask > 64 ? ask / 2 : 0) {
+			struct ibv_qp_cap cap = {
+				.max_send_wr = v->ring.caps.tx_depth,
+				.max_recv_wr = v->ring.caps.rx_depth,
+				.max_send_sge = sge,
+				.max_recv_sge = 1,
+				.max_inline_data = ask,
+			};
+
+			v->qp = try_qp(v, &cap);
+			if (v->qp) {
+				v->ring.caps.inline_size = PV_MIN(want, cap.max_inline_data);
+				v->ring.caps.max_sge = PV_MIN(sge, cap.max_send_sge);
+				if (v->rx_cqx)
+					v->qpx = v->lib.qp_to_qp_ex(v->qp);
+				return 0;
+			}
+			rc = last_error(EINVAL);
+			if (!ask || rc == -EPERM)
+				break;
+		}
+	}
+	return rc;
+}
+
+static int qp_failed(const struct opening *o, int rc)
+{
+	if (rc == -EPERM || rc == -EACCES)
+		return fail(o, rc, "a raw packet queue pair on %s needs CAP_NET_RAW", o->cfg->device);
+	if (rc == -ENOSYS || rc == -EOPNOTSUPP || rc == -EINVAL)
+		return fail(o, -EOPNOTSUPP, "%s has no raw packet queue pairs", o->cfg->device);
+	return fail(o, rc, "queue pair on %s", o->cfg->device);
+}
+
+/* The extended interface where the provider has all of it; what it lacks shows in a refusal, and then the legacy one. */
+static int create_queues(struct opening *o)
+{
+	struct verbs_ring *v = o->v;
+	int rc;
+
+	if (!o->cfg->legacy)
+		create_cqs_ex(o);
+	if (v->rx_cqx) {
+		if (!create_qp(o) && v->qpx)
+			return 0;
+		if (v->qp)
+			v->lib.destroy_qp(v->qp);
+		v->qp = NULL;
+		destroy_cqs(v);
+	}
+	rc = create_cqs(o);
+	if (rc)
+		return rc;
+	rc = create_qp(o);
+	return rc ? qp_failed(o, rc) : 0;
+}
+
+/* RESET -> INIT -> RTR -> RTS; a raw packet queue pair needs nothing but its port. */
+static int start_qp(struct opening *o)
+{
+	static const enum ibv_qp_state states[] = { IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS };
+	struct verbs_ring *v = o->v;
+
+	for (size_t i = 0; i < pv_array_size(states); i++) {
+		struct ibv_qp_attr attr = { .qp_state = states[i], .port_num = v->port };
+		int rc = v->lib.modify_qp(v->qp, &attr, i ? IBV_QP_STATE : IBV_QP_STATE | IBV_QP_PORT);
+
+		if (rc)
+			return fail(o, -rc, "queue pair of %s: state %d", o->cfg->device, (int)states[i]);
+	}
+	return 0;
+}
+
+/* ---- the ring's own tables --------------------------------------------------------------------------------------------- */
+
+static uint32_t pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+static int alloc_tables(struct opening *o)
+{
+	struct verbs_ring *v = o->v;
+	const struct pv_mem *mem = v->mem;
+	const struct pv_pool_cfg *pc = pv_pool_config(v->ring.pool);
+
+	v->rx_index_max = PV_MAX(pc->max, pc->count);
+	v->held_bytes = (v->rx_index_max + 63) / 64 * 8;
+	v->rx_held = mem->alloc(mem->ctx, v->held_bytes);
+	v->slots = pow2(v->ring.caps.tx_depth);
+	v->sq_mask = v->slots - 1;
+	v->signal_every = PV_MAX(1u, PV_MIN(VERBS_SIGNAL_EVERY, v->ring.caps.tx_depth / 4));
+	v->slot = mem->alloc(mem->ctx, v->slots * sizeof(*v->slot));
+	v->wr = mem->alloc(mem->ctx, v->slots * sizeof(*v->wr));
+	v->sge = mem->alloc(mem->ctx, v->slots * sizeof(*v->sge));
+	if (!v->rx_held || !v->slot || !v->wr || !v->sge)
+		return fail(o, -ENOMEM, "ring of %s", o->cfg->device);
+	for (uint32_t i = 0; i < v->slots; i++) {
+		v->wr[i].next = &v->wr[(i + 1) & v->sq_mask];
+		v->wr[i].sg_list = v->sge[i];
+		v->wr[i].opcode = IBV_WR_SEND;
+	}
+	for (uint32_t i = 0; i < PV_RING_BATCH_MAX; i++) {
+		v->recv_wr[i].next = i + 1 < PV_RING_BATCH_MAX ? &v->recv_wr[i + 1] : NULL;
+		v->recv_wr[i].sg_list = &v->recv_sge[i];
+		v->recv_wr[i].num_sge = 1;
+	}
+	return 0;
+}
+
+static void free_ring(struct verbs_ring *v)
+{
+	const struct pv_mem *mem = v->mem;
+
+	if (v->rx_held)
+		mem->free(mem->ctx, v->rx_held, v->held_bytes);
+	if (v->slot)
+		mem->free(mem->ctx, v->slot, v->slots * sizeof(*v->slot));
+	if (v->wr)
+		mem->free(mem->ctx, v->wr, v->slots * sizeof(*v->wr));
+	if (v->sge)
+		mem->free(mem->ctx, v->sge, v->slots * sizeof(*v->sge));
+	pv_verbs_lib_close(&v->lib);
+	mem->free(mem->ctx, v, sizeof(*v));
+}
+
+static uint32_t depth(uint32_t asked, int max_wr, int max_cqe)
+{
+	uint32_t limit = (uint32_t)PV_MAX(1, PV_MIN(max_wr, max_cqe));
+
+	return PV_MIN(asked ? asked : DEFAULT_DEPTH, limit);
+}
+
+static int open_ring(struct opening *o)
+{
+	struct verbs_ring *v = o->v;
+	const struct pv_pool_cfg *pc = pv_pool_config(v->ring.pool);
+	struct pv_verbs_info info = { 0 };
+	int rc = pv_verbs_lib_open(&v->lib, o->cfg->library, o->err, o->errsize);
+
+	if (!rc)
+		rc = open_device(&v->lib, o->cfg->device, &v->ctx, o);
+	if (!rc)
+		rc = check_port(o, &v->lib, v->ctx, &info);
+	if (rc)
+		return rc;
+	v->ring.caps.mtu = info.mtu;
+	v->ring.caps.link_up = info.link_up;
+	memcpy(v->ring.caps.mac, info.mac, PV_ETH_ALEN);
+	v->port = info.port;
+	if (pc->buf_size - pc->headroom < info.mtu + 18)
+		return fail(o, -EINVAL, "packets of %u bytes do not hold frames of %s (MTU %u)", pc->buf_size, o->cfg->device,
+			    info.mtu);
+	v->ring.caps.rx_depth = depth(o->cfg->rx_depth, o->attr.orig_attr.max_qp_wr, o->attr.orig_attr.max_cqe);
+	v->ring.caps.tx_depth = depth(o->cfg->tx_depth, o->attr.orig_attr.max_qp_wr, o->attr.orig_attr.max_cqe);
+	errno = 0;
+	v->pd = v->lib.alloc_pd(v->ctx);
+	if (!v->pd)
+		return fail(o, last_error(ENOMEM), "protection domain of %s", o->cfg->device);
+	if (o->cfg->rx_interrupts && !(v->channel = v->lib.create_comp_channel(v->ctx)))
+		return fail(o, last_error(ENOMEM), "completion channel of %s", o->cfg->device);
+	rc = alloc_tables(o);
+	if (!rc)
+		rc = create_queues(o);
+	if (!rc)
+		rc = start_qp(o);
+	if (rc)
+		return rc;
+	rc = pv_pool_bind(v->ring.pool, map, unmap, v);
+	if (rc)
+		return fail(o, rc, "memory cannot be registered with %s (see RLIMIT_MEMLOCK)", o->cfg->device);
+	v->bound = true;
+	rc = pv_verbs_events_open(v);
+	return rc ? fail(o, rc, "events of %s", o->cfg->device) : 0;
+}
+
+int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_verbs_cfg *cfg, char *err,
+		  size_t errsize)
+{
+	struct opening o = { .cfg = cfg, .err = err, .errsize = errsize };
+	struct verbs_ring *v;
+	int rc;
+
+	if (errsize)
+		err[0] = 0;
+	if (!cfg->device || !cfg->device[0])
+		return fail(&o, -EINVAL, "no device is named");
+	v = o.v = mem->alloc(mem->ctx, sizeof(*v));
+	if (!v)
+		return fail(&o, -ENOMEM, "ring of %s", cfg->device);
+	v->mem = mem;
+	v->ring.pool = pool;
+	v->epoll_fd = -1;
+	pv_pktq_init(&v->done);
+	pv_pktq_init(&v->waiting);
+	rc = open_ring(&o);
+	if (rc) {
+		pv_verbs_close(&v->ring);
+		return rc;
+	}
+	v->ring.ops = v->qpx ? &pv_verbs_ext_ops : &pv_verbs_legacy_ops;
+	v->poll_cq = v->ctx->ops.poll_cq;
+	v->post_recv = v->ctx->ops.post_recv;
+	v->post_send = v->ctx->ops.post_send;
+	pv_verbs_fill_caps(v, &o.attr, cfg);
+	v->ring.caps.flow_kinds = pv_verbs_flow_kinds(v);
+	*out = &v->ring;
+	return 0;
+}
+
+void pv_verbs_close(struct pv_ring *r)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	if (v->qpx && v->batch)
+		ibv_wr_abort(v->qpx);
+	pv_verbs_flow_clear(v);
+	if (v->qp) {
+		/* Stops the device's reading and writing; when it is dead this fails, and so it has stopped. */
+		v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE);
+		v->lib.destroy_qp(v->qp);
+	}
+	pv_verbs_reclaim(v);
+	destroy_cqs(v);
+	if (v->bound)
+		pv_pool_unbind(v->ring.pool);
+	pv_verbs_events_close(v);
+	if (v->channel)
+		v->lib.destroy_comp_channel(v->channel);
+	if (v->pd)
+		v->lib.dealloc_pd(v->pd);
+	if (v->ctx)
+		v->lib.close_device(v->ctx);
+	free_ring(v);
+}
+
+/* The child of a fork: the queue pair is the parent's. Fds are closed as this process's copies; the provider's mappings and
+ * objects are left alone, for every way of freeing them talks to the device. */
+void pv_verbs_forget(struct pv_ring *r)
+{
+	struct verbs_ring *v = verbs_ring(r);
+
+	v->forgotten = true;
+	pv_verbs_flow_clear(v);
+	pv_verbs_reclaim(v);
+	if (v->bound)
+		pv_pool_unbind(v->ring.pool);
+	pv_verbs_events_close(v);
+	free_ring(v);
+}
+
+void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out)
+{
+	*out = verbs_ring(r)->counters;
+}
+
+int pv_verbs_probe(const struct pv_verbs_cfg *cfg, struct pv_verbs_info *out, char *err, size_t errsize)
+{
+	struct opening o = { .cfg = cfg, .err = err, .errsize = errsize };
+	struct verbs_ring v = { .epoll_fd = -1 };
+	int rc;
+
+	memset(out, 0, sizeof(*out));
+	if (errsize)
+		err[0] = 0;
+	if (!cfg->device || !cfg->device[0])
+		return fail(&o, -EINVAL, "no device is named");
+	o.v = &v;
+	rc = pv_verbs_lib_open(&v.lib, cfg->library, err, errsize);
+	if (!rc)
+		rc = open_device(&v.lib, cfg->device, &v.ctx, &o);
+	if (!rc)
+		rc = check_port(&o, &v.lib, v.ctx, out);
+	if (!rc) {
+		/* The smallest queue pair there is answers for all. */
+		v.ring.caps.rx_depth = v.ring.caps.tx_depth = 1;
+		v.pd = v.lib.alloc_pd(v.ctx);
+		rc = v.pd ? create_queues(&o) : fail(&o, last_error(ENOMEM), "protection domain of %s", cfg->device);
+		out->raw_packet = v.qp != NULL;
+	}
+	if (v.qp)
+		v.lib.destroy_qp(v.qp);
+	destroy_cqs(&v);
+	if (v.pd)
+		v.lib.dealloc_pd(v.pd);
+	if (v.ctx)
+		v.lib.close_device(v.ctx);
+	pv_verbs_lib_close(&v.lib);
+	return rc;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inside the verbs ring. What the files share: the table of the library's symbols, the ring itself, and how packets are kept
+ * while the device has them.
+ *
+ * Send queue. WRs are numbered; `sq_tail` is the next number, `sq_head` the oldest that may still be with the device. A WR whose
+ * packet was inlined is done as soon as the device has it and holds only its number. Few WRs are signalled; the completion of one
+ * retires all before it.
+ * Receive queue. The packet's address is the WR's id; a bit per packet index says which ones the device has, so that a close
+ * finds them all whether the device still completes or not.
+ */
+#ifndef PV_RING_VERBS_PRIV_H
+#define PV_RING_VERBS_PRIV_H
+
+#include <infiniband/verbs.h>
+
+#include "ring/own.h"
+#include "ring/ring.h"
+#include "ring/verbs.h"
+
+#define VERBS_SGE_MAX 4u
+#define VERBS_SIGNAL_EVERY 64u /* WRs between two completions, at most; fewer when the queue is short */
+
+/* Symbols that the headers' inline functions would otherwise pull in at link time; the rest is reached through the context. */
+struct pv_verbs_lib {
+	void *handle;
+	struct ibv_device **(*get_device_list)(int *n);
+	void (*free_device_list)(struct ibv_device **list);
+	const char *(*get_device_name)(struct ibv_device *dev);
+	struct ibv_context *(*open_device)(struct ibv_device *dev);
+	int (*close_device)(struct ibv_context *ctx);
+	int (*query_device)(struct ibv_context *ctx, struct ibv_device_attr *attr);
+	int (*query_port)(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *attr);
+	int (*query_gid)(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid);
+	struct ibv_pd *(*alloc_pd)(struct ibv_context *ctx);
+	int (*dealloc_pd)(struct ibv_pd *pd);
+	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t length, int access);
+	int (*dereg_mr)(struct ibv_mr *mr);
+	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *ctx);
+	int (*destroy_comp_channel)(struct ibv_comp_channel *ch);
+	struct ibv_cq *(*create_cq)(struct ibv_context *ctx, int cqe, void *cq_ctx, struct ibv_comp_channel *ch, int vector);
+	int (*destroy_cq)(struct ibv_cq *cq);
+	int (*get_cq_event)(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **cq_ctx);
+	void (*ack_cq_events)(struct ibv_cq *cq, unsigned int n);
+	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+	int (*destroy_qp)(struct ibv_qp *qp);
+	int (*get_async_event)(struct ibv_context *ctx, struct ibv_async_event *ev);
+	void (*ack_async_event)(struct ibv_async_event *ev);
+	/* Not in every library. */
+	struct ibv_qp_ex *(*qp_to_qp_ex)(struct ibv_qp *qp);
+	const char *(*softnic_open_error)(void);
+};
+
+struct verbs_mr {
+	struct verbs_mr *next;
+	struct ibv_mr *mr;
+};
+
+struct verbs_flow {
+	struct verbs_flow *next;
+	uint64_t handle;
+	struct ibv_flow *flow;
+};
+
+struct verbs_ring {
+	struct pv_ring ring;
+
+	/* hot: receive */
+	struct ibv_cq_ex *rx_cqx pv_aligned(PV_CACHELINE); /* NULL on the legacy path */
+	struct ibv_cq *rx_cq;
+	struct ibv_qp *qp;
+	int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+	int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	uint64_t *rx_held;       /* bit per packet index */
+	uint32_t rx_outstanding; /* posted and not polled */
+	uint32_t rx_index_max;
+	bool rx_stamps;
+	bool gone;
+	struct pv_pkt *stash;    /* found by arm(), next one for rx_poll */
+
+	/* hot: send */
+	struct ibv_qp_ex *qpx pv_aligned(PV_CACHELINE); /* NULL on the legacy path */
+	struct ibv_cq_ex *tx_cqx;
+	struct ibv_cq *tx_cq;
+	struct pv_pkt **slot;    /* by number & sq_mask: the packet the device reads, NULL when it was inlined */
+	uint32_t sq_mask, sq_head, sq_tail;
+	uint32_t sq_signalled;   /* the number behind the last signalled WR */
+	uint32_t sq_kicked;      /* the number behind the last WR that the device knows */
+	uint32_t signal_every;
+	uint32_t held;           /* slots that are not NULL */
+	bool batch;              /* ibv_wr_start was called, or WRs wait in `wr` */
+	struct pv_pktq done;     /* reapable */
+	struct pv_pktq waiting;  /* legacy: inlined once the chain is posted */
+	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	struct pv_ring_counters counters;
+
+	/* templates and scratch */
+	struct ibv_recv_wr recv_wr[PV_RING_BATCH_MAX];
+	struct ibv_sge recv_sge[PV_RING_BATCH_MAX];
+	struct ibv_send_wr *wr;  /* legacy: one per number & sq_mask */
+	struct ibv_sge (*sge)[VERBS_SGE_MAX];
+	struct ibv_wc wc[PV_RING_BATCH_MAX];
+
+	/* cold */
+	const struct pv_mem *mem;
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct verbs_mr *mrs;
+	struct verbs_flow *flows;
+	uint64_t next_handle;
+	uint64_t ts_mask;
+	uint32_t events; /* bit per enum pv_ring_event not yet told */
+	uint32_t slots;  /* sq_mask + 1 */
+	size_t held_bytes;
+	int epoll_fd;
+	uint8_t port;
+	bool bound, forgotten;
+	struct pv_verbs_lib lib;
+};
+
+static inline struct verbs_ring *verbs_ring(struct pv_ring *r)
+{
+	return pv_container_of(r, struct verbs_ring, ring);
+}
+
+/* verbs_lib.c */
+int pv_verbs_lib_open(struct pv_verbs_lib *lib, const char *path, char *err, size_t errsize);
+void pv_verbs_lib_close(struct pv_verbs_lib *lib);
+
+/* verbs.c: what both paths do the same way. */
+uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+uint32_t pv_verbs_tx_room(struct verbs_ring *v, uint32_t n);
+void pv_verbs_retire(struct verbs_ring *v, uint64_t upto, int status);
+void pv_verbs_tx_undo(struct verbs_ring *v, uint32_t from);
+void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status);
+struct pv_pkt *pv_verbs_rx_take(struct verbs_ring *v, uint64_t wr_id);
+void pv_verbs_set_gone(struct verbs_ring *v);
+void pv_verbs_reclaim(struct verbs_ring *v);
+
+/* verbs_ext.c, verbs_legacy.c: the data path of each. */
+extern const struct pv_ring_ops pv_verbs_ext_ops, pv_verbs_legacy_ops;
+void pv_verbs_ext_tx_poll(struct verbs_ring *v);
+void pv_verbs_legacy_tx_poll(struct verbs_ring *v);
+
+/* verbs_open.c */
+void pv_verbs_close(struct pv_ring *r);
+void pv_verbs_forget(struct pv_ring *r);
+void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out);
+
+/* verbs_caps.c */
+int pv_verbs_query(struct pv_verbs_lib *lib, struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
+int pv_verbs_query_port(struct pv_verbs_lib *lib, struct ibv_context *ctx, uint8_t port, struct pv_verbs_info *out);
+void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, const struct pv_verbs_cfg *cfg);
+int pv_verbs_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len);
+int pv_verbs_clock(struct pv_ring *r, uint64_t *now);
+
+/* verbs_flow.c */
+int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
+int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle);
+void pv_verbs_flow_clear(struct verbs_ring *v);
+uint32_t pv_verbs_flow_kinds(struct verbs_ring *v);
+
+/* verbs_events.c */
+int pv_verbs_events_open(struct verbs_ring *v);
+void pv_verbs_events_close(struct verbs_ring *v);
+int pv_verbs_arm(struct pv_ring *r);
+int pv_verbs_notify_fd(struct pv_ring *r);
+enum pv_ring_event pv_verbs_event(struct pv_ring *r);
+
+/* The rest of an ops table, the same for both paths. */
+#define PV_VERBS_COMMON_OPS                                                                                                      \
+	.kind = "verbs", .close = pv_verbs_close, .rx_post = pv_verbs_rx_post, .arm = pv_verbs_arm,                              \
+	.notify_fd = pv_verbs_notify_fd, .flow_add = pv_verbs_flow_add, .flow_del = pv_verbs_flow_del,                           \
+	.set_rate = pv_verbs_set_rate, .clock = pv_verbs_clock, .counters = pv_verbs_counters, .event = pv_verbs_event,          \
+	.forget = pv_verbs_forget
+
+/* ---- small things of the data path ------------------------------------------------------------------------------------- */
+
+/* Bytes of a frame over its pieces; 0 when the device cannot carry it. */
+pv_inline uint32_t verbs_frame_len(const struct verbs_ring *v, const struct pv_pkt *p)
+{
+	uint32_t len = p->len, nsge = 1;
+
+	for (const struct pv_pkt *f = p->frag; pv_unlikely(f != NULL); f = f->frag) {
+		len += f->len;
+		if (++nsge > v->ring.caps.max_sge)
+			return 0;
+	}
+	return len >= 14 && len <= v->ring.caps.mtu + 18 ? len : 0;
+}
+
+pv_inline uint32_t verbs_sge(const struct pv_pkt *p, struct ibv_sge *sge)
+{
+	uint32_t n = 0;
+
+	for (; p; p = p->frag, n++) {
+		sge[n].addr = (uint64_t)(uintptr_t)p->data;
+		sge[n].length = p->len;
+		sge[n].lkey = p->key;
+	}
+	return n;
+}
+
+/* The device takes both checksums or none. Which of the packet's wishes it does, and which are done here first, is told by
+ * pv_verbs_csum. */
+#define VERBS_TX_CSUM (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM)
+bool pv_verbs_csum(struct pv_pkt *p);
+
+/* IBV_WC_IP_CSUM_OK: IP header and TCP/UDP checksums are both good. Silence means nothing. */
+pv_inline void verbs_rx_fill(const struct verbs_ring *v, struct pv_pkt *p, uint32_t len, unsigned int wc_flags)
+{
+	(void)v;
+	p->len = p->total = len;
+	p->flags = wc_flags & IBV_WC_IP_CSUM_OK ? PV_PKT_L3_OK | PV_PKT_L4_OK : 0;
+	pv_prefetch(p->data);
+}
+
+#endif
