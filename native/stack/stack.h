@@ -15,9 +15,9 @@ struct pv_stack;
 struct pv_stack_cfg {
 	const struct pv_mem *mem;
 	uint64_t seed;
-	struct pv_net_cfg net;   /* mem and seed are taken from above */
+	struct pv_net_cfg net; /* mem and seed are taken from above */
 	struct pv_udp_cfg udp;
-	uint32_t rx_batch;       /* frames taken from a ring at once; 0: 32 */
+	uint32_t rx_batch; /* frames taken from a ring at once; 0: 32 */
 };
 
 int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg);

@@ -15,8 +15,8 @@ struct pv_udp;
 
 struct pv_endpoint {
 	struct pv_addr addr;
-	uint16_t port;      /* host order */
-	uint32_t iface;     /* scope; 0: none */
+	uint16_t port; /* host order */
+	uint32_t iface; /* scope; 0: none */
 };
 
 struct pv_udp_cfg {
@@ -50,11 +50,11 @@ struct pv_iov {
 struct pv_udp_send {
 	const struct pv_iov *iov;
 	uint32_t iovcnt;
-	const struct pv_endpoint *to;   /* NULL: the connected peer (-EDESTADDRREQ) */
+	const struct pv_endpoint *to; /* NULL: the connected peer (-EDESTADDRREQ) */
 	/* Ancillary, as IP_PKTINFO/IPV6_PKTINFO, IP_TTL/IPV6_HOPLIMIT, IP_TOS/IPV6_TCLASS carry it: */
-	const struct pv_addr *src;      /* NULL: the socket's */
-	uint32_t iface;                 /* 0: the socket's */
-	int16_t ttl, tos;               /* -1: the socket's */
+	const struct pv_addr *src; /* NULL: the socket's */
+	uint32_t iface; /* 0: the socket's */
+	int16_t ttl, tos; /* -1: the socket's */
 };
 /* Bytes sent (the payload's), or -EMSGSIZE, -EDESTADDRREQ, -EACCES (broadcast without SO_BROADCAST), -ENOBUFS, errors of pv_net_path
  * and pv_net_tx, or the pending socket error. Posts only: the caller kicks with pv_net_kick once it has no more. */
@@ -62,18 +62,18 @@ int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now
 
 struct pv_udp_recv {
 	/* in */
-	struct pv_iov *iov;     /* written to; `base` is not const here */
+	struct pv_iov *iov; /* written to; `base` is not const here */
 	uint32_t iovcnt;
 	bool peek;
 	/* out */
 	struct pv_endpoint from;
-	struct pv_addr dst;     /* IP_PKTINFO, IP_ORIGDSTADDR */
+	struct pv_addr dst; /* IP_PKTINFO, IP_ORIGDSTADDR */
 	uint32_t iface;
-	uint32_t full_len;      /* of the datagram: more than returned when truncated */
+	uint32_t full_len; /* of the datagram: more than returned when truncated */
 	uint8_t ttl, tos;
-	uint32_t flags;         /* PV_PKT_* of the packet: timestamp there? */
-	uint64_t tstamp;        /* ring clock, when flags has PV_PKT_TSTAMP */
-	int64_t arrival_ns;     /* the poll that brought it */
+	uint32_t flags; /* PV_PKT_* of the packet: timestamp there? */
+	uint64_t tstamp; /* ring clock, when flags has PV_PKT_TSTAMP */
+	int64_t arrival_ns; /* the poll that brought it */
 };
 /* Bytes copied, -EAGAIN (queue empty), or the pending error once. */
 int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg);
@@ -81,28 +81,30 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg);
  * iov. NULL when the queue is empty. */
 struct pv_pkt *pv_udp_take(struct pv_udp *u, struct pv_udp_recv *out);
 
-uint32_t pv_udp_queued(const struct pv_udp *u);        /* datagrams */
-uint32_t pv_udp_next_len(const struct pv_udp *u);      /* FIONREAD: bytes of the next one */
-int pv_udp_error(struct pv_udp *u);                    /* SO_ERROR: errno (positive) and clears it */
-bool pv_udp_readable(const struct pv_udp *u);          /* datagram, error or shut down */
-bool pv_udp_writable(struct pv_udp *u);                /* the ring has room */
+uint32_t pv_udp_queued(const struct pv_udp *u); /* datagrams */
+uint32_t pv_udp_next_len(const struct pv_udp *u); /* FIONREAD: bytes of the next one */
+int pv_udp_error(struct pv_udp *u); /* SO_ERROR: errno (positive) and clears it */
+bool pv_udp_readable(const struct pv_udp *u); /* datagram, error or shut down */
+bool pv_udp_writable(const struct pv_udp *u); /* false from a send's -ENOBUFS until there is room again */
 /* how: 1 read, 2 write, 3 both. -ENOTCONN when not connected, as Linux (the flags take effect all the same). */
 int pv_udp_shutdown(struct pv_udp *u, uint32_t how);
+/* The sum of what was shut down. With 1 and an empty queue pv_udp_recv says -EAGAIN, and a blocking caller returns 0, as Linux. */
+uint32_t pv_udp_shut(const struct pv_udp *u);
 
 /* Options; the socket layer translates setsockopt to these fields and back. */
 struct pv_udp_opts {
-	uint32_t rcvbuf;          /* bytes of payload and overhead queued at most, as Linux counts (doubled value) */
+	uint32_t rcvbuf; /* bytes of payload and overhead queued, as Linux counts (doubled value); default 212992 */
 	uint32_t sndbuf;
-	int16_t ttl;              /* -1: default (64) */
+	int16_t ttl; /* -1: default (64) */
 	uint8_t tos, tclass;
-	int16_t hops;             /* IPV6_UNICAST_HOPS, -1: default */
-	uint8_t mcast_ttl;        /* default 1 */
-	int16_t mcast_hops;       /* default 1 */
+	int16_t hops; /* IPV6_UNICAST_HOPS, -1: default */
+	uint8_t mcast_ttl; /* default 1 */
+	int16_t mcast_hops; /* default 1 */
 	bool mcast_loop4, mcast_loop6; /* default true */
-	bool mcast_all4, mcast_all6;   /* IP_MULTICAST_ALL; default true */
+	bool mcast_all4, mcast_all6; /* IP_MULTICAST_ALL; default true */
 	uint32_t mcast_iface4, mcast_iface6;
 	struct pv_addr mcast_src4; /* IP_MULTICAST_IF given by address */
-	uint32_t bound_iface;     /* SO_BINDTODEVICE */
+	uint32_t bound_iface; /* SO_BINDTODEVICE */
 	bool broadcast, reuse_addr, reuse_port, v6only, no_check, recverr4, recverr6, freebind;
 	uint8_t pmtudisc4, pmtudisc6; /* enum pv_pmtudisc; default WANT */
 	uint32_t flow_label;
@@ -122,16 +124,25 @@ int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *gr
 int pv_udp_filter_get(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode *mode,
 		      struct pv_addr *sources, uint32_t n);
 
-/* The error queue (IP_RECVERR): -EAGAIN when empty. */
+/* The error queue (IP_RECVERR): -EAGAIN when empty. Holds the PV_UDP_ERRQ_MAX latest. Present from the pv_udp_options_changed that
+ * found recverr4 or recverr6 set. */
+#define PV_UDP_ERRQ_MAX 16u
 struct pv_udp_errq {
 	struct pv_net_error err;
-	struct pv_endpoint to;    /* where the failed datagram went */
+	struct pv_endpoint to; /* where the failed datagram went */
+	bool local; /* SO_EE_ORIGIN_LOCAL: refused here (EMSGSIZE, err.mtu), no ICMP message came */
 };
 int pv_udp_errq_get(struct pv_udp *u, struct pv_udp_errq *out);
+uint32_t pv_udp_errq_count(const struct pv_udp *u);
 
-/* From the stack: PV_RX_UDP packets and PV_RX_ERROR with proto UDP. Both take the packet. */
+/* From the stack: PV_RX_UDP packets (taken), and what a PV_RX_ERROR of proto UDP says (its packet stays the caller's). */
 void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns);
 void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err);
+/* From the stack: packets came back, sockets that had met -ENOBUFS are writable again (PV_EV_OUT). Returns how many. */
+uint32_t pv_udp_room(struct pv_udp_table *t);
+bool pv_udp_waiting(const struct pv_udp_table *t); /* some socket waits for room */
+/* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
+void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns);
 
 /* Readiness: sockets that became readable (or got an error, or room) since the last call, at most n; edge records, each socket
  * once. Returns how many; `user` pointers are stored. */
@@ -142,17 +153,17 @@ struct pv_event {
 };
 uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n);
 
-#define PV_UDP_COUNTERS(X)                                                                                                       \
-	X(rx_datagrams, "datagrams queued to sockets")                                                                          \
-	X(rx_bytes, "payload bytes queued")                                                                                     \
-	X(rx_bad_csum, "dropped: checksum")                                                                                     \
-	X(rx_short, "dropped: length field and packet disagree")                                                                \
-	X(rx_no_port, "dropped: nobody bound to the port")                                                                      \
-	X(rx_filtered, "dropped: no member of the group or source blocked")                                                     \
-	X(rx_queue_full, "dropped: the socket's receive buffer is full")                                                        \
-	X(rx_no_buf, "dropped: the pool had no packet for a copy")                                                              \
-	X(tx_datagrams, "datagrams sent")                                                                                       \
-	X(tx_bytes, "payload bytes sent")                                                                                       \
+#define PV_UDP_COUNTERS(X)                                                                                                         \
+	X(rx_datagrams, "datagrams queued to sockets")                                                                             \
+	X(rx_bytes, "payload bytes queued")                                                                                        \
+	X(rx_bad_csum, "dropped: checksum")                                                                                        \
+	X(rx_short, "dropped: length field and packet disagree")                                                                   \
+	X(rx_no_port, "dropped: nobody bound to the port")                                                                         \
+	X(rx_filtered, "dropped: no member of the group or source blocked")                                                        \
+	X(rx_queue_full, "dropped: the socket's receive buffer is full")                                                           \
+	X(rx_no_buf, "dropped: the pool had no packet for a copy")                                                                 \
+	X(tx_datagrams, "datagrams sent")                                                                                          \
+	X(tx_bytes, "payload bytes sent")                                                                                          \
 	X(tx_errors, "sends refused by a lower layer")
 struct pv_udp_counters {
 	PV_UDP_COUNTERS(PV_COUNTER_FIELD)

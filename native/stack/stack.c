@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One turn of the engine. An idle turn is one rx_poll a ring and a comparison with the next deadline; everything else happens only
+ * when there is a reason: sends are reaped when some are outstanding and nothing was received (or many are outstanding), receive
+ * buffers are posted again in batches, doorbells rung after work that may have posted.
+ */
+#include "stack/stack.h"
+
+#include <errno.h>
+
+#define TIMER_BUDGET 32u
+#define LOOP_BUDGET 32u
+/* Sends outstanding before a busy turn spends time on reaping. */
+#define REAP_AT 32u
+/* How soon a caller that sleeps comes back to see whether packets have returned to an empty pool. */
+#define ROOM_RETRY_NS PV_NS_PER_MS
+
+struct stack_ring {
+	struct pv_ring *ring;
+	uint32_t iface;
+	uint32_t posted; /* receive buffers that the ring has */
+	uint32_t want; /* and should have */
+	uint32_t refill_at; /* missing before it is worth a call */
+};
+
+struct pv_stack {
+	struct pv_net *net;
+	struct pv_udp_table *udp;
+	const struct pv_net_counters *net_counters;
+	uint32_t nrings, turn; /* turn: the ring that is asked first */
+	uint32_t rx_batch;
+	bool kick_again; /* a ring's doorbell said -EAGAIN */
+	uint64_t reaped;
+	int64_t now_ns; /* of the last poll */
+	struct stack_ring rings[PV_IFACE_MAX];
+	const struct pv_mem *mem;
+};
+
+int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg)
+{
+	struct pv_net_cfg net = cfg->net;
+	struct pv_udp_cfg udp = cfg->udp;
+	struct pv_stack *s;
+	int rc;
+
+	s = cfg->mem->alloc(cfg->mem->ctx, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->mem = cfg->mem;
+	s->rx_batch = cfg->rx_batch ? PV_MIN(cfg->rx_batch, PV_RING_BATCH_MAX) : 32;
+	net.mem = cfg->mem;
+	net.seed = cfg->seed;
+	udp.seed = cfg->seed ^ UINT64_C(0x9e3779b97f4a7c15);
+	rc = pv_net_open(&s->net, &net);
+	if (rc)
+		goto out;
+	rc = pv_udp_table_open(&s->udp, s->net, cfg->mem, &udp);
+	if (rc)
+		goto out_net;
+	s->net_counters = pv_net_counters(s->net);
+	*out = s;
+	return 0;
+out_net:
+	pv_net_close(s->net);
+out:
+	cfg->mem->free(cfg->mem->ctx, s, sizeof(*s));
+	return rc;
+}
+
+void pv_stack_close(struct pv_stack *s)
+{
+	const struct pv_mem *mem;
+
+	if (!s)
+		return;
+	while (s->nrings)
+		(void)pv_stack_iface_del(s, s->rings[0].iface);
+	pv_udp_table_close(s->udp);
+	pv_net_close(s->net);
+	mem = s->mem;
+	mem->free(mem->ctx, s, sizeof(*s));
+}
+
+struct pv_net *pv_stack_net(struct pv_stack *s)
+{
+	return s->net;
+}
+
+struct pv_udp_table *pv_stack_udp(struct pv_stack *s)
+{
+	return s->udp;
+}
+
+/* ---- receive buffers --------------------------------------------------------------------------------------------------- */
+
+/* A quarter of the pool stays for sending: a ring that holds every packet would silence its own stack. */
+static void set_want(struct stack_ring *sr)
+{
+	struct pv_pool_stats st;
+
+	pv_pool_get_stats(sr->ring->pool, &st);
+	sr->want = PV_MIN(sr->ring->caps.rx_depth, st.total - st.total / 4);
+	sr->refill_at = PV_MAX(1u, PV_MIN(32u, sr->want / 4));
+}
+
+static uint32_t collect(struct pv_pool *pool, struct pv_pkt **pkts, uint32_t n)
+{
+	struct pv_pkt *p = pv_pkt_get_bulk(pool, n);
+	uint32_t i = 0;
+
+	for (; p; i++) {
+		pkts[i] = p;
+		p = p->next;
+	}
+	if (i)
+		return i;
+	/* Fewer than that are left: what there is. */
+	while (i < n && (pkts[i] = pv_pkt_get(pool)))
+		i++;
+	return i;
+}
+
+static pv_noinline void refill(struct stack_ring *sr)
+{
+	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
+
+	while (sr->posted < sr->want) {
+		uint32_t n = collect(sr->ring->pool, pkts, PV_MIN(sr->want - sr->posted, PV_RING_BATCH_MAX));
+		uint32_t k = n ? pv_ring_rx_post(sr->ring, pkts, n) : 0;
+
+		sr->posted += k;
+		for (uint32_t i = k; i < n; i++)
+			pv_pkt_put(pkts[i]);
+		if (!k)
+			return;
+	}
+}
+
+/* ---- interfaces -------------------------------------------------------------------------------------------------------- */
+
+int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg)
+{
+	struct stack_ring *sr;
+	int index;
+
+	if (s->nrings == PV_IFACE_MAX)
+		return -ENOSPC;
+	if (!cfg->ring || pv_pool_config(cfg->ring->pool)->headroom < PV_NET_HEADROOM)
+		return -EINVAL;
+	/* What a ring brings is polled and counted by one interface. */
+	for (uint32_t i = 0; i < s->nrings; i++)
+		if (s->rings[i].ring == cfg->ring)
+			return -EBUSY;
+	index = pv_net_iface_add(s->net, cfg);
+	if (index < 0)
+		return index;
+	sr = &s->rings[s->nrings++];
+	*sr = (struct stack_ring){ .ring = cfg->ring, .iface = (uint32_t)index };
+	set_want(sr);
+	refill(sr);
+	return index;
+}
+
+int pv_stack_iface_del(struct pv_stack *s, uint32_t index)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->nrings && s->rings[i].iface != index; i++)
+		;
+	if (i == s->nrings)
+		return -ENODEV;
+	pv_udp_iface_gone(s->udp, index, s->now_ns);
+	s->rings[i] = s->rings[--s->nrings];
+	s->turn = 0;
+	return pv_net_iface_del(s->net, index);
+}
+
+/* ---- a turn ------------------------------------------------------------------------------------------------------------ */
+
+pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns)
+{
+	enum pv_rx_verdict v = pv_net_rx(s->net, iface, pkt, now_ns);
+
+	if (pv_likely(v == PV_RX_UDP)) {
+		pv_udp_rx(s->udp, pkt, now_ns);
+	} else if (v == PV_RX_ERROR) {
+		const struct pv_net_error *err = pv_net_rx_error(s->net);
+
+		if (err->proto == PV_PROTO_UDP)
+			pv_udp_rx_error(s->udp, err);
+		pv_pkt_put(pkt);
+	} else if (v == PV_RX_TCP) {
+		/* No transport takes it: as for a closed port, without the answer that TCP would give. */
+		pv_pkt_put(pkt);
+	}
+}
+
+/* At most one batch; returns the number of frames. */
+pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t now_ns, uint32_t budget)
+{
+	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
+	uint32_t n = pv_ring_rx_poll(sr->ring, pkts, PV_MIN(budget, s->rx_batch));
+
+	if (pv_likely(!n))
+		return 0;
+	sr->posted -= PV_MIN(n, sr->posted);
+	pv_prefetch(pkts[0]->data);
+	for (uint32_t i = 0; i < n; i++) {
+		if (i + 1 < n)
+			pv_prefetch(pkts[i + 1]->data);
+		input(s, sr->iface, pkts[i], now_ns);
+	}
+	return n;
+}
+
+/* Every ring gets a batch in turn until none has more or the budget is spent; the next call starts with the next ring. */
+static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint32_t budget)
+{
+	uint32_t done = 0, idle = 0, at;
+
+	at = s->turn++ % s->nrings;
+	while (idle < s->nrings && done < budget) {
+		uint32_t n = receive(s, &s->rings[at], now_ns, budget - done);
+
+		done += n;
+		idle = n ? 0 : idle + 1;
+		at = at + 1 < s->nrings ? at + 1 : 0;
+	}
+	return done;
+}
+
+static pv_noinline void reap(struct pv_stack *s)
+{
+	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
+	uint32_t all = 0;
+
+	for (uint32_t r = 0; r < s->nrings; r++) {
+		uint32_t n;
+
+		do {
+			n = pv_ring_tx_reap(s->rings[r].ring, pkts, PV_RING_BATCH_MAX);
+			for (uint32_t i = 0; i < n; i++)
+				pv_pkt_put(pkts[i]);
+			all += n;
+		} while (n == PV_RING_BATCH_MAX);
+	}
+	s->reaped += all;
+}
+
+/* Whoever met -ENOBUFS may try again once a ring gave something back, or its pool has packets. */
+static pv_noinline void give_room(struct pv_stack *s, uint64_t reaped_before)
+{
+	bool room = s->reaped != reaped_before;
+
+	for (uint32_t r = 0; r < s->nrings && !room; r++) {
+		struct pv_pool_stats st;
+
+		pv_pool_get_stats(s->rings[r].ring->pool, &st);
+		room = st.free && s->reaped == s->net_counters->tx_packets;
+	}
+	if (room)
+		pv_udp_room(s->udp);
+}
+
+static pv_noinline uint32_t loop(struct pv_stack *s, int64_t now_ns)
+{
+	struct pv_pkt *pkt;
+	uint32_t n = 0, iface;
+
+	for (; n < LOOP_BUDGET && (pkt = pv_net_loop_get(s->net, &iface)); n++)
+		input(s, iface, pkt, now_ns);
+	return n;
+}
+
+uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
+{
+	uint64_t outstanding, reaped;
+	uint32_t done = 0;
+
+	s->now_ns = now_ns;
+	if (pv_likely(s->nrings == 1)) {
+		uint32_t n;
+
+		do {
+			n = receive(s, &s->rings[0], now_ns, rx_budget - done);
+			done += n;
+		} while (n == s->rx_batch && done < rx_budget);
+	} else if (s->nrings) {
+		done = receive_all(s, now_ns, rx_budget);
+	}
+	if (pv_unlikely(pv_net_deadline(s->net) <= now_ns)) {
+		done += loop(s, now_ns);
+		done += pv_net_timers(s->net, now_ns, TIMER_BUDGET);
+	}
+	reaped = s->reaped;
+	outstanding = s->net_counters->tx_packets - reaped;
+	if (outstanding && (!done || outstanding >= REAP_AT || pv_udp_waiting(s->udp)))
+		reap(s);
+	if (pv_unlikely(pv_udp_waiting(s->udp)))
+		give_room(s, reaped);
+	if (done) {
+		for (uint32_t r = 0; r < s->nrings; r++)
+			if (s->rings[r].want - s->rings[r].posted >= s->rings[r].refill_at)
+				refill(&s->rings[r]);
+	}
+	if (done || pv_unlikely(s->kick_again))
+		s->kick_again = pv_net_kick(s->net) == -EAGAIN;
+	return done;
+}
+
+int64_t pv_stack_deadline(const struct pv_stack *s)
+{
+	int64_t deadline = pv_net_deadline(s->net);
+
+	if (s->kick_again)
+		return 0;
+	if (pv_udp_waiting(s->udp))
+		deadline = PV_MIN(deadline, s->now_ns + ROOM_RETRY_NS);
+	return deadline;
+}
+
+uint32_t pv_stack_events(struct pv_stack *s, struct pv_event *out, uint32_t n)
+{
+	return pv_udp_events(s->udp, out, n);
+}
+
+uint32_t pv_stack_grow(struct pv_stack *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < s->nrings; r++) {
+		struct stack_ring *sr = &s->rings[r];
+
+		if (pv_pool_wants_growth(sr->ring->pool) && !pv_pool_grow(sr->ring->pool)) {
+			set_want(sr);
+			n++;
+		}
+		refill(sr);
+	}
+	return n;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receive: from a packet that pv_net_rx handed up to a socket's queue, and from there to the application. The checksum is judged
+ * before queueing, so that a readable socket always has a datagram (RFC 1122 4.1.3.4; RFC 8200 8.1: mandatory with IPv6).
+ *
+ * In the queue `data`/`len` span the payload, `total` is the payload's, priv[0] the time of arrival; the headers are still in the
+ * buffer at l3_off and l4_off.
+ */
+#include "udp/udp_int.h"
+
+#include "wire/udp.h"
+
+#define IP4_SRC 12u
+#define IP4_DST 16u
+#define IP6_SRC 8u
+#define IP6_DST 24u
+
+pv_inline bool pkt_is4(const struct pv_pkt *pkt)
+{
+	return pkt->buf[pkt->l3_off] >> 4 == 4;
+}
+
+pv_inline void key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
+{
+	const uint8_t *ip = pkt->buf + pkt->l3_off, *udp = pkt->buf + pkt->l4_off;
+
+	if (ip[0] >> 4 == 4) {
+		k->remote = pv_addr_from4(ip + IP4_SRC);
+		k->local = pv_addr_from4(ip + IP4_DST);
+		k->accept = PV_UDP_ACCEPT4;
+	} else {
+		k->remote = pv_addr_from6(ip + IP6_SRC);
+		k->local = pv_addr_from6(ip + IP6_DST);
+		k->accept = PV_UDP_ACCEPT6;
+	}
+	k->rport = pv_get16(udp);
+	k->lport = pv_get16(udp + 2);
+	k->iface = pkt->iface;
+}
+
+void pv_udp_key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
+{
+	key_of(pkt, k);
+}
+
+/* Linux's rule: what is over the limit already refuses the next one, so that even the smallest buffer takes one datagram. */
+pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
+{
+	if (pv_unlikely(u->rx_bytes > u->opts.rcvbuf)) {
+		t->counters.rx_queue_full++;
+		u->counters.rx_queue_full++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	pkt->priv[0] = (uint64_t)now_ns;
+	u->rx_bytes += pkt->total + PV_UDP_OVERHEAD;
+	t->counters.rx_datagrams++;
+	t->counters.rx_bytes += pkt->total;
+	u->counters.rx_datagrams++;
+	u->counters.rx_bytes += pkt->total;
+	pv_pktq_push(&u->rxq, pkt);
+	pv_udp_wake(u, PV_EV_IN);
+}
+
+/* From the UDP header and payload to the payload. */
+pv_inline void pull(struct pv_pkt *pkt)
+{
+	pkt->data += PV_UDP_HLEN;
+	pkt->len -= PV_UDP_HLEN;
+	pkt->total -= PV_UDP_HLEN;
+}
+
+/* Cuts the chain to `total` bytes: RFC 768 does not forbid bytes behind the datagram. */
+static void trim(struct pv_pkt *pkt, uint32_t total)
+{
+	struct pv_pkt *p = pkt;
+	uint32_t left = total;
+
+	pkt->total = total;
+	while (left > p->len) {
+		left -= p->len;
+		p = p->frag;
+	}
+	p->len = left;
+	if (p->frag) {
+		pv_pkt_put(p->frag);
+		p->frag = NULL;
+	}
+}
+
+/* ---- groups and broadcast ---------------------------------------------------------------------------------------------- */
+
+/* A datagram of its own for one more receiver: headers and payload at the same offsets, from the same pool. */
+static struct pv_pkt *copy_of(const struct pv_pkt *pkt)
+{
+	struct pv_pkt *first = NULL, **tail = &first;
+
+	for (const struct pv_pkt *s = pkt; s; s = s->frag) {
+		struct pv_pkt *c = pv_pkt_get(pkt->pool);
+		uint32_t from = s == pkt ? s->l3_off : pv_pkt_headroom(s);
+		uint32_t to = pv_pkt_headroom(s) + s->len;
+
+		if (!c) {
+			if (first)
+				pv_pkt_put(first);
+			return NULL;
+		}
+		memcpy(c->buf + from, s->buf + from, to - from);
+		c->data = c->buf + pv_pkt_headroom(s);
+		c->len = s->len;
+		c->total = s->total;
+		c->flags = s->flags;
+		c->l3_off = s->l3_off;
+		c->l4_off = s->l4_off;
+		c->iface = s->iface;
+		c->vlan_tci = s->vlan_tci;
+		c->tstamp = s->tstamp;
+		c->rss_hash = s->rss_hash;
+		*tail = c;
+		tail = &c->frag;
+	}
+	return first;
+}
+
+/* Every socket whose address, peer, device and filters allow it: Linux's __udp_is_mcast_sock. Oldest first, so that the order in
+ * which sockets become ready is that in which they were bound. */
+static bool group_takes(struct pv_udp *u, const struct pv_udp_key *k)
+{
+	if (!(u->accept & k->accept) || (!pv_udp_is_zero(&u->laddr) && !pv_addr_eq(&u->laddr, &k->local)))
+		return false;
+	if (u->connected && (!pv_addr_eq(&u->raddr, &k->remote) || (u->rport && u->rport != k->rport)))
+		return false;
+	return !u->bound_iface || u->bound_iface == k->iface;
+}
+
+/* `pkt` is at its payload; taken. */
+void pv_udp_rx_group(struct pv_udp_table *t, struct pv_pkt *pkt, const struct pv_udp_key *k, int64_t now_ns)
+{
+	const struct pv_udp_port *port = pv_udp_port_find(t, k->lport);
+	struct pv_udp *first = NULL;
+	bool filtered = false;
+
+	if (port) {
+		for (struct pv_list *it = port->socks.prev; it != &port->socks; it = it->prev) {
+			struct pv_udp *u = pv_list_entry(it, struct pv_udp, on_port);
+			struct pv_pkt *copy;
+
+			if (!group_takes(u, k))
+				continue;
+			if (!pv_udp_member_takes(u, k)) {
+				u->counters.rx_filtered++;
+				filtered = true;
+				continue;
+			}
+			if (!first) {
+				first = u;
+				continue;
+			}
+			copy = copy_of(pkt);
+			if (copy) {
+				enqueue(t, u, copy, now_ns);
+			} else {
+				t->counters.rx_no_buf++;
+				u->counters.rx_no_buf++;
+			}
+		}
+	}
+	if (first) {
+		enqueue(t, first, pkt, now_ns);
+		return;
+	}
+	if (filtered)
+		t->counters.rx_filtered++;
+	else
+		t->counters.rx_no_port++;
+	pv_pkt_put(pkt);
+}
+
+/* ---- from the stack ---------------------------------------------------------------------------------------------------- */
+
+static pv_noinline bool length_ok(struct pv_pkt *pkt)
+{
+	struct pv_wire_udp h;
+
+	if (pv_wire_udp_parse(pkt->data, pkt->len, pkt->total, &h) < 0)
+		return false;
+	trim(pkt, h.len);
+	return true;
+}
+
+void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_udp_key k;
+	struct pv_udp *u;
+
+	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(pkt->data + 4) != pkt->total) && !length_ok(pkt)) {
+		t->counters.rx_short++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	if (pv_unlikely(!(pkt->flags & (PV_PKT_L4_OK | PV_PKT_L4_PARTIAL))) && !pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
+		t->counters.rx_bad_csum++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	key_of(pkt, &k);
+	if (pv_unlikely(pkt->flags & PV_PKT_GROUP)) {
+		pull(pkt);
+		pv_udp_rx_group(t, pkt, &k, now_ns);
+		return;
+	}
+	u = pv_udp_lookup(t, &k);
+	if (pv_unlikely(!u)) {
+		t->counters.rx_no_port++;
+		pv_net_rx_unreachable(t->net, pkt, now_ns);
+		return;
+	}
+	pull(pkt);
+	enqueue(t, u, pkt, now_ns);
+}
+
+/* ---- to the application ------------------------------------------------------------------------------------------------ */
+
+pv_inline void describe(const struct pv_pkt *pkt, struct pv_udp_recv *msg)
+{
+	const uint8_t *ip = pkt->buf + pkt->l3_off;
+
+	if (pv_likely(pkt_is4(pkt))) {
+		msg->from.addr = pv_addr_from4(ip + IP4_SRC);
+		msg->dst = pv_addr_from4(ip + IP4_DST);
+		msg->from.iface = 0;
+		msg->ttl = ip[8];
+		msg->tos = ip[1];
+	} else {
+		msg->from.addr = pv_addr_from6(ip + IP6_SRC);
+		msg->dst = pv_addr_from6(ip + IP6_DST);
+		msg->from.iface = pv_addr_is_linklocal6(&msg->from.addr) ? pkt->iface : 0;
+		msg->ttl = ip[7];
+		msg->tos = (uint8_t)(pv_get16(ip) >> 4);
+	}
+	msg->from.port = pv_get16(pkt->buf + pkt->l4_off);
+	msg->iface = pkt->iface;
+	msg->full_len = pkt->total;
+	msg->flags = pkt->flags;
+	msg->tstamp = pkt->tstamp;
+	msg->arrival_ns = (int64_t)pkt->priv[0];
+}
+
+static pv_noinline uint32_t scatter(const struct pv_pkt *pkt, const struct pv_iov *iov, uint32_t iovcnt)
+{
+	uint32_t done = 0;
+	size_t at = 0, off = 0;
+
+	while (pkt && iovcnt) {
+		size_t n = PV_MIN(pkt->len - off, iov->len - at);
+
+		if (n)
+			memcpy((uint8_t *)(uintptr_t)iov->base + at, pkt->data + off, n);
+		done += (uint32_t)n;
+		at += n;
+		off += n;
+		if (off == pkt->len) {
+			pkt = pkt->frag;
+			off = 0;
+		}
+		if (iovcnt && at == iov->len) {
+			iov++;
+			iovcnt--;
+			at = 0;
+		}
+	}
+	return done;
+}
+
+pv_inline struct pv_pkt *dequeue(struct pv_udp *u)
+{
+	struct pv_pkt *pkt = pv_pktq_pop(&u->rxq);
+
+	if (pkt)
+		u->rx_bytes -= pkt->total + PV_UDP_OVERHEAD;
+	return pkt;
+}
+
+int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
+{
+	struct pv_pkt *pkt = u->rxq.head;
+	uint32_t n;
+
+	if (pv_unlikely(u->err))
+		return -pv_udp_error(u);
+	if (pv_unlikely(!pkt))
+		return -EAGAIN;
+	describe(pkt, msg);
+	if (pv_likely(!pkt->frag && msg->iovcnt == 1)) {
+		n = (uint32_t)PV_MIN(pkt->len, msg->iov->len);
+		if (n)
+			memcpy((void *)(uintptr_t)msg->iov->base, pkt->data, n);
+	} else {
+		n = scatter(pkt, msg->iov, msg->iovcnt);
+	}
+	if (pv_likely(!msg->peek))
+		pv_pkt_put(dequeue(u));
+	return n;
+}
+
+struct pv_pkt *pv_udp_take(struct pv_udp *u, struct pv_udp_recv *out)
+{
+	struct pv_pkt *pkt = dequeue(u);
+
+	if (!pkt)
+		return NULL;
+	describe(pkt, out);
+#ifdef PV_DEBUG
+	for (struct pv_pkt *p = pkt; p; p = p->frag)
+		p->owner = PV_OWNER_APP;
+#endif
+	return pkt;
+}
+
+uint32_t pv_udp_queued(const struct pv_udp *u)
+{
+	return u->rxq.count;
+}
+
+uint32_t pv_udp_next_len(const struct pv_udp *u)
+{
+	return u->rxq.head ? u->rxq.head->total : 0;
+}
+
+void pv_udp_purge(struct pv_udp *u)
+{
+	struct pv_pkt *pkt;
+
+	while ((pkt = dequeue(u)))
+		pv_pkt_put(pkt);
+}

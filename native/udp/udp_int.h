@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inside of udp/: what a socket and the table of sockets consist of.
+ *
+ * Demux. A socket with a local port is in exactly one of three hash tables: `conn` (both addresses and both ports known), `addr`
+ * (bound to an address) or `any` (bound to a port only). A datagram asks them in that order; each chain is scored as Linux does.
+ * Besides, every bound socket hangs on the struct of its port: bind conflicts and group delivery look at all sockets of one port.
+ *
+ * The wildcard address is kept as all zeroes whatever the family; `accept` says which families of datagrams it takes.
+ */
+#ifndef PV_UDP_UDP_INT_H
+#define PV_UDP_UDP_INT_H
+
+#include <errno.h>
+
+#include "base/hash.h"
+#include "base/htab.h"
+#include "base/rng.h"
+#include "udp/udp.h"
+
+#define PV_UDP_TTL_DEFAULT 64u
+#define PV_UDP_CSUM_OFF 6u
+#define PV_UDP_PAYLOAD_MAX6 65527u
+
+/*
+ * What a queued datagram costs beside its payload. Linux charges the socket with skb->truesize: 768 bytes for 64 bytes of payload on
+ * loopback (descriptor, shared info, rounding). The same here, so that a receive buffer of the usual size holds as many small datagrams.
+ */
+#define PV_UDP_OVERHEAD 704u
+
+/* Families a socket takes datagrams of. */
+#define PV_UDP_ACCEPT4 1u
+#define PV_UDP_ACCEPT6 2u
+
+#define PV_UDP_SHUT_RD 1u
+#define PV_UDP_SHUT_WR 2u
+
+enum pv_udp_home { PV_UDP_HOME_NONE, PV_UDP_HOME_CONN, PV_UDP_HOME_ADDR, PV_UDP_HOME_ANY };
+enum pv_udp_csum { PV_UDP_CSUM_NONE, PV_UDP_CSUM_SOFT, PV_UDP_CSUM_RING };
+
+/* All sockets bound to one port, newest first. */
+struct pv_udp_port {
+	struct pv_hnode node;
+	struct pv_list socks;
+	uint16_t port;
+};
+
+/* A SO_REUSEPORT group: sockets bound alike, among which flows are spread. */
+struct pv_udp_reuse {
+	struct pv_udp **sock;
+	uint32_t n, cap;
+};
+
+/* Membership of one socket in one group on one interface. */
+struct pv_udp_member {
+	struct pv_list link;
+	struct pv_addr group;
+	uint32_t iface;
+	enum pv_filter_mode mode;
+	uint32_t n, cap;
+	struct pv_addr *source; /* NULL while n is 0 and none ever was there */
+};
+
+/* The groups that any socket has joined, by interface: what we send to one of them comes back to us. */
+struct pv_udp_joined {
+	struct pv_hnode node;
+	struct pv_addr group;
+	uint32_t iface, refs;
+};
+
+/* All that sending to one destination needs, made once. `path.gen` 0: nothing in it. */
+struct pv_udp_dst {
+	struct pv_path path;
+	struct pv_tx_opts opts;
+	uint64_t pseudo; /* sum of the pseudo-header but for the length */
+	uint32_t max; /* payload bytes */
+	uint32_t single; /* UDP bytes that go in one buffer and one packet */
+	uint32_t chunk; /* UDP bytes of a buffer when they do not */
+	uint8_t csum; /* enum pv_udp_csum */
+	bool group; /* to a group or broadcast */
+	bool plain; /* no source or interface was asked for */
+	/* what was asked for */
+	struct pv_addr to, src;
+	uint32_t scope, iface;
+};
+
+struct pv_udp_queued_errors {
+	struct pv_udp_errq e[PV_UDP_ERRQ_MAX];
+	uint32_t head, count;
+};
+
+struct pv_udp {
+	/* first line: demux */
+	struct pv_hnode flow;
+	struct pv_addr laddr; /* zeroes: any */
+	struct pv_addr raddr; /* zeroes: not connected */
+	uint16_t lport, rport; /* host order; 0: none */
+	uint32_t bound_iface; /* copy of the option */
+	uint8_t accept; /* PV_UDP_ACCEPT* */
+	uint8_t family; /* enum pv_family */
+	uint8_t home; /* enum pv_udp_home */
+	uint8_t shut; /* PV_UDP_SHUT_* */
+	/* second line: receive */
+	struct pv_pktq rxq;
+	uint32_t rx_bytes; /* payload and overhead in rxq */
+	uint32_t ready_bits; /* PV_EV_* not yet told; on the ready list when not 0 */
+	struct pv_list ready;
+	int err; /* pending, positive */
+	bool connected, any4, addr_locked, port_locked, blocked;
+	struct pv_udp_table *t;
+	void *user;
+	struct pv_udp_counters counters;
+	struct pv_udp_opts opts;
+	struct pv_udp_dst conn, to;
+	/* rarely */
+	struct pv_addr saddr; /* source to send from; zeroes: by route */
+	uint64_t seq; /* order of binding: the newer of two equals receives */
+	struct pv_list all, on_port, room;
+	struct pv_udp_port *port;
+	struct pv_udp_reuse *reuse;
+	struct pv_list members;
+	uint32_t nmembers4;
+	struct pv_udp_queued_errors *errq;
+} pv_aligned(PV_CACHELINE);
+
+struct pv_udp_table {
+	struct pv_net *net;
+	const struct pv_mem *mem;
+	struct pv_hash_key key;
+	struct pv_htab conn, addr, any, ports, joined;
+	struct pv_udp_counters counters;
+	struct pv_list ready, room, all;
+	struct pv_rng rng;
+	uint64_t seq;
+	uint16_t port_lo, port_hi;
+};
+
+/* A datagram as demux sees it: `local` is its destination. */
+struct pv_udp_key {
+	struct pv_addr local, remote;
+	uint16_t lport, rport;
+	uint32_t iface; /* 0: not known, any device will do */
+	uint8_t accept; /* its family */
+};
+
+/* demux.c */
+void pv_udp_hash_add(struct pv_udp *u); /* by its addresses and ports */
+void pv_udp_hash_del(struct pv_udp *u);
+int pv_udp_port_get(struct pv_udp *u, uint16_t port); /* 0: an ephemeral one; -EADDRINUSE, -ENOMEM */
+void pv_udp_port_put(struct pv_udp *u);
+struct pv_udp_port *pv_udp_port_find(const struct pv_udp_table *t, uint16_t port);
+struct pv_udp *pv_udp_lookup(const struct pv_udp_table *t, const struct pv_udp_key *k);
+/* 0 or -EAGAIN, Linux's word for no port left. */
+int pv_udp_autobind(struct pv_udp *u);
+
+/* tx.c */
+int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struct pv_endpoint *to, int64_t now_ns,
+		    struct pv_udp_dst *d);
+void pv_udp_tx_init(struct pv_udp *u);
+
+/* rx.c */
+void pv_udp_rx_group(struct pv_udp_table *t, struct pv_pkt *pkt, const struct pv_udp_key *k, int64_t now_ns);
+void pv_udp_key_of(const struct pv_pkt *pkt, struct pv_udp_key *k);
+void pv_udp_purge(struct pv_udp *u);
+
+/* group.c */
+bool pv_udp_member_takes(struct pv_udp *u, const struct pv_udp_key *k);
+bool pv_udp_host_joined(const struct pv_udp_table *t, uint32_t iface, const struct pv_addr *group);
+void pv_udp_leave_all(struct pv_udp *u, uint32_t iface, int64_t now_ns); /* iface 0: of all */
+
+/* error.c */
+void pv_udp_errq_put(struct pv_udp *u, const struct pv_net_error *err, bool local);
+
+pv_inline void *pv_udp_alloc(const struct pv_udp_table *t, size_t size)
+{
+	return t->mem->alloc(t->mem->ctx, size);
+}
+
+pv_inline void pv_udp_free(const struct pv_udp_table *t, void *p, size_t size)
+{
+	if (p)
+		t->mem->free(t->mem->ctx, p, size);
+}
+
+pv_inline bool pv_udp_is_zero(const struct pv_addr *a)
+{
+	return (a->q[0] | a->q[1]) == 0;
+}
+
+pv_inline void pv_udp_wake(struct pv_udp *u, uint32_t bits)
+{
+	if (!u->ready_bits)
+		pv_list_add(&u->t->ready, &u->ready);
+	u->ready_bits |= bits;
+}
+
+#endif
