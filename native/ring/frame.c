@@ -2,6 +2,7 @@
 #include "ring/frame.h"
 
 #include "base/bytes.h"
+#include "base/cksum.h"
 
 #define ETH_HLEN 14u
 #define ETHERTYPE_IP4 0x0800
@@ -140,32 +141,12 @@ bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct 
 	return flow->kind == PV_FLOW_3TUPLE || (pv_addr_eq(&f->src, &flow->src) && f->src_port == flow->src_port);
 }
 
-/* RFC 1071, big-endian words; `sum` carries over. */
-static uint32_t sum_bytes(const uint8_t *p, uint32_t len, uint32_t sum)
+static uint64_t sum_l4(const uint8_t *data, const struct pv_frame *f)
 {
-	uint64_t acc = sum;
+	uint64_t sum = f->ip_version == 4 ? pv_cksum_pseudo4(f->src.w[3], f->dst.w[3], f->proto, f->l4_len)
+					  : pv_cksum_pseudo6(f->src.b, f->dst.b, f->proto, f->l4_len);
 
-	for (; len > 1; p += 2, len -= 2)
-		acc += pv_get16(p);
-	if (len)
-		acc += (uint32_t)p[0] << 8;
-	while (acc >> 16)
-		acc = (acc & 0xffff) + (acc >> 16);
-	return (uint32_t)acc;
-}
-
-static uint32_t sum_l4(const uint8_t *data, const struct pv_frame *f)
-{
-	uint32_t sum = f->proto + (f->l4_len & 0xffff);
-
-	if (f->ip_version == 4) {
-		sum = sum_bytes(f->src.b + 12, 4, sum);
-		sum = sum_bytes(f->dst.b + 12, 4, sum);
-	} else {
-		sum = sum_bytes(f->src.b, 16, sum);
-		sum = sum_bytes(f->dst.b, 16, sum);
-	}
-	return sum_bytes(data + f->l4_off, f->l4_len, sum);
+	return pv_cksum_add(data + f->l4_off, f->l4_len, sum);
 }
 
 static uint32_t ip4_hlen(const uint8_t *ip)
@@ -177,21 +158,20 @@ void pv_frame_fill_csum(uint8_t *data, uint32_t len, uint32_t flags)
 {
 	struct pv_frame f;
 	uint8_t *ip, *field;
-	uint32_t sum;
+	uint64_t sum;
 
 	if (!pv_frame_parse(data, len, &f) || !f.ip_version)
 		return;
 	ip = data + f.l3_off;
 	if (flags & PV_PKT_TX_L3_CSUM && f.ip_version == 4) {
-		pv_put16(ip + 10, 0);
-		pv_put16(ip + 10, (uint16_t)~sum_bytes(ip, ip4_hlen(ip), 0));
+		pv_cksum_put(ip + 10, 0);
+		pv_cksum_put(ip + 10, pv_cksum_finish(pv_cksum_add(ip, ip4_hlen(ip), 0)));
 	}
 	if (flags & PV_PKT_TX_L4_CSUM && f.l4_off) {
 		field = data + f.l4_off + (f.proto == PROTO_UDP ? 6 : 16);
-		pv_put16(field, 0);
-		sum = (uint16_t)~sum_l4(data, &f);
-		/* RFC 768: a computed zero is sent as all ones. */
-		pv_put16(field, (uint16_t)(sum || f.proto == PROTO_TCP ? sum : 0xffff));
+		pv_cksum_put(field, 0);
+		sum = sum_l4(data, &f);
+		pv_cksum_put(field, f.proto == PROTO_UDP ? pv_cksum_finish_udp(sum) : pv_cksum_finish(sum));
 	}
 }
 
@@ -205,7 +185,7 @@ uint32_t pv_frame_check_csum(const uint8_t *data, uint32_t len, uint32_t csum)
 	if (f.ip_version == 4 && csum & PV_CSUM_IP4) {
 		const uint8_t *ip = data + f.l3_off;
 
-		flags |= sum_bytes(ip, ip4_hlen(ip), 0) == 0xffff ? PV_PKT_L3_OK : PV_PKT_L3_BAD;
+		flags |= pv_cksum_ok(pv_cksum_add(ip, ip4_hlen(ip), 0)) ? PV_PKT_L3_OK : PV_PKT_L3_BAD;
 	}
 	if (f.l4_off && csum & (f.proto == PROTO_UDP ? PV_CSUM_UDP : PV_CSUM_TCP)) {
 		const uint8_t *l4 = data + f.l4_off;
@@ -213,7 +193,7 @@ uint32_t pv_frame_check_csum(const uint8_t *data, uint32_t len, uint32_t csum)
 		/* RFC 768: none was sent, or it covers another length than IP says: nothing to say about it. */
 		if (f.proto == PROTO_UDP && (!pv_get16(l4 + 6) || pv_get16(l4 + 4) != f.l4_len))
 			return flags;
-		flags |= sum_l4(data, &f) == 0xffff ? PV_PKT_L4_OK : PV_PKT_L4_BAD;
+		flags |= pv_cksum_ok(sum_l4(data, &f)) ? PV_PKT_L4_OK : PV_PKT_L4_BAD;
 	}
 	return flags;
 }

@@ -4,7 +4,24 @@
 #ifndef PV_RING_FRAME_H
 #define PV_RING_FRAME_H
 
+#include "base/bytes.h"
 #include "ring/ring.h"
+
+/* Bytes of a frame over its pieces, or 0 when a device with this MTU and this many scatter entries cannot send it: shorter than
+ * its header, longer than the MTU allows (4 bytes more behind a VLAN tag), or in too many pieces. */
+pv_inline uint32_t pv_frame_len(const struct pv_pkt *p, uint32_t mtu, uint32_t max_sge)
+{
+	uint32_t len = p->len, nsge = 1;
+
+	for (const struct pv_pkt *f = p->frag; pv_unlikely(f != NULL); f = f->frag) {
+		len += f->len;
+		if (++nsge > max_sge)
+			return 0;
+	}
+	if (pv_likely(len - 14 <= mtu))
+		return len;
+	return len > 14 && len <= mtu + 18 && p->len >= 14 && pv_get16(p->data + 12) == 0x8100 ? len : 0;
+}
 
 struct pv_frame {
 	uint16_t ethertype; /* behind a VLAN tag, host order */

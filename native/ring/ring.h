@@ -3,7 +3,8 @@
  * The ring contract: how frames move between a stack and a queue pair, whatever is beneath.
  *
  * Ownership. rx_post and tx_post take the first k packets of the array and return k; from then on the ring owns them. rx_poll
- * and tx_reap hand packets back. close hands back all that are still inside. A packet never has two owners.
+ * and tx_reap hand packets back. close hands back all that are still inside. A packet never has two owners. A receive buffer that
+ * the device completed with an error goes straight to the pool: refill by what rx_post takes, not by counting.
  * Threads. One thread at a time may be inside a ring. notify_fd may be polled by any thread.
  * Errors. Calls return 0, a count or -errno. A ring whose device is gone answers -ENODEV and completes what it held as failed.
  * An op that is NULL is not supported: the pv_ring_* dispatchers answer -EOPNOTSUPP (or 0 packets for counts).
@@ -104,7 +105,7 @@ struct pv_ring_ops {
 	int (*set_rate)(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len); /* 0: unlimited */
 	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock */
 	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out);
-	enum pv_ring_event (*event)(struct pv_ring *r); /* next event, or NONE */
+	enum pv_ring_event (*event)(struct pv_ring *r); /* next event, or NONE; may cost a system call: not with every poll */
 	void (*forget)(struct pv_ring *r);    /* in a forked child: close fds and mappings, touch no device state, free the ring */
 };
 

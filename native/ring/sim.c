@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "base/list.h"
+#include "base/rng.h"
 #include "ring/frame.h"
 #include "ring/own.h"
 
@@ -47,7 +48,8 @@ struct pv_sim_wire {
 	struct pv_list rings;
 	struct pv_sim_impair imp;
 	int64_t now_ns;
-	uint64_t rng, seq, trace;
+	struct pv_rng rng;
+	uint64_t seq, trace;
 	uint32_t nrings; /* ever, for their numbers in the trace */
 	uint32_t heap_len, heap_cap, frames;
 	struct frame **heap;
@@ -82,19 +84,9 @@ static struct sim_ring *sim(struct pv_ring *r)
 	return pv_container_of(r, struct sim_ring, ring);
 }
 
-/* splitmix64: small, seedable with anything, good enough for dice. */
-static uint64_t dice(struct pv_sim_wire *w)
-{
-	uint64_t z = (w->rng += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 static bool chance(struct pv_sim_wire *w, uint32_t ppm)
 {
-	return ppm && dice(w) % 1000000 < ppm;
+	return ppm && pv_rng_below(&w->rng, 1000000) < ppm;
 }
 
 /* ---- frames under way -------------------------------------------------------------------------------------------------- */
@@ -316,7 +308,7 @@ static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, boo
 	if (p->flags & (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM))
 		pv_frame_fill_csum(f->data, len, p->flags);
 	if (corrupt) {
-		uint64_t bit = dice(w) % (len * 8u);
+		uint64_t bit = pv_rng_below(&w->rng, len * 8u);
 
 		f->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
 	}
@@ -324,11 +316,11 @@ static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, boo
 	f->due_ns = sent_ns(s, len);
 	f->arrive_ns = f->due_ns + w->imp.latency_ns;
 	if (w->imp.jitter_ns)
-		f->arrive_ns += (int64_t)(dice(w) % ((uint64_t)w->imp.jitter_ns + 1));
+		f->arrive_ns += (int64_t)pv_rng_below(&w->rng, (uint64_t)w->imp.jitter_ns + 1);
 	if (chance(w, w->imp.reorder_ppm)) {
 		int64_t hold = w->imp.latency_ns + REORDER_NS;
 
-		f->arrive_ns += hold + (int64_t)(dice(w) % (uint64_t)hold);
+		f->arrive_ns += hold + (int64_t)pv_rng_below(&w->rng, (uint64_t)hold);
 	} else {
 		s->last_ns = f->arrive_ns = PV_MAX(f->arrive_ns, s->last_ns);
 	}
@@ -341,24 +333,11 @@ static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, boo
 	heap_push(w, f);
 }
 
-/* Bytes of the frame, or 0 when this ring cannot carry it. */
-static uint32_t frame_len(const struct sim_ring *s, const struct pv_pkt *p)
-{
-	uint32_t len = 0, nsge = 0;
-
-	for (; p; p = p->frag) {
-		len += p->len;
-		if (++nsge > s->ring.caps.max_sge)
-			return 0;
-	}
-	return len >= 14 && len <= s->ring.caps.mtu + ETH_OVERHEAD ? len : 0;
-}
-
 static void transmit(struct sim_ring *s, struct pv_pkt *p)
 {
 	struct pv_sim_wire *w = s->wire;
 	uint32_t limit = w->imp.queue_limit ? w->imp.queue_limit : DEFAULT_QUEUE;
-	uint32_t len = frame_len(s, p);
+	uint32_t len = pv_frame_len(p, s->ring.caps.mtu, s->ring.caps.max_sge);
 	uint32_t copies;
 
 	if (!len || !s->ring.caps.link_up) {
@@ -628,7 +607,7 @@ int pv_sim_wire_open(struct pv_sim_wire **out, const struct pv_mem *mem, uint64_
 	if (!w)
 		return -ENOMEM;
 	w->mem = mem;
-	w->rng = seed;
+	pv_rng_seed(&w->rng, seed);
 	w->trace = UINT64_C(0xcbf29ce484222325);
 	pv_list_init(&w->rings);
 	*out = w;

@@ -14,6 +14,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "ring/frame.h"
 #include "ring/own.h"
 #include "ring/ring.h"
 #include "ring/verbs.h"
@@ -72,33 +73,33 @@ struct verbs_ring {
 	struct ibv_qp *qp;
 	int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 	int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-	uint64_t *rx_held;       /* bit per packet index */
+	uint64_t *rx_held; /* bit per packet index */
 	uint32_t rx_outstanding; /* posted and not polled */
 	uint32_t rx_index_max;
 	bool rx_stamps;
 	bool gone;
-	struct pv_pkt *stash;    /* found by arm(), next one for rx_poll */
+	struct pv_pkt *stash; /* found by arm(), next one for rx_poll */
 
 	/* hot: send */
 	struct ibv_qp_ex *qpx pv_aligned(PV_CACHELINE); /* NULL on the legacy path */
 	struct ibv_cq_ex *tx_cqx;
 	struct ibv_cq *tx_cq;
-	struct pv_pkt **slot;    /* by number & sq_mask: the packet the device reads, NULL when it was inlined */
+	struct pv_pkt **slot; /* by number & sq_mask: the packet the device reads, NULL when it was inlined */
 	uint32_t sq_mask, sq_head, sq_tail;
-	uint32_t sq_signalled;   /* the number behind the last signalled WR */
-	uint32_t sq_kicked;      /* the number behind the last WR that the device knows */
+	uint32_t sq_signalled; /* the number behind the last signalled WR */
+	uint32_t sq_kicked; /* the number behind the last WR that the device knows */
 	uint32_t signal_every;
-	uint32_t held;           /* slots that are not NULL */
-	bool batch;              /* ibv_wr_start was called, or WRs wait in `wr` */
-	struct pv_pktq done;     /* reapable */
-	struct pv_pktq waiting;  /* legacy: inlined once the chain is posted */
+	uint32_t held; /* slots that are not NULL */
+	bool batch; /* ibv_wr_start was called, or WRs wait in `wr` */
+	struct pv_pktq done; /* reapable */
+	struct pv_pktq waiting; /* legacy: inlined once the chain is posted */
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	struct pv_ring_counters counters;
 
 	/* templates and scratch */
 	struct ibv_recv_wr recv_wr[PV_RING_BATCH_MAX];
 	struct ibv_sge recv_sge[PV_RING_BATCH_MAX];
-	struct ibv_send_wr *wr;  /* legacy: one per number & sq_mask */
+	struct ibv_send_wr *wr; /* legacy: one per number & sq_mask */
 	struct ibv_sge (*sge)[VERBS_SGE_MAX];
 	struct ibv_wc wc[PV_RING_BATCH_MAX];
 
@@ -112,7 +113,7 @@ struct verbs_ring {
 	uint64_t next_handle;
 	uint64_t ts_mask;
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
-	uint32_t slots;  /* sq_mask + 1 */
+	uint32_t slots; /* sq_mask + 1 */
 	size_t held_bytes;
 	int epoll_fd;
 	uint8_t port;
@@ -170,25 +171,17 @@ int pv_verbs_notify_fd(struct pv_ring *r);
 enum pv_ring_event pv_verbs_event(struct pv_ring *r);
 
 /* The rest of an ops table, the same for both paths. */
-#define PV_VERBS_COMMON_OPS                                                                                                      \
-	.kind = "verbs", .close = pv_verbs_close, .rx_post = pv_verbs_rx_post, .arm = pv_verbs_arm,                              \
-	.notify_fd = pv_verbs_notify_fd, .flow_add = pv_verbs_flow_add, .flow_del = pv_verbs_flow_del,                           \
-	.set_rate = pv_verbs_set_rate, .clock = pv_verbs_clock, .counters = pv_verbs_counters, .event = pv_verbs_event,          \
+#define PV_VERBS_COMMON_OPS                                                                                                        \
+	.kind = "verbs", .close = pv_verbs_close, .rx_post = pv_verbs_rx_post, .arm = pv_verbs_arm,                                \
+	.notify_fd = pv_verbs_notify_fd, .flow_add = pv_verbs_flow_add, .flow_del = pv_verbs_flow_del,                             \
+	.set_rate = pv_verbs_set_rate, .clock = pv_verbs_clock, .counters = pv_verbs_counters, .event = pv_verbs_event,            \
 	.forget = pv_verbs_forget
 
 /* ---- small things of the data path ------------------------------------------------------------------------------------- */
 
-/* Bytes of a frame over its pieces; 0 when the device cannot carry it. */
 pv_inline uint32_t verbs_frame_len(const struct verbs_ring *v, const struct pv_pkt *p)
 {
-	uint32_t len = p->len, nsge = 1;
-
-	for (const struct pv_pkt *f = p->frag; pv_unlikely(f != NULL); f = f->frag) {
-		len += f->len;
-		if (++nsge > v->ring.caps.max_sge)
-			return 0;
-	}
-	return len >= 14 && len <= v->ring.caps.mtu + 18 ? len : 0;
+	return pv_frame_len(p, v->ring.caps.mtu, v->ring.caps.max_sge);
 }
 
 pv_inline uint32_t verbs_sge(const struct pv_pkt *p, struct ibv_sge *sge)
