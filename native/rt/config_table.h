@@ -14,7 +14,7 @@
 
 #define PV_CONFIG_TABLE(X)                                                                                                         \
 	X(TEXT, interfaces, "", 0, 0, "", NULL, 1,                                                                                 \
-	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port, impair), verbs "      \
+	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port), verbs "              \
 	  "(device, "                                                                                                              \
 	  "port). Keys of both: addr=ADDRESS/PREFIX (repeatable), gw=ADDRESS (one a family), name, mtu, vlan, mac (softnic), "     \
 	  "rx_depth, "                                                                                                             \

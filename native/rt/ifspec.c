@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rt/ifspec.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rt/error.h"
+
+#define ENTRY_MAX 1024
+
+struct entry {
+	unsigned int number; /* from 1, for messages */
+	const char *ring;
+	struct pv_ifspec *spec;
+};
+
+static int bad(const struct entry *e, const char *key, const char *value, const char *allowed)
+{
+	return pv_error(-EINVAL, "interfaces, entry %u (%s): %s=%s: %s", e->number, e->ring, key, value, allowed);
+}
+
+static bool parse_number(const char *v, uint32_t lo, uint32_t hi, uint32_t *out)
+{
+	char *end;
+
+	if (*v < '0' || *v > '9')
+		return false;
+	errno = 0;
+	unsigned long n = strtoul(v, &end, 10);
+
+	if (errno || *end || n < lo || n > hi)
+		return false;
+	*out = (uint32_t)n;
+	return true;
+}
+
+static bool parse_mac(const char *v, uint8_t mac[PV_ETH_ALEN])
+{
+	static const char digits[] = "0123456789abcdef";
+
+	if (strlen(v) != 17)
+		return false;
+	for (int i = 0; i < 17; i++) {
+		char c = v[i] >= 'A' && v[i] <= 'F' ? (char)(v[i] - 'A' + 'a') : v[i];
+		const char *d = strchr(digits, c);
+
+		if (i % 3 == 2) {
+			if (c != ':')
+				return false;
+			continue;
+		}
+		if (!d)
+			return false;
+		mac[i / 3] = (uint8_t)(mac[i / 3] << 4 | (d - digits));
+	}
+	/* A group address or none is no station's. */
+	return !(mac[0] & 1) && memcmp(mac, "\0\0\0\0\0\0", PV_ETH_ALEN);
+}
+
+bool pv_ifspec_addr(const char *text, struct pv_addr *out)
+{
+	uint8_t b[16];
+
+	if (inet_pton(AF_INET, text, b) == 1)
+		*out = pv_addr_from4(b);
+	else if (inet_pton(AF_INET6, text, b) == 1)
+		*out = pv_addr_from6(b);
+	else
+		return false;
+	return true;
+}
+
+/* What names a station: letters, digits, '.', '_', '-'. */
+static bool parse_name(const char *v, char *out, size_t size)
+{
+	size_t n = strspn(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+
+	if (!n || v[n] || n >= size)
+		return false;
+	memcpy(out, v, n + 1);
+	return true;
+}
+
+static int key_addr(const struct entry *e, char *value)
+{
+	struct pv_ifspec *s = e->spec;
+	struct pv_ifaddr a;
+	uint32_t len;
+	char text[80];
+
+	snprintf(text, sizeof(text), "%s", value);
+	char *slash = strchr(text, '/');
+
+	if (slash)
+		*slash = '\0';
+	if (!pv_ifspec_addr(text, &a.addr))
+		return bad(e, "addr", value, "not an address; ADDRESS/PREFIX, as 10.0.0.1/24 or fd00::1/64");
+	bool is4 = pv_addr_is4(&a.addr);
+	uint32_t max = is4 ? 32 : 128;
+
+	if (!slash || !parse_number(slash + 1, 1, max, &len))
+		return bad(e, "addr", value,
+			   is4 ? "the prefix length is missing or not 1 to 32" : "the prefix length is missing or not 1 to 128");
+	if (pv_addr_is_any(&a.addr) || pv_addr_is_mcast(&a.addr) || pv_addr_is_bcast(&a.addr))
+		return bad(e, "addr", value, "not an address of one station");
+	if ((is4 && a.addr.b[12] == 127) || (!is4 && !a.addr.q[0] && a.addr.w[2] == 0 && a.addr.w[3] == 0x01000000))
+		return bad(e, "addr", value, "a loopback address is the kernel's");
+	if (s->naddr == PV_IFACE_ADDR_MAX)
+		return bad(e, "addr", value, "more than 16 addresses");
+	for (uint32_t i = 0; i < s->naddr; i++)
+		if (pv_addr_eq(&s->addr[i].addr, &a.addr))
+			return bad(e, "addr", value, "stands twice");
+	a.prefix_len = (uint8_t)len;
+	s->addr[s->naddr++] = a;
+	return 0;
+}
+
+static int key_gw(const struct entry *e, char *value)
+{
+	struct pv_addr a;
+
+	if (!pv_ifspec_addr(value, &a) || pv_addr_is_any(&a) || pv_addr_is_mcast(&a) || pv_addr_is_bcast(&a))
+		return bad(e, "gw", value, "not the address of a router");
+	struct pv_addr *gw = pv_addr_is4(&a) ? &e->spec->gateway4 : &e->spec->gateway6;
+
+	if (!pv_addr_is_any(gw))
+		return bad(e, "gw", value, "a second gateway of one family");
+	*gw = a;
+	return 0;
+}
+
+static int number_key(const struct entry *e, const char *key, const char *value, uint32_t *out, uint32_t lo, uint32_t hi)
+{
+	char allowed[64];
+
+	if (parse_number(value, lo, hi, out))
+		return 0;
+	snprintf(allowed, sizeof(allowed), "not a number from %u to %u", lo, hi);
+	return bad(e, key, value, allowed);
+}
+
+static int softnic_key(const struct entry *e, const char *key, char *value)
+{
+	struct pv_ifspec *s = e->spec;
+
+	if (!strcmp(key, "fabric"))
+		return parse_name(value, s->fabric, sizeof(s->fabric))
+			   ? 0
+			   : bad(e, key, value, "a name of at most 32 letters, digits, '.', '_', '-'");
+	if (!strcmp(key, "port")) {
+		s->have_port = true;
+		return number_key(e, key, value, &s->port, 0, 63);
+	}
+	if (!strcmp(key, "mac")) {
+		s->have_mac = true;
+		return parse_mac(value, s->mac) ? 0 : bad(e, key, value, "not the MAC address of a station, as 02:00:00:00:00:01");
+	}
+	return pv_error(-EINVAL,
+			"interfaces, entry %u (softnic): there is no key \"%s\": fabric, port, mac, addr, gw, name, mtu, vlan, "
+			"rx_depth, tx_depth",
+			e->number, key);
+}
+
+static int verbs_key(const struct entry *e, const char *key, char *value)
+{
+	struct pv_ifspec *s = e->spec;
+
+	if (!strcmp(key, "device"))
+		return parse_name(value, s->device, sizeof(s->device)) ? 0
+								       : bad(e, key, value, "not the name of a device, as mlx5_0");
+	if (!strcmp(key, "port")) {
+		s->have_port = true;
+		return number_key(e, key, value, &s->port, 1, 255);
+	}
+	if (!strcmp(key, "lib")) {
+		if (!*value || strlen(value) >= sizeof(s->lib))
+			return bad(e, key, value, "not a path");
+		strcpy(s->lib, value);
+		return 0;
+	}
+	return pv_error(-EINVAL,
+			"interfaces, entry %u (verbs): there is no key \"%s\": device, port, lib, addr, gw, name, mtu, vlan, "
+			"rx_depth, tx_depth",
+			e->number, key);
+}
+
+static int parse_key(const struct entry *e, const char *key, char *value)
+{
+	struct pv_ifspec *s = e->spec;
+
+	if (!strcmp(key, "addr"))
+		return key_addr(e, value);
+	if (!strcmp(key, "gw"))
+		return key_gw(e, value);
+	if (!strcmp(key, "name"))
+		return parse_name(value, s->name, 16) ? 0
+						      : bad(e, key, value, "a name of at most 15 letters, digits, '.', '_', '-'");
+	if (!strcmp(key, "mtu"))
+		return number_key(e, key, value, &s->mtu, 68, 65520);
+	if (!strcmp(key, "vlan"))
+		return number_key(e, key, value, &s->vlan, 0, 4094);
+	if (!strcmp(key, "rx_depth"))
+		return number_key(e, key, value, &s->rx_depth, 16, 32768);
+	if (!strcmp(key, "tx_depth"))
+		return number_key(e, key, value, &s->tx_depth, 16, 32768);
+	return s->ring == PV_IFSPEC_SOFTNIC ? softnic_key(e, key, value) : verbs_key(e, key, value);
+}
+
+/* A key that may stand only once is one that is not `addr` or `gw`. */
+static bool repeated(char *const *keys, uint32_t n, const char *key)
+{
+	if (!strcmp(key, "addr") || !strcmp(key, "gw"))
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		if (!strcmp(keys[i], key))
+			return true;
+	return false;
+}
+
+static int finish(const struct entry *e)
+{
+	struct pv_ifspec *s = e->spec;
+
+	if (s->ring == PV_IFSPEC_SOFTNIC && !*s->fabric)
+		return pv_error(-EINVAL, "interfaces, entry %u (softnic): fabric=NAME is missing", e->number);
+	if (s->ring == PV_IFSPEC_SOFTNIC && !s->have_port)
+		return pv_error(-EINVAL, "interfaces, entry %u (softnic): port=NUMBER is missing", e->number);
+	if (s->ring == PV_IFSPEC_VERBS && !*s->device)
+		return pv_error(-EINVAL, "interfaces, entry %u (verbs): device=NAME is missing", e->number);
+	if (!s->naddr)
+		return pv_error(-EINVAL, "interfaces, entry %u (%s): addr=ADDRESS/PREFIX is missing", e->number, e->ring);
+	if (s->ring == PV_IFSPEC_VERBS && !s->have_port)
+		s->port = 1;
+	if (!*s->name) {
+		const char *stem = s->ring == PV_IFSPEC_SOFTNIC ? s->fabric : s->device;
+
+		snprintf(s->name, sizeof(s->name), "%.20s.%u", stem, s->port);
+	}
+	return 0;
+}
+
+static int parse_entry(char *text, unsigned int number, struct pv_ifspec *out)
+{
+	struct entry e = { .number = number, .ring = text, .spec = out };
+	char *keys[64], *p = strchr(text, ':');
+	uint32_t n = 0;
+
+	memset(out, 0, sizeof(*out));
+	if (p)
+		*p++ = '\0';
+	if (!strcmp(text, "softnic"))
+		out->ring = PV_IFSPEC_SOFTNIC;
+	else if (!strcmp(text, "verbs"))
+		out->ring = PV_IFSPEC_VERBS;
+	else
+		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic or verbs", number, text);
+	while (p && *p) {
+		char *next = strchr(p, ','), *eq;
+
+		if (next)
+			*next++ = '\0';
+		eq = strchr(p, '=');
+		if (!eq)
+			return pv_error(-EINVAL, "interfaces, entry %u (%s): \"%s\" is not KEY=VALUE", number, e.ring, p);
+		*eq = '\0';
+		if (repeated(keys, n, p))
+			return pv_error(-EINVAL, "interfaces, entry %u (%s): %s stands twice", number, e.ring, p);
+		if (n == pv_array_size(keys))
+			return pv_error(-EINVAL, "interfaces, entry %u (%s): too many keys", number, e.ring);
+		keys[n++] = p;
+		int rc = parse_key(&e, p, eq + 1);
+
+		if (rc)
+			return rc;
+		p = next;
+	}
+	return finish(&e);
+}
+
+/* Two entries must not claim one name or one address. */
+static int check_apart(const struct pv_ifspec *specs, uint32_t n)
+{
+	for (uint32_t i = 0; i + 1 < n; i++) {
+		if (!strcmp(specs[i].name, specs[n - 1].name))
+			return pv_error(-EINVAL, "interfaces, entries %u and %u: the name %s twice (name= gives another)", i + 1, n,
+					specs[i].name);
+		for (uint32_t a = 0; a < specs[i].naddr; a++)
+			for (uint32_t b = 0; b < specs[n - 1].naddr; b++)
+				if (pv_addr_eq(&specs[i].addr[a].addr, &specs[n - 1].addr[b].addr))
+					return pv_error(-EINVAL, "interfaces, entries %u and %u have an address in common", i + 1,
+							n);
+	}
+	return 0;
+}
+
+int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max)
+{
+	uint32_t n = 0;
+
+	for (const char *p = text; *p;) {
+		size_t len = strcspn(p, ";"), skip = strspn(p, " \t\n");
+		const char *from = p + PV_MIN(skip, len);
+		char entry[ENTRY_MAX];
+
+		len -= PV_MIN(skip, len);
+		p = from + len;
+		if (*p)
+			p++;
+		while (len && strchr(" \t\n", from[len - 1]))
+			len--;
+		if (!len)
+			continue;
+		if (n == max)
+			return pv_error(-E2BIG, "interfaces: more than %u entries", max);
+		if (len >= sizeof(entry))
+			return pv_error(-EINVAL, "interfaces, entry %u: longer than %d bytes", n + 1, ENTRY_MAX - 1);
+		memcpy(entry, from, len);
+		entry[len] = '\0';
+		int rc = parse_entry(entry, n + 1, &out[n]);
+
+		if (!rc)
+			rc = check_apart(out, ++n);
+		if (rc)
+			return rc;
+	}
+	return (int)n;
+}

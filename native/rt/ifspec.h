@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Interface entries of the setting `interfaces`: RING:key=value,key=value;RING:... Parsing only, nothing is opened.
+ *   softnic: fabric=NAME port=0..63 mac=XX:XX:XX:XX:XX:XX
+ *   verbs:   device=NAME port=1..255 lib=PATH
+ *   both:    addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
+ */
+#ifndef PV_RT_IFSPEC_H
+#define PV_RT_IFSPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/net.h"
+
+enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS };
+
+struct pv_ifspec {
+	enum pv_ifspec_ring ring;
+	char fabric[33]; /* softnic */
+	char device[PV_RING_NAME_MAX]; /* verbs */
+	char lib[257]; /* verbs; empty: the setting verbs_lib */
+	uint32_t port;
+	bool have_port, have_mac;
+	uint8_t mac[PV_ETH_ALEN];
+	char name[PV_IFNAME_MAX];
+	uint32_t mtu, vlan, rx_depth, tx_depth; /* 0: not given */
+	struct pv_ifaddr addr[PV_IFACE_ADDR_MAX];
+	uint32_t naddr;
+	struct pv_addr gateway4, gateway6; /* any: none */
+};
+
+/* The entries of `text` into `out`. Their number, 0 for an empty text; -EINVAL (with a text that names entry, key, value and what is
+ * allowed), -E2BIG (more than `max`). */
+int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max);
+/* ADDRESS, "a.b.c.d" or "x:y::z". */
+bool pv_ifspec_addr(const char *text, struct pv_addr *out);
+
+#endif
