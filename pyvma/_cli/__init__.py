@@ -1,0 +1,51 @@
+"""The command `pyvma`: one module a command, each with `add_parser(commands)` and `run(arguments) -> exit status`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+COMMANDS = ("doctor", "devinfo", "config", "softnic", "bench", "demo")
+
+
+class UserError(Exception):
+    """What the user can mend: one line on stderr and exit status 1."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(prog="pyvma", description="BSD sockets over user-space rings")
+    top.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name in COMMANDS:
+        if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+            importlib.import_module(f"{__name__}.{name}").add_parser(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status."""
+    top = parser()
+    arguments = top.parse_args(argv)
+    if arguments.version:
+        import pyvma
+
+        print(f"pyvma {pyvma.version}")
+        return 0
+    if arguments.command is None:
+        top.print_help()
+        return 2
+    try:
+        status: int = importlib.import_module(f"{__name__}.{arguments.command}").run(arguments)
+    except UserError as error:
+        print(f"pyvma {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return status

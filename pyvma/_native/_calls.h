@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of the module pyvma._native._calls share. All of it runs with the GIL held, except the engine's calls inside run().
+ *
+ * Only the limited API of 3.10 is used, and the few symbols that entered it later but have been in every CPython since 3.10 with the
+ * same layout.
+ */
+#ifndef PYVMA_CALLS_H
+#define PYVMA_CALLS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "pyvma.h"
+
+/* The buffer protocol, in the stable ABI since 3.11; PySys_Audit, since 3.13. */
+#if defined(Py_LIMITED_API) && Py_LIMITED_API + 0 < 0x030b0000
+typedef struct {
+	void *buf;
+	PyObject *obj;
+	Py_ssize_t len, itemsize;
+	int readonly, ndim;
+	char *format;
+	Py_ssize_t *shape, *strides, *suboffsets;
+	void *internal;
+} Py_buffer;
+extern int PyObject_GetBuffer(PyObject *exporter, Py_buffer *view, int flags);
+extern void PyBuffer_Release(Py_buffer *view);
+extern int PyBuffer_FillInfo(Py_buffer *view, PyObject *exporter, void *buf, Py_ssize_t len, int readonly, int flags);
+#define PyBUF_SIMPLE 0
+#define PyBUF_WRITABLE 1
+#define Py_bf_getbuffer 1
+#define Py_bf_releasebuffer 2
+#endif
+#if defined(Py_LIMITED_API) && Py_LIMITED_API + 0 < 0x030d0000
+extern int PySys_Audit(const char *event, const char *format, ...);
+#endif
+
+#define DOC(text) ((void *)(uintptr_t)(text))
+#define DATAGRAM_MAX 65536u /* no datagram is longer */
+
+/* ---- the handle -------------------------------------------------------------------------------------------------------- */
+
+struct address {
+	socklen_t len;
+	struct sockaddr_storage sa;
+};
+
+struct handle {
+	PyObject ob_base;
+	pyvma_sock *sock; /* NULL when closed or detached */
+	long long timeout_ns;
+	int family;
+	PyObject *to_tuple; /* the last address of sendto and what it means; only if nothing can change that */
+	struct address to;
+	PyObject *from_tuple; /* the last sender and its address as a tuple */
+	struct address from;
+};
+
+/* The open handle of a socket, or NULL without an exception: not ours, or closed. The reference is the caller's. */
+struct handle *calls_handle(PyObject *self);
+void calls_free_object(PyObject *self);
+
+/* ---- addresses --------------------------------------------------------------------------------------------------------- */
+
+/* As the standard library presents it; None when empty. A new reference. */
+PyObject *calls_address_tuple(const struct address *a);
+/* The same of a sender: the tuple of the datagram before when that came from there too. */
+PyObject *calls_sender_tuple(struct handle *h, const struct address *a);
+/*
+ * What the tuple means to the standard library: (host, port) of AF_INET, (host, port[, flowinfo[, scope_id]]) of AF_INET6.
+ * 1: `out` is filled without asking anybody; 2: a name server or file was asked; 0: malformed, or not for us; -1: exception.
+ */
+int calls_parse_address(int family, PyObject *tuple, struct address *out);
+/* The same with the last constant tuple remembered; 1, 0 or -1. */
+int calls_destination(struct handle *h, PyObject *tuple, struct address *out);
+
+/* 0, or -1 when it is no integer (an exception is set) or not within lo..hi (none is). */
+static inline int as_long(PyObject *o, long lo, long hi, long *out)
+{
+	long value = PyLong_AsLong(o);
+
+	if (value == -1 && PyErr_Occurred())
+		return -1;
+	*out = value;
+	return value < lo || value > hi ? -1 : 0;
+}
+
+static inline int as_flags(PyObject *o, int *out)
+{
+	long value;
+
+	if (as_long(o, INT32_MIN, INT32_MAX, &value))
+		return -1;
+	*out = (int)value;
+	return 0;
+}
+
+/* ---- one call of the engine -------------------------------------------------------------------------------------------- */
+
+struct io {
+	pyvma_sock *sock;
+	void *buf;
+	size_t len;
+	int flags;
+	struct address *addr;
+	struct pyvma_msg *msgs;
+	uint32_t n;
+};
+typedef int64_t engine_call(const struct io *io, int64_t timeout_ns);
+
+int64_t calls_now_ns(void);
+/* Sets the exception for -errno; -1. */
+int64_t calls_raise(int64_t rc, int64_t timeout_ns);
+/* After a signal: runs Python's handlers and says how long is left. -1: a handler raised, or the time is over. */
+int calls_after_signal(int64_t deadline, int64_t *timeout_ns);
+
+/* >= 0, or -1 with an exception. A signal in between runs its handler and then the call goes on (PEP 475). */
+static inline __attribute__((always_inline)) int64_t run(const struct handle *h, const struct io *io, engine_call *call)
+{
+	int64_t timeout_ns = h->timeout_ns;
+	int64_t deadline = timeout_ns > 0 ? calls_now_ns() + timeout_ns : 0;
+
+	for (;;) {
+		PyThreadState *state = PyEval_SaveThread();
+		int64_t n = call(io, timeout_ns);
+		PyEval_RestoreThread(state);
+		if (n >= 0)
+			return n;
+		if (n != -EINTR)
+			return calls_raise(n, timeout_ns);
+		if (calls_after_signal(deadline, &timeout_ns))
+			return -1;
+	}
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------------- */
+
+/* Adds the types Batch and Received. */
+int calls_batch_init(PyObject *module);
+/* recv_batch(n or buffers, flags=0), send_batch(messages, flags=0, address=None) */
+PyObject *calls_recv_batch(PyObject *self, PyObject *args);
+PyObject *calls_send_batch(PyObject *self, PyObject *args);
+
+#endif
