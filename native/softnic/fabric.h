@@ -20,9 +20,9 @@
 #define SN_FRAME_MAX (SN_MTU_MAX + 18u)
 
 struct sn_fabric; /* this process's view of one fabric */
-struct sn_port;   /* this process's attachment to one port */
-struct sn_rxq;    /* this process's end of a receive queue that it owns */
-struct sn_waker;  /* an fd that senders of other processes can make readable */
+struct sn_port; /* this process's attachment to one port */
+struct sn_rxq; /* this process's end of a receive queue that it owns */
+struct sn_waker; /* an fd that senders of other processes can make readable */
 
 /* Opens or creates the fabric; one view per process and name, counted. -EPROTO another version, -EBADMSG damaged, -EACCES, -ENOSPC;
  * sn_error() says more. */
@@ -33,8 +33,8 @@ const char *sn_error(void);
 void sn_fabric_forget(struct sn_fabric *f);
 
 struct sn_port_cfg {
-	uint8_t mac[6];   /* all zero: 02:53:4e:00:00:NN of the port number */
-	uint32_t mtu;     /* IP bytes; 0: as it is, 1500 when new */
+	uint8_t mac[6]; /* all zero: 02:53:4e:00:00:NN of the port number */
+	uint32_t mtu; /* IP bytes; 0: as it is, 1500 when new */
 };
 /* The first attachment makes the port; later ones must agree with a MAC or MTU that they name (-EEXIST). */
 int sn_port_attach(struct sn_fabric *f, uint32_t number, const struct sn_port_cfg *cfg, struct sn_port **out);
@@ -51,7 +51,7 @@ int sn_port_watch(struct sn_port *p, struct sn_waker *w);
 struct sn_impairments {
 	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm;
 	uint64_t delay_ns, jitter_ns;
-	uint64_t rate_kbps;       /* 0: unlimited */
+	uint64_t rate_kbps; /* 0: unlimited */
 	uint64_t seed;
 };
 /* Of frames that the port sends. */
@@ -72,13 +72,15 @@ void sn_rxq_destroy(struct sn_rxq *q);
 #define SN_RX_TCP 0x20u
 #define SN_RX_FRAG 0x40u
 struct sn_frame {
-	const uint8_t *seg[8];    /* pieces in order */
+	const uint8_t *seg[8]; /* pieces in order */
 	uint32_t seg_len[8];
 	uint32_t nseg, len;
-	uint32_t flags;           /* SN_RX_* */
-	uint32_t rss_hash;        /* Toeplitz, 0 when the rule asked for none */
-	uint64_t tstamp_ns;       /* CLOCK_MONOTONIC_RAW when it was switched */
+	uint32_t flags; /* SN_RX_* */
+	uint32_t rss_hash; /* Toeplitz, 0 when the rule asked for none */
+	uint64_t tstamp_ns; /* CLOCK_MONOTONIC_RAW when it was switched; sn_rxq_set_tstamp */
 };
+/* Whether frames are stamped; off at first, since a look at the clock costs a sender more than the rest of its work. */
+void sn_rxq_set_tstamp(struct sn_rxq *q, bool on);
 /* The oldest frame, still in shared memory, or false. Valid until pop. Only the queue's owner. */
 bool sn_rxq_peek(struct sn_rxq *q, struct sn_frame *out);
 void sn_rxq_pop(struct sn_rxq *q);
@@ -89,29 +91,29 @@ bool sn_rxq_armed(const struct sn_rxq *q);
 
 int sn_waker_open(struct sn_fabric *f, struct sn_waker **out);
 void sn_waker_close(struct sn_waker *w);
-int sn_waker_fd(const struct sn_waker *w);      /* readable after a wake */
+int sn_waker_fd(const struct sn_waker *w); /* readable after a wake */
 void sn_waker_clear(struct sn_waker *w);
-void sn_waker_wake(struct sn_waker *w);         /* by the owner itself, any thread */
+void sn_waker_wake(struct sn_waker *w); /* by the owner itself, any thread */
 
 /* A match on header fields, each with a mask of the same width; a zero mask matches all. Network byte order. */
 struct sn_match {
 	uint8_t dst_mac[6], src_mac[6];
 	uint16_t ethertype, vlan_tci;
 	uint32_t src_ip[4], dst_ip[4]; /* IPv4: word 0, rest zero */
-	uint8_t ip_version;            /* 4, 6 or 0; masked with 0xff or 0 */
+	uint8_t ip_version; /* 4, 6 or 0; masked with 0xff or 0 */
 	uint8_t ip_proto, tos, ttl;
 	uint32_t flow_label;
-	uint16_t src_port, dst_port;   /* of UDP or TCP */
+	uint16_t src_port, dst_port; /* of UDP or TCP */
 };
 struct sn_rule {
 	struct sn_match value, mask;
-	uint32_t priority;             /* lower wins; at one priority the later rule adds a receiver only for group MACs */
-	bool sniffer;                  /* a copy of all that the port receives and, as mlx5's, sends */
-	bool all_default, mc_default;  /* IBV_FLOW_ATTR_ALL_DEFAULT, MC_DEFAULT: after every normal rule */
+	uint32_t priority; /* lower wins; at one priority the later rule adds a receiver only for group MACs */
+	bool sniffer; /* a copy of all that the port receives and, as mlx5's, sends */
+	bool all_default, mc_default; /* IBV_FLOW_ATTR_ALL_DEFAULT, MC_DEFAULT: after every normal rule */
 	/* Spread over several queues (RSS) by hash of the fields in `rss_fields`; else one queue. */
-	uint32_t nqueues;              /* power of two */
+	uint32_t nqueues; /* power of two */
 	struct sn_rxq *const *queues;
-	uint32_t rss_fields;           /* IBV_RX_HASH_* bits */
+	uint32_t rss_fields; /* IBV_RX_HASH_* bits */
 	uint8_t rss_key[40];
 };
 int sn_rule_add(struct sn_port *p, const struct sn_rule *rule, uint64_t *handle);
@@ -128,15 +130,20 @@ struct sn_seg {
 /* Switches one frame of `nseg` pieces. 0: done (delivered or dropped and counted); -EMSGSIZE: longer than the port's MTU allows
  * or shorter than an Ethernet header; -ENETDOWN: link down (counted). Not thread-safe per port object: one per QP.
  * Loopback as in a NIC, so that two QPs or processes on one port reach each other: a frame to a group address, to the port's own MAC
- * or to one not learned behind another port is matched against the sending port's normal rules too; a QP may hear itself. */
+ * or to one not learned behind another port is matched against the sending port's normal rules too. A QP hears itself only when it sends
+ * to its port's own MAC: what goes to many is not delivered to queues that were created with the sending port object. */
 int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags);
-/* Frames held back by delay, rate or reorder leave from here; called by the library's own thread while impairments are set. */
 
 struct sn_port_counters {
-	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
-	uint64_t tx_impaired_loss, tx_duplicated, tx_corrupted, tx_reordered;
-	uint64_t rx_no_rule;      /* reached the port, no rule took it */
+	uint64_t tx_packets, tx_bytes; /* taken from senders, whatever became of them */
+	uint64_t rx_packets, rx_bytes; /* copies placed in queues of the port */
+	uint64_t tx_impaired_loss; /* by impairment, or held back when their process died */
+	uint64_t tx_duplicated, tx_corrupted, tx_reordered;
+	uint64_t tx_link_down; /* refused */
+	uint64_t rx_no_rule; /* reached the port, no rule took it */
 	uint64_t rx_queue_full;
+	uint64_t rx_too_long; /* for the receiving port's MTU */
+	uint64_t rx_link_down;
 };
 void sn_port_get_counters(const struct sn_port *p, struct sn_port_counters *out); /* of all processes, dead ones included */
 

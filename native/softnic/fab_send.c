@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending: the frame is switched, verified and copied by its sender.
+ *
+ * Claims. Each slot of a ring has a claim word beside the ring: the position that was last claimed there, how many slots from it,
+ * and by which client. Claims are made in order of position, each by one compare-and-swap, so a claim and its owner appear together
+ * and a claimant that dies can always be told. `tail` is a hint, stored plainly: a sender starts there and steps over claims until it
+ * finds a position of an older lap. A hint that a slow sender put back is only a longer walk, since the position after a claim is
+ * always the next one claimed, and one that is more than a lap old shows a newer position. The claim words lie apart from the
+ * slots, so that the consumer, who waits on a slot's line, sees it written once, when the frame is complete.
+ *
+ * Completion. The slot's `seq` is stored last. Then, behind a fence that costs nothing (the sleeper's membarrier pairs with it), the
+ * sender looks whether the queue is armed.
+ *
+ * Memory. `busy` says by which generation's paths a sender is at work; see sn_rxq_collect.
+ */
+#include <time.h>
+
+#include "softnic/fab.h"
+
+pv_inline void prefetch_write(const void *p)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+	__builtin_prefetch(p, 1);
+#endif
+}
+
+/* The position of `n` slots that now belong to the caller, or UINT64_MAX: full. */
+pv_inline uint64_t claim(struct sn_port *p, const struct sn_target *t, uint32_t n)
+{
+	uint64_t at = sn_get_relaxed(&t->ent->tail);
+
+	/* The bound is for damaged files only: no honest walk is longer than a lap and its contention. */
+	for (uint32_t tries = 0; tries <= 4 * t->mask + 64; tries++) {
+		_Atomic uint64_t *word = &t->claim[at & t->mask];
+		uint64_t w = sn_get(word), head;
+
+		if (pv_unlikely(SN_CLAIM_POS(w) >= at)) {
+			at = SN_CLAIM_POS(w) + PV_MAX(SN_CLAIM_N(w), 1u);
+			continue;
+		}
+		head = sn_get(&t->ent->head);
+		if (pv_unlikely((int64_t)(head - at) > 0)) {
+			at = sn_get_relaxed(&t->ent->tail);
+			continue;
+		}
+		if (pv_unlikely(at + n - head > (uint64_t)t->mask + 1))
+			return UINT64_MAX;
+		if (pv_unlikely(!atomic_compare_exchange_strong(word, &w, SN_CLAIM(at, n, p->f->client))))
+			continue;
+		sn_set_relaxed(&t->ent->tail, at + n);
+		return at;
+	}
+	return UINT64_MAX;
+}
+
+static pv_noinline void wake(struct sn_port *p, const struct sn_target *t, uint64_t armed)
+{
+	if (atomic_compare_exchange_strong(&t->ent->armed, &armed, 0))
+		sn_wake(p->f, (uint32_t)armed - 1);
+}
+
+static pv_noinline void stamp(struct sn_slot *slot)
+{
+	struct timespec ts;
+	uint64_t ns;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &ts);
+	ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	slot->tstamp_lo = (uint32_t)ns;
+	slot->tstamp_hi = (uint32_t)(ns >> 32);
+}
+
+/* Describes and completes the frame that lies in the slots from `pos` on. */
+pv_inline void publish(struct sn_port *p, const struct sn_target *t, uint64_t pos, uint32_t len, uint32_t flags)
+{
+	struct sn_slot *slot = &t->slot[pos & t->mask];
+	struct sn_lane_count *c = &p->lane->count[t->port];
+	uint64_t armed;
+
+	slot->len = (uint16_t)len;
+	slot->flags = (uint16_t)flags;
+	slot->hash = t->hash;
+	if (pv_unlikely(t->stamped))
+		stamp(slot);
+	sn_set(&slot->seq, (uint32_t)pos);
+	sn_light_fence(p->fences);
+	armed = sn_get(&t->ent->armed);
+	if (pv_unlikely(armed))
+		wake(p, t, armed);
+	sn_count(&c->rx_packets, 1);
+	sn_count(&c->rx_bytes, len);
+}
+
+/* A copy of a whole frame into one queue. */
+static pv_noinline void deliver(struct sn_port *p, const struct sn_target *t, const uint8_t *frame, uint32_t len, uint32_t flags)
+{
+	struct sn_lane_count *c = &p->lane->count[t->port];
+	uint32_t n = (len + SN_SLOT_DATA - 1) / SN_SLOT_DATA, left = len;
+	uint64_t pos;
+
+	if (len > t->max_len) {
+		sn_count(&c->rx_too_long, 1);
+		return;
+	}
+	pos = claim(p, t, n);
+	if (pos == UINT64_MAX) {
+		sn_count(&c->rx_queue_full, 1);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct sn_slot *slot = &t->slot[(pos + i) & t->mask];
+		uint32_t part = PV_MIN(left, SN_SLOT_DATA);
+
+		/* No lap's position: a later frame starting here must not look complete. */
+		if (i)
+			sn_set_relaxed(&slot->seq, (uint32_t)(pos + i) ^ 0x80000000u);
+		memcpy(slot->data, frame, part);
+		frame += part;
+		left -= part;
+	}
+	publish(p, t, pos, len, flags);
+}
+
+static void count_misses(struct sn_port *p, const struct sn_miss *miss, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct sn_lane_count *c = &p->lane->count[miss[i].port];
+
+		if (miss[i].link_down)
+			sn_count(&c->rx_link_down, 1);
+		else
+			sn_count(&c->rx_no_rule, 1);
+	}
+}
+
+/* The generation, once it is even. One that stays odd belongs to a process that died or waits in the middle of a change. */
+static uint64_t settled_generation(struct sn_port *p)
+{
+	for (uint32_t spins = 1;; spins++) {
+		uint64_t g = sn_get(&p->s->generation);
+
+		if (!(g & 1))
+			return g;
+		if (spins % 1024 == 0 && !sn_lock(p->f))
+			sn_unlock(p->f);
+		pv_cpu_relax();
+	}
+}
+
+void sn_port_refresh(struct sn_port *p)
+{
+	const struct sn_port_ent *e = &p->s->port[p->number];
+
+	p->gen = settled_generation(p);
+	for (uint32_t i = 0; i < SN_PATHS; i++)
+		p->path[i].hlen = 0;
+	p->mac = sn_get(&e->mac);
+	p->mtu = PV_MIN(sn_get(&e->mtu), SN_MTU_MAX);
+	p->max_len = p->mtu + 18;
+	p->link_up = sn_get(&e->link) != 0;
+	p->impaired = sn_get(&e->impaired) != 0;
+	p->special = !p->link_up || p->impaired;
+}
+
+/* Until the caller stores 0 in `busy`, no queue that a path of p->gen leads to is reused. */
+static void enter(struct sn_port *p)
+{
+	for (;;) {
+		sn_set_relaxed(&p->lane->busy, p->gen);
+		sn_light_fence(p->fences);
+		if (sn_get(&p->s->generation) == p->gen)
+			return;
+		sn_port_refresh(p);
+	}
+}
+
+pv_inline uint64_t load64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* Spreads flows over the remembered paths: addresses and ports of IPv4, the last half of the destination and the ports of IPv6. */
+pv_inline struct sn_path *path_slot(struct sn_port *p, const uint8_t *head, uint32_t len)
+{
+	uint64_t h = load64(head + 26) ^ load64(head + 30) * 3;
+
+	if (pv_unlikely(head[12] == 0x86 && len >= 58))
+		h = load64(head + 46) ^ load64(head + 50) * 3;
+	return &p->path[(h * UINT64_C(0x9e3779b97f4a7c15)) >> 58];
+}
+
+_Static_assert(SN_PATHS == 64, "path_slot");
+
+pv_inline sn_vec load_vec(const uint8_t *p)
+{
+	sn_vec v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+pv_inline bool path_matches(const struct sn_path *path, const uint8_t *head, uint32_t len)
+{
+	uint32_t hlen = path->hlen;
+	sn_vec diff;
+
+	if (pv_unlikely(hlen - 1 >= len))
+		return false;
+	diff = ((load_vec(head) & path->mask[0]) ^ path->value[0]);
+	if (pv_likely(hlen > 32)) {
+		diff |= (load_vec(head + 16) & path->mask[1]) ^ path->value[1];
+		if (hlen > 48) {
+			diff |= (load_vec(head + 32) & path->mask[2]) ^ path->value[2];
+			diff |= (load_vec(head + hlen - 16) & path->mask[3]) ^ path->value[3];
+		} else {
+			diff |= (load_vec(head + hlen - 16) & path->mask[2]) ^ path->value[2];
+		}
+	} else if (hlen > 16) {
+		diff |= (load_vec(head + hlen - 16) & path->mask[1]) ^ path->value[1];
+	}
+	return (diff[0] | diff[1]) == 0;
+}
+
+static void gather(uint8_t *to, uint32_t room, const struct sn_seg *seg, uint32_t nseg)
+{
+	for (uint32_t i = 0; i < nseg && room; i++) {
+		uint32_t part = PV_MIN(seg[i].len, room);
+
+		if (part)
+			memcpy(to, seg[i].base, part);
+		to += part;
+		room -= part;
+	}
+}
+
+void sn_send_now(struct sn_port *p, uint8_t *frame, uint32_t len, uint32_t tx_flags)
+{
+	struct sn_route *r = p->route;
+	uint32_t flags;
+
+	do {
+		enter(p);
+		sn_route_find(p, frame, len, r);
+	} while (sn_get(&p->s->generation) != p->gen);
+	/* path_slot looks at 42 bytes. */
+	if (len >= 42)
+		sn_path_learn(p, path_slot(p, frame, len), r, frame);
+	flags = sn_verdict(frame, len, &r->parse.layers, tx_flags);
+	for (uint32_t i = 0; i < r->ntargets; i++)
+		deliver(p, &r->target[i], frame, len, flags);
+	count_misses(p, r->miss, r->nmisses);
+	sn_set(&p->lane->busy, 0);
+}
+
+/* No path is remembered, or the port has its link down or impairments. */
+static pv_noinline int send_slow(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t len, uint32_t tx_flags)
+{
+	struct sn_lane_count *c = &p->lane->count[p->number];
+	uint8_t *frame = p->scratch;
+
+	sn_set(&p->lane->busy, 0);
+	if (sn_get(&p->s->generation) != p->gen)
+		sn_port_refresh(p);
+	if (!p->link_up) {
+		sn_count(&c->tx_link_down, 1);
+		return -ENETDOWN;
+	}
+	gather(frame, len, seg, nseg);
+	sn_count(&c->tx_packets, 1);
+	sn_count(&c->tx_bytes, len);
+	if (!p->impaired) {
+		sn_send_now(p, frame, len, tx_flags);
+		return 0;
+	}
+	if (tx_flags) {
+		struct sn_parse parse;
+
+		sn_parse(frame, len, &parse);
+		sn_verdict(frame, len, &parse.layers, tx_flags);
+	}
+	sn_impair_send(p, frame, len);
+	return 0;
+}
+
+/* By a remembered path to several queues, to none, or with a frame of several slots. */
+static pv_noinline void send_many(struct sn_port *p, const struct sn_path *path, const struct sn_seg *seg, uint32_t nseg,
+				  uint32_t len, uint32_t tx_flags)
+{
+	uint32_t flags;
+
+	gather(p->scratch, len, seg, nseg);
+	flags = sn_verdict(p->scratch, len, &path->layers, tx_flags);
+	for (uint32_t i = 0; i < path->ntargets; i++)
+		deliver(p, &path->target[i], p->scratch, len, flags);
+	count_misses(p, path->miss, path->nmisses);
+}
+
+int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags)
+{
+	struct sn_lane_count *c = &p->lane->count[p->number];
+	const uint8_t *head;
+	uint64_t len, pos;
+	const struct sn_target *t;
+	struct sn_slot *slot;
+	struct sn_path *path;
+	uint8_t copy[SN_HEAD];
+
+	if (pv_unlikely(!nseg))
+		return -EMSGSIZE;
+	head = seg[0].base;
+	len = seg[0].len;
+	for (uint32_t i = 1; pv_unlikely(i < nseg); i++)
+		len += seg[i].len;
+	if (pv_unlikely(len - 14 > p->max_len - 14))
+		return -EMSGSIZE;
+	sn_set_relaxed(&p->lane->busy, p->gen);
+	sn_light_fence(p->fences);
+	if (pv_unlikely(sn_get(&p->s->generation) != p->gen || p->special || len < 42))
+		return send_slow(p, seg, nseg, (uint32_t)len, tx_flags);
+	if (pv_unlikely(seg[0].len < SN_HEAD && nseg > 1)) {
+		gather(copy, (uint32_t)PV_MIN(len, SN_HEAD), seg, nseg);
+		head = copy;
+	}
+	path = path_slot(p, head, (uint32_t)len);
+	if (pv_unlikely(!path_matches(path, head, (uint32_t)len)))
+		return send_slow(p, seg, nseg, (uint32_t)len, tx_flags);
+	sn_count(&c->tx_packets, 1);
+	sn_count(&c->tx_bytes, len);
+	t = &path->target[0];
+	if (pv_unlikely(path->ntargets != 1 || path->nmisses || len > PV_MIN(t->max_len, SN_SLOT_DATA))) {
+		send_many(p, path, seg, nseg, (uint32_t)len, tx_flags);
+		goto out;
+	}
+	pos = claim(p, t, 1);
+	if (pv_unlikely(pos == UINT64_MAX)) {
+		sn_count(&p->lane->count[t->port].rx_queue_full, 1);
+		goto out;
+	}
+	slot = &t->slot[pos & t->mask];
+	if (pv_likely(nseg == 1))
+		memcpy(slot->data, head, len);
+	else
+		gather(slot->data, (uint32_t)len, seg, nseg);
+	publish(p, t, pos, (uint32_t)len, sn_verdict(slot->data, (uint32_t)len, &path->layers, tx_flags));
+	prefetch_write(&t->slot[(pos + 4) & t->mask]);
+	prefetch_write(&t->slot[(pos + 4) & t->mask].data[44]);
+out:
+	sn_set(&p->lane->busy, 0);
+	return 0;
+}
