@@ -34,8 +34,10 @@ socat
 sockperf
 ethtool
 tcpdump
-libpython3-testsuite   # CPython's own test_socket
+libpython3.11-testsuite  # CPython's own test_socket
 codespell
+libbpf-dev             # libbpf: the AF_XDP ring
+libmnl-dev             # rtnetlink
 LIST
 )
 
