@@ -10,6 +10,7 @@ beside it, through which everything goes.
 
 from __future__ import annotations
 
+import _socket
 import errno
 import math
 import operator
@@ -22,8 +23,6 @@ import types
 import warnings
 from socket import *
 from typing import Any, NamedTuple
-
-import _socket
 
 from ._native import check, ffi, lib
 from ._native import start as _start

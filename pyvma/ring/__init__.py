@@ -1,0 +1,157 @@
+"""Rings: the engine's interfaces and the RDMA devices of this machine, with what they can do."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._native import ffi, lib, start
+
+__all__ = ["Device", "DeviceError", "Interface", "Pacing", "Port", "devices", "interfaces"]
+
+_CSUM = ((1, "ipv4"), (2, "udp"), (4, "tcp"))
+_FLOWS = ("all", "ether", "ip", "3-tuple", "5-tuple")
+_TSTAMPS = ("none", "raw", "realtime")
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """Rates that a queue pair can be held to, in kbit/s."""
+
+    min_kbps: int
+    max_kbps: int
+
+    def __str__(self) -> str:
+        return f"{self.min_kbps} to {self.max_kbps} kbit/s"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface of the running engine."""
+
+    name: str
+    index: int
+    ring: str
+    """Kind and device, e.g. "softnic:softnic_demo_0/1"."""
+    mode: str
+    """Which of the ring's ways is in force."""
+    mac: str
+    mtu: int
+    """Largest IP packet, in bytes."""
+    link_up: bool
+    addresses: tuple[ipaddress.IPv4Interface | ipaddress.IPv6Interface, ...]
+    rx_csum: tuple[str, ...]
+    """Checksums verified by the device."""
+    tx_csum: tuple[str, ...]
+    """Checksums filled in by the device."""
+    inline_size: int
+    """Bytes of a frame that may be copied into the send queue."""
+    tso_max: int
+    """Bytes; 0: no segmentation by the device."""
+    rx_depth: int
+    tx_depth: int
+    queues: int
+    flow_kinds: tuple[str, ...]
+    """What steering rules can match."""
+    tstamp: str
+    tstamp_khz: int
+    pacing: Pacing | None
+    dm_bytes: int
+    """Device memory."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of an RDMA device."""
+
+    number: int
+    state: str
+    link_layer: str
+    max_mtu: int
+    active_mtu: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """An RDMA device as libibverbs describes it."""
+
+    name: str
+    guid: str
+    firmware: str
+    vendor_id: int
+    part_id: int
+    max_qp: int
+    max_cq: int
+    max_mr_bytes: int
+    raw_packet_caps: tuple[str, ...]
+    """What raw-Ethernet queue pairs can do beyond the plain."""
+    tso_max: int
+    rss_queues: int
+    """Receive queues behind one hash, at most; 0: none."""
+    dm_bytes: int
+    clock_khz: int
+    pacing: Pacing | None
+    ports: tuple[Port, ...] = field(default_factory=tuple)
+
+
+class DeviceError(OSError):
+    """RDMA devices cannot be listed; the text says why and what to install."""
+
+
+def _names(bits: int, table: tuple[tuple[int, str], ...]) -> tuple[str, ...]:
+    return tuple(name for bit, name in table if bits & bit)
+
+
+def _address(storage: Any, prefix: int) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    data = bytes(ffi.buffer(ffi.addressof(storage)))
+    if storage.ss_family == socket.AF_INET:
+        return ipaddress.IPv4Interface((data[4:8], prefix))
+    return ipaddress.IPv6Interface((data[8:24], prefix))
+
+
+def _interface(row: Any) -> Interface:
+    pacing = Pacing(row.pacing_min_kbps, row.pacing_max_kbps) if row.pacing_max_kbps else None
+    return Interface(
+        name=ffi.string(row.name).decode(),
+        index=row.index,
+        ring=ffi.string(row.ring).decode(),
+        mode=ffi.string(row.mode).decode(),
+        mac=":".join(f"{byte:02x}" for byte in row.mac),
+        mtu=row.mtu,
+        link_up=bool(row.link_up),
+        addresses=tuple(_address(row.addr[i], row.prefix_len[i]) for i in range(row.naddr)),
+        rx_csum=_names(row.rx_csum, _CSUM),
+        tx_csum=_names(row.tx_csum, _CSUM),
+        inline_size=row.inline_size,
+        tso_max=row.tso_max,
+        rx_depth=row.rx_depth,
+        tx_depth=row.tx_depth,
+        queues=row.queues,
+        flow_kinds=tuple(name for bit, name in enumerate(_FLOWS) if row.flow_kinds & 1 << bit),
+        tstamp=_TSTAMPS[row.tstamp_kind],
+        tstamp_khz=row.tstamp_khz,
+        pacing=pacing,
+        dm_bytes=row.dm_bytes,
+    )
+
+
+def interfaces() -> list[Interface]:
+    """The engine's interfaces, in the order of their indices. Starts the engine; OSError when that fails."""
+    start()
+    found: list[Interface] = []
+    row = ffi.new("struct pyvma_interface *")
+    while lib.pyvma_interface_get(len(found) + 1, row) >= 0:
+        found.append(_interface(row))
+    return found
+
+
+def devices() -> list[Device]:
+    """The RDMA devices, through pyverbs; the software NIC's are among them when its library is loaded (`softnic.load`).
+
+    DeviceError when pyverbs is missing or there is no device to list.
+    """
+    from . import _verbs
+
+    return _verbs.devices()

@@ -1,0 +1,96 @@
+"""The software NIC: where its library is, how other verbs programs get it, and what a port can be told.
+
+A port is named by its fabric and number, as `PYVMA_SOFTNIC` has it: "demo/0". Calls that act on a port open it in this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .._native import FOLDER
+
+__all__ = ["available", "counters", "device", "environment", "impair", "library", "load", "set_link", "uplink"]
+
+NAME = "libpyvma-softnic.so"
+
+
+def library() -> Path:
+    """The library. FileNotFoundError says why it is not there."""
+    from .._config import value_of
+
+    path = Path(value_of("softnic_lib") or FOLDER / NAME)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: the package was built without infiniband/verbs.h; install libibverbs-dev and build it again")
+    return path
+
+
+def available() -> bool:
+    """Whether the package has a software NIC."""
+    try:
+        return library().exists()
+    except FileNotFoundError:
+        return False
+
+
+def environment(*ports: str) -> dict[str, str]:
+    """Variables under which any libibverbs program sees these ports as devices, e.g. environment("demo/0", "demo/1,mtu=9000")."""
+    preload = [str(library()), os.environ.get("LD_PRELOAD", "")]
+    return {"LD_PRELOAD": ":".join(filter(None, preload)), "PYVMA_SOFTNIC": ";".join(ports)}
+
+
+@lru_cache(maxsize=1)
+def load() -> Any:
+    """Loads the library so that pyverbs, imported afterwards, uses it; returns it as a ctypes library."""
+    lib = ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
+    text, size = ctypes.c_char_p, ctypes.c_size_t
+    lib.softnic_device_add.argtypes = [text, text, size]
+    lib.softnic_open_error.restype = text
+    lib.softnic_impair.argtypes = [text, text]
+    lib.softnic_counters.argtypes = [text, text, size]
+    lib.softnic_set_link.argtypes = [text, ctypes.c_int]
+    lib.softnic_uplink.argtypes = [text, text, ctypes.c_int]
+    return lib
+
+
+def _check(rc: int, what: str) -> int:
+    if rc < 0:
+        reason = load().softnic_open_error().decode(errors="replace")
+        raise OSError(-rc, f"{what}: {os.strerror(-rc)}" + (f" ({reason})" if reason else ""))
+    return rc
+
+
+def device(port: str) -> str:
+    """The device of a port ("softnic_demo_0" of "demo/0"), which this process sees from now on."""
+    name = ctypes.create_string_buffer(64)
+    _check(load().softnic_device_add(port.encode(), name, len(name)), port)
+    return name.value.decode()
+
+
+def impair(port: str, spec: str) -> None:
+    """Impairs what a port sends: "loss=0.01,delay=10us,jitter=1us,reorder=0.001,rate=1Gbit,seed=1"; "" ends it."""
+    _check(load().softnic_impair(device(port).encode(), spec.encode()), f"{port}: {spec!r}")
+
+
+def counters(port: str) -> dict[str, int]:
+    """The port's counters, of all processes on it."""
+    name = device(port).encode()
+    size = _check(load().softnic_counters(name, None, 0), port)
+    room = ctypes.create_string_buffer(size + 64)
+    _check(load().softnic_counters(name, room, len(room)), port)
+    found: dict[str, int] = json.loads(room.value)
+    return found
+
+
+def set_link(port: str, up: bool) -> None:
+    """The port's link, for every process on it."""
+    _check(load().softnic_set_link(device(port).encode(), up), port)
+
+
+def uplink(port: str, ifname: str, stop_fd: int) -> None:
+    """Joins a port to the TAP device `ifname`, made when it is missing, until `stop_fd` is readable. Needs CAP_NET_ADMIN for that."""
+    _check(load().softnic_uplink(port.encode(), ifname.encode(), stop_fd), f"{port} to {ifname}")
