@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(default)
 /* As an entry of PYVMA_SOFTNIC; writes the device's name. The fabric is opened when the device is. 0, -EINVAL (spec), -EEXIST is
  * not an error: the same spec twice is one device. */
 int softnic_device_add(const char *spec, char *name, size_t size);
@@ -27,5 +28,6 @@ int softnic_counters(const char *device, char *buf, size_t size);
 int softnic_set_link(const char *device, int up);
 /* Joins the port to the TAP device `ifname` (made when missing; needs CAP_NET_ADMIN). Runs until stop_fd is readable. */
 int softnic_uplink(const char *spec, const char *ifname, int stop_fd);
+#pragma GCC visibility pop
 
 #endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receiving. A posted buffer waits in a ring of the process, an arrived frame in a slot of the fabric; they meet when the CQ is
+ * polled, so that a frame is copied once, by the thread that will read it, and no thread has to run for it to arrive.
+ *
+ * Difference from hardware: a frame that finds no buffer is not dropped at once; it waits in the fabric's queue, whose overflow drops.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "softnic/vb.h"
+#include "softnic/vb_copy.h"
+
+static struct vb_rwqe *wqe_at(const struct vb_rq *rq, uint32_t index)
+{
+	return (struct vb_rwqe *)(rq->wqes + (size_t)(index & rq->mask) * rq->stride);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------------------------- */
+
+int vb_rq_init(struct vb_rq *rq, struct vb_ctx *ctx, struct sn_port *port, uint32_t max_wr, uint32_t max_sge)
+{
+	uint32_t size = 1, per_frame = (sn_port_mtu(ctx->port) + 18u + 2047u) / 2048u;
+	int rc;
+
+	while (size < max_wr)
+		size <<= 1;
+	rq->mask = size - 1;
+	rq->max_sge = PV_MAX(max_sge, 1u);
+	rq->stride = (uint32_t)(sizeof(struct vb_rwqe) + rq->max_sge * sizeof(struct ibv_sge));
+	rq->wqes = calloc(size, rq->stride);
+	if (!rq->wqes)
+		return ENOMEM;
+	/* At least a burst, however few buffers the application posts at a time. */
+	rc = sn_rxq_create(port, PV_MAX(size, 64u) * per_frame, &rq->rxq);
+	if (rc) {
+		free(rq->wqes);
+		rq->wqes = NULL;
+		return rc == -ENOSPC ? ENOMEM : -rc;
+	}
+	if (rq->cq->stamps)
+		sn_rxq_set_tstamp(rq->rxq, true);
+	rq->mr_slots = ctx->mr_slots;
+	return 0;
+}
+
+void vb_rq_fini(struct vb_rq *rq, const struct vb_ctx *ctx)
+{
+	if (rq->rxq && !ctx->gone)
+		sn_rxq_destroy(rq->rxq);
+	free(rq->wqes);
+}
+
+void vb_rq_clear(struct vb_rq *rq)
+{
+	atomic_store_explicit(&rq->ci, atomic_load_explicit(&rq->pi, memory_order_acquire), memory_order_release);
+}
+
+/* A queue that is not ready takes no frames; what rules brought here in the meantime is gone. */
+void vb_rq_drain(struct vb_rq *rq)
+{
+	struct sn_frame f;
+
+	while (sn_rxq_peek(rq->rxq, &f))
+		sn_rxq_pop(rq->rxq);
+}
+
+/* ---- posting --------------------------------------------------------------------------------------------------------------------- */
+
+int vb_rq_post(struct vb_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	uint32_t pi;
+	int err = 0;
+
+	vb_lock(&rq->lock);
+	pi = atomic_load_explicit(&rq->pi, memory_order_relaxed);
+	for (; wr; wr = wr->next) {
+		struct vb_rwqe *e = wqe_at(rq, pi);
+
+		if (pv_unlikely((uint32_t)wr->num_sge > rq->max_sge)) {
+			err = EINVAL;
+			break;
+		}
+		if (pv_unlikely(pi - atomic_load_explicit(&rq->ci, memory_order_acquire) > rq->mask)) {
+			err = ENOMEM;
+			break;
+		}
+		e->wr_id = wr->wr_id;
+		e->nsge = (uint32_t)wr->num_sge;
+		for (uint32_t i = 0; i < e->nsge; i++)
+			e->sge[i] = wr->sg_list[i];
+		pi++;
+	}
+	atomic_store_explicit(&rq->pi, pi, memory_order_release);
+	vb_unlock(&rq->lock);
+	if (pv_unlikely(err))
+		*bad = wr;
+	/* A frame may wait for this buffer, or the buffer may be flushed: both complete. */
+	if (pv_unlikely(atomic_load_explicit(&rq->cq->armed, memory_order_relaxed)))
+		vb_cq_check_armed(rq->cq);
+	return err;
+}
+
+int vb_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct vb_qp *qp = vb_qp(ibv);
+	uint32_t state = atomic_load_explicit(&qp->state, memory_order_relaxed);
+
+	if (pv_unlikely(!qp->has_rq || state == IBV_QPS_RESET || state == VB_QPS_GONE)) {
+		*bad = wr;
+		return state == VB_QPS_GONE ? ENODEV : EINVAL;
+	}
+	return vb_rq_post(&qp->rq, wr, bad);
+}
+
+/* ---- completing -------------------------------------------------------------------------------------------------------------------- */
+
+/* Copies the pieces of a frame into the buffers of a request. */
+static enum ibv_wc_status scatter_many(const struct vb_rq *rq, const struct vb_rwqe *e, const struct sn_frame *f)
+{
+	uint32_t room = 0, seg = 0, seg_at = 0, left = f->len;
+
+	for (uint32_t i = 0; i < e->nsge && left; i++) {
+		uint32_t n = PV_MIN(e->sge[i].length, left);
+		uint8_t *to;
+
+		if (!e->sge[i].length)
+			continue;
+		to = vb_sge_host(rq->mr_slots, rq->pd, &e->sge[i], IBV_ACCESS_LOCAL_WRITE);
+		if (!to)
+			return IBV_WC_LOC_PROT_ERR;
+		left -= n;
+		for (room = n; room;) {
+			uint32_t part = PV_MIN(room, f->seg_len[seg] - seg_at);
+
+			memcpy(to, f->seg[seg] + seg_at, part);
+			to += part;
+			room -= part;
+			seg_at += part;
+			if (seg_at == f->seg_len[seg]) {
+				seg++;
+				seg_at = 0;
+			}
+		}
+	}
+	return left ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
+}
+
+pv_inline enum ibv_wc_status scatter(const struct vb_rq *rq, const struct vb_rwqe *e, const struct sn_frame *f)
+{
+	uint8_t *to;
+
+	if (pv_unlikely(f->nseg != 1 || e->nsge < 1 || e->sge[0].length < f->len))
+		return scatter_many(rq, e, f);
+	to = vb_sge_host(rq->mr_slots, rq->pd, &e->sge[0], IBV_ACCESS_LOCAL_WRITE);
+	if (pv_unlikely(!to))
+		return IBV_WC_LOC_PROT_ERR;
+	vb_copy(to, f->seg[0], f->len);
+	return IBV_WC_SUCCESS;
+}
+
+pv_inline void wc_fill(struct ibv_wc *wc, const struct vb_rq *rq, uint64_t wr_id, enum ibv_wc_status status)
+{
+	memset(wc, 0, sizeof(*wc));
+	wc->wr_id = wr_id;
+	wc->status = status;
+	wc->opcode = IBV_WC_RECV;
+	wc->qp_num = rq->num;
+}
+
+static bool flush_one(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
+{
+	uint32_t ci = atomic_load_explicit(&rq->ci, memory_order_relaxed);
+
+	if (atomic_load_explicit(&rq->mode, memory_order_relaxed) != VB_RQ_FLUSH ||
+	    ci == atomic_load_explicit(&rq->pi, memory_order_acquire))
+		return false;
+	wc_fill(wc, rq, wqe_at(rq, ci)->wr_id, IBV_WC_WR_FLUSH_ERR);
+	*tstamp_ns = rq->cq->stamps ? vb_clock_ns() : 0;
+	atomic_store_explicit(&rq->ci, ci + 1, memory_order_release);
+	return true;
+}
+
+static pv_noinline void rq_fail(struct vb_rq *rq)
+{
+	if (rq->qp)
+		vb_qp_fail(rq->qp);
+	else
+		vb_wq_fail(rq->wq);
+}
+
+bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
+{
+	enum ibv_wc_status status;
+	const struct vb_rwqe *e;
+	struct sn_frame f;
+	uint32_t ci;
+
+	if (pv_unlikely(atomic_load_explicit(&rq->mode, memory_order_relaxed) != VB_RQ_READY))
+		return flush_one(rq, wc, tstamp_ns);
+	if (!sn_rxq_peek(rq->rxq, &f))
+		return false;
+	ci = atomic_load_explicit(&rq->ci, memory_order_relaxed);
+	if (pv_unlikely(ci == atomic_load_explicit(&rq->pi, memory_order_acquire)))
+		return false;
+	e = wqe_at(rq, ci);
+	status = scatter(rq, e, &f);
+	wc_fill(wc, rq, e->wr_id, status);
+	wc->byte_len = f.len;
+	/* As mlx5: a verdict on the IPv4 header and the TCP or UDP checksum together; nothing is said of other packets. */
+	if ((f.flags & (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK)) == (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK))
+		wc->wc_flags = IBV_WC_IP_CSUM_OK;
+	*tstamp_ns = f.tstamp_ns;
+	sn_rxq_pop(rq->rxq);
+	atomic_store_explicit(&rq->ci, ci + 1, memory_order_release);
+	if (pv_unlikely(status != IBV_WC_SUCCESS))
+		rq_fail(rq);
+	return true;
+}
