@@ -108,6 +108,7 @@ int pv_wire_ip6_walk_slow(const uint8_t *p, uint32_t len, struct pv_wire_ip6_ext
 		if (!hlen || (next == PV_IP6_NEXT_FRAG && fragment(p, off, prev, out))) {
 			out->proto = hlen ? p[off] : next;
 			out->l4_off = (uint16_t)(off + (uint32_t)hlen);
+			out->next_off = (uint16_t)(hlen ? off : prev);
 			return 0;
 		}
 		prev = off;

@@ -74,6 +74,7 @@ struct pv_wire_ip6_ext {
 	uint16_t frag_off; /* of this fragment's data in the original, bytes */
 	uint16_t frag_hdr_off; /* where its fragment header stands; 0: there was none */
 	uint16_t frag_prev_off; /* the Next Header field that names the fragment header */
+	uint16_t next_off; /* the Next Header field that names `proto`; set by the slow walk */
 	uint32_t frag_id;
 	/* when it failed with -EPROTO */
 	uint8_t icmp_code; /* of a Parameter Problem: 0 bad field, 1 unknown next header, 2 unknown option */
