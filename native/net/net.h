@@ -259,7 +259,7 @@ int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
 	X(rx_ip_options, "dropped: malformed options or extension headers")                                                     \
 	X(rx_proto, "dropped: no such protocol here")                                                                           \
 	X(rx_icmp, "ICMP and ICMPv6 messages handled")                                                                          \
-	X(rx_icmp_bad, "dropped: malformed ICMP or ICMPv6")                                                                     \
+	X(rx_icmp_bad, "dropped: malformed ICMP, ICMPv6, IGMP or MLD")                                                          \
 	X(rx_icmp_error, "ICMP errors about our packets")                                                                       \
 	X(rx_arp, "ARP packets handled")                                                                                        \
 	X(rx_arp_bad, "dropped: malformed ARP")                                                                                 \

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The layer as a whole: open, close, doorbells, timers. */
+#include "net/internal.h"
+
+static void net_defaults(struct pv_net_cfg *c)
+{
+	if (!c->neigh_max)
+		c->neigh_max = 1024;
+	if (!c->neigh_queue)
+		c->neigh_queue = 64;
+	if (!c->reass_max)
+		c->reass_max = 256;
+	if (!c->reass_bytes)
+		c->reass_bytes = 4u << 20;
+	if (c->reass_timeout_ns <= 0)
+		c->reass_timeout_ns = 30 * PV_NS_PER_S; /* Linux's ipfrag_time */
+	if (!c->icmp_rate)
+		c->icmp_rate = 1000;
+}
+
+static void net_free(struct pv_net *net)
+{
+	pv_mcast_close(net);
+	pv_reass_close(net);
+	pv_neigh_close(net);
+	pv_route_close(net);
+	pv_heap_fini(&net->timers);
+	pv_net_free(net, net->ip_id, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
+	pv_net_free(net, net->pmtu, PV_PMTU_MAX * sizeof(*net->pmtu));
+	pv_net_free(net, net->local, PV_LOCAL_SLOTS * sizeof(*net->local));
+	net->mem->free(net->mem->ctx, net, sizeof(*net));
+}
+
+static int net_init(struct pv_net *net)
+{
+	uint32_t timers = net->cfg.neigh_max + net->cfg.reass_max + 4 * PV_IFACE_MAX;
+	int rc;
+
+	net->local = pv_net_alloc(net, PV_LOCAL_SLOTS * sizeof(*net->local));
+	net->pmtu = pv_net_alloc(net, PV_PMTU_MAX * sizeof(*net->pmtu));
+	net->ip_id = pv_net_alloc(net, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
+	if (!net->local || !net->pmtu || !net->ip_id)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < PV_IP_ID_SLOTS; i++)
+		net->ip_id[i] = pv_rng_u32(&net->rng);
+	rc = pv_heap_init(&net->timers, net->mem, timers);
+	if (!rc)
+		rc = pv_route_open(net);
+	if (!rc)
+		rc = pv_neigh_open(net);
+	if (!rc)
+		rc = pv_reass_open(net);
+	if (!rc)
+		rc = pv_mcast_open(net);
+	return rc;
+}
+
+int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg)
+{
+	struct pv_net *net = cfg->mem->alloc(cfg->mem->ctx, sizeof(*net));
+	uint64_t seed = cfg->seed;
+	int rc;
+
+	if (!net)
+		return -ENOMEM;
+	net->mem = cfg->mem;
+	net->cfg = *cfg;
+	net_defaults(&net->cfg);
+	net->head.gen = 1;
+	pv_rng_seed(&net->rng, pv_splitmix64(&seed));
+	net->key = pv_hash_key(pv_splitmix64(&seed));
+	net->sip = pv_siphash_key(pv_splitmix64(&seed));
+	pv_pktq_init(&net->loop);
+	rc = net_init(net);
+	if (rc) {
+		net_free(net);
+		return rc;
+	}
+	*out = net;
+	return 0;
+}
+
+void pv_net_close(struct pv_net *net)
+{
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
+		if (net->iface[i])
+			pv_net_iface_del(net, i);
+	net_free(net);
+}
+
+const struct pv_net_counters *pv_net_counters(const struct pv_net *net)
+{
+	return &net->c;
+}
+
+const struct pv_net_error *pv_net_rx_error(const struct pv_net *net)
+{
+	return &net->err;
+}
+
+int pv_net_kick(struct pv_net *net)
+{
+	uint32_t dirty = net->dirty;
+	int rc = 0;
+
+	net->dirty = 0;
+	while (dirty) {
+		uint32_t bit = (uint32_t)__builtin_ctz(dirty);
+		int r = pv_ring_tx_kick(net->iface[bit + 1]->ring);
+
+		dirty &= dirty - 1;
+		if (pv_unlikely(r)) {
+			/* Some frames have not left: the next kick tries again. */
+			if (r == -EAGAIN)
+				net->dirty |= 1u << bit;
+			rc = r;
+		}
+	}
+	return rc;
+}
+
+struct pv_pkt *pv_net_loop_get(struct pv_net *net, uint32_t *iface)
+{
+	struct pv_pkt *pkt = pv_pktq_pop(&net->loop);
+
+	if (pkt) {
+		pkt->next = NULL;
+		*iface = pkt->iface;
+	}
+	return pkt;
+}
+
+uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget)
+{
+	uint32_t n = 0;
+
+	if (pv_likely(pv_heap_deadline(&net->timers) > now_ns))
+		return 0;
+	net->now_ns = now_ns;
+	while (n < budget) {
+		struct pv_timer *t = pv_heap_pop_due(&net->timers, now_ns);
+		struct pv_net_timer *nt;
+
+		if (!t)
+			break;
+		nt = pv_container_of(t, struct pv_net_timer, t);
+		nt->fn(net, nt, now_ns);
+		n++;
+	}
+	return n;
+}
+
+int64_t pv_net_deadline(const struct pv_net *net)
+{
+	return net->loop.count ? 0 : pv_heap_deadline(&net->timers);
+}
+
+uint64_t pv_net_chain_sum(const struct pv_pkt *pkt)
+{
+	uint64_t sum = 0;
+	size_t off = 0;
+
+	for (; pkt; pkt = pkt->frag) {
+		sum = pv_cksum_merge(sum, pv_cksum_at(pv_cksum_add(pkt->data, pkt->len, 0), off));
+		off += pkt->len;
+	}
+	return sum;
+}
+
+struct pv_pkt *pv_net_pkt(struct pv_net *net, struct pv_ring *ring)
+{
+	struct pv_pkt *pkt = pv_pkt_get(ring->pool);
+
+	if (!pkt) {
+		net->c.tx_no_buf++;
+		return NULL;
+	}
+	pkt->data = pkt->buf + PV_MAX(pv_pkt_headroom(pkt), PV_NET_HEADROOM);
+	return pkt;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Transmit. pv_net_tx is the straight line for what nearly always happens: a valid path, a neighbour that answered, one buffer
+ * that fits. Everything else is tx_slow.
+ */
+#include "net/internal.h"
+
+#define TX_DF_MODES (1u << PV_PMTU_WANT | 1u << PV_PMTU_DO | 1u << PV_PMTU_PROBE)
+
+/* ---- ring ---------------------------------------------------------------------------------------------------------------- */
+
+static pv_noinline int tx_post_full(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt)
+{
+	struct pv_pkt *done[PV_RING_BATCH_MAX];
+	uint32_t n;
+	int rc;
+
+	/* Completed frames make room, but only once the device has seen them. */
+	rc = pv_ring_tx_kick(ring);
+	n = pv_ring_tx_reap(ring, done, PV_RING_BATCH_MAX);
+	for (uint32_t i = 0; i < n; i++)
+		pv_pkt_put(done[i]);
+	if (rc != -ENODEV && n && pv_ring_tx_post(ring, &pkt, 1) == 1) {
+		net->c.tx_packets++;
+		net->dirty |= 1u << (iface - 1);
+		return 0;
+	}
+	net->c.tx_ring_full++;
+	pv_pkt_put(pkt);
+	if (rc == -ENODEV)
+		return rc;
+	return ring->caps.link_up ? -ENOBUFS : -ENETDOWN;
+}
+
+pv_inline int tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt)
+{
+	if (pv_unlikely(pv_ring_tx_post(ring, &pkt, 1) != 1))
+		return tx_post_full(net, iface, ring, pkt);
+	net->c.tx_packets++;
+	net->dirty |= 1u << (iface - 1);
+	return 0;
+}
+
+int pv_tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt)
+{
+	return tx_post(net, iface, ring, pkt);
+}
+
+/* ---- headers ------------------------------------------------------------------------------------------------------------- */
+
+/* RFC 6864: only what may be fragmented needs an identification; a counter per pair of hosts and protocol, started at random, as
+ * Linux (RFC 7739). */
+uint16_t pv_tx_ip_id(struct pv_net *net, const struct pv_path *path, uint8_t proto)
+{
+	struct {
+		uint32_t src, dst;
+		uint64_t proto;
+	} in = { path->src.w[3], path->dst.w[3], proto };
+
+	return (uint16_t)net->ip_id[pv_siphash(&net->sip, &in, sizeof(in)) % PV_IP_ID_SLOTS]++;
+}
+
+pv_inline uint32_t csum_bit(uint8_t proto)
+{
+	return proto == PV_PROTO_UDP ? PV_CSUM_UDP : proto == PV_PROTO_TCP ? PV_CSUM_TCP : 0;
+}
+
+/* By software: over the chain whose first buffer starts with the L4 header. */
+void pv_tx_l4_csum(const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
+{
+	uint8_t *field = pkt->data + opts->l4_csum_off;
+	uint64_t sum;
+
+	pv_cksum_put(field, 0);
+	sum = pkt->frag ? pv_net_chain_sum(pkt) : pv_cksum_add(pkt->data, pkt->len, 0);
+	sum = pv_cksum_merge(sum, pv_cksum_pseudo(&path->src, &path->dst, opts->proto, total));
+	pv_cksum_put(field, opts->proto == PV_PROTO_UDP ? pv_cksum_finish_udp(sum) : pv_cksum_finish(sum));
+}
+
+pv_inline void tx_l4(const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
+{
+	pkt->flags = 0;
+	if (opts->l4_csum_off == UINT32_MAX || path->is_local)
+		return;
+	if (pv_likely(path->tx_csum & csum_bit(opts->proto))) {
+		pv_cksum_put(pkt->data + opts->l4_csum_off, 0);
+		pkt->flags = PV_PKT_TX_L4_CSUM;
+	} else {
+		pv_tx_l4_csum(path, opts, pkt, total);
+	}
+}
+
+/* IP header in front of a segment of `total` bytes that needs no fragments. */
+pv_inline void tx_l3(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
+		     uint32_t total)
+{
+	if (pv_addr_is4(&path->dst)) {
+		uint32_t id_frag = PV_IP4_DF;
+
+		if (pv_unlikely(!(TX_DF_MODES >> opts->pmtudisc & 1) || (path->mtu_locked && opts->pmtudisc == PV_PMTU_WANT)))
+			id_frag = (uint32_t)pv_tx_ip_id(net, path, opts->proto) << 16;
+		pkt->data -= PV_IP4_HLEN;
+		pkt->len += PV_IP4_HLEN;
+		pkt->total = total + PV_IP4_HLEN;
+		pv_tx_emit4(pkt->data, path, opts, pkt->total, id_frag);
+		if (path->tx_csum & PV_CSUM_IP4)
+			pkt->flags |= PV_PKT_TX_L3_CSUM;
+		else
+			pv_cksum_put(pkt->data + 10, pv_cksum_finish(pv_cksum_ip4_header(pkt->data)));
+	} else {
+		pkt->data -= PV_IP6_HLEN;
+		pkt->len += PV_IP6_HLEN;
+		pkt->total = total + PV_IP6_HLEN;
+		pv_tx_emit6(pkt->data, path, opts, total, opts->proto);
+	}
+}
+
+pv_inline void tx_l2(const struct pv_path *path, struct pv_pkt *pkt)
+{
+	uint64_t a, b;
+
+	if (pv_unlikely(path->l2_len != PV_ETH_HLEN)) {
+		pkt->data -= PV_ETH_HLEN + PV_VLAN_HLEN;
+		pkt->len += PV_ETH_HLEN + PV_VLAN_HLEN;
+		pkt->total += PV_ETH_HLEN + PV_VLAN_HLEN;
+		memcpy(pkt->data, path->l2, PV_ETH_HLEN + PV_VLAN_HLEN);
+		return;
+	}
+	/* 14 bytes as two words that overlap. */
+	pkt->data -= PV_ETH_HLEN;
+	pkt->len += PV_ETH_HLEN;
+	pkt->total += PV_ETH_HLEN;
+	memcpy(&a, path->l2, 8);
+	memcpy(&b, path->l2 + 6, 8);
+	memcpy(pkt->data, &a, 8);
+	memcpy(pkt->data + 6, &b, 8);
+}
+
+/* ---- the long way -------------------------------------------------------------------------------------------------------- */
+
+int pv_tx_loop(struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pkt)
+{
+	uint16_t type = *pkt->data >> 4 == 4 ? PV_ETHERTYPE_IP4 : PV_ETHERTYPE_IP6;
+
+	if (net->loop.count >= PV_LOOP_MAX) {
+		net->c.tx_ring_full++;
+		pv_pkt_put(pkt);
+		return -ENOBUFS;
+	}
+	pkt->data -= PV_ETH_HLEN;
+	pkt->len += PV_ETH_HLEN;
+	pkt->total += PV_ETH_HLEN;
+	pv_wire_eth_emit(pkt->data, ifp->mac, ifp->mac, 0, type);
+	/* It never was on a wire: nothing to check. */
+	pkt->flags = PV_PKT_LOOPED | PV_PKT_L3_OK | PV_PKT_L4_PARTIAL;
+	pkt->iface = (uint8_t)ifp->index;
+	pv_pktq_push(&net->loop, pkt);
+	return 0;
+}
+
+int pv_tx_frame(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_neigh *n = path->neigh;
+
+	if (path->is_local)
+		return pv_tx_loop(net, net->iface[path->iface], pkt);
+	if (n && !path->l2_ready && n->state >= PV_NEIGH_STALE) {
+		memcpy(path->l2, n->mac, PV_ETH_ALEN);
+		path->l2_ready = true;
+	}
+	tx_l2(path, pkt);
+	if (n)
+		return pv_neigh_output(net, n, &path->src, pkt, now_ns);
+	return tx_post(net, path->iface, path->ring, pkt);
+}
+
+static uint32_t chain_len(const struct pv_pkt *pkt, uint32_t *count)
+{
+	uint32_t len = 0;
+
+	for (*count = 0; pkt; pkt = pkt->frag, ++*count)
+		len += pkt->len;
+	return len;
+}
+
+static int tx_refuse(struct pv_pkt *pkt, int rc)
+{
+	pv_pkt_put(pkt);
+	return rc;
+}
+
+/* The tables moved under the path: same addresses, same interface. */
+static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_path_query q = { .dst = path->dst, .src = path->src, .iface = path->iface };
+	struct pv_path fresh;
+	int rc = pv_net_path(net, &q, now_ns, &fresh);
+
+	if (rc)
+		return rc;
+	/* A packet never changes pools. */
+	if (fresh.ring->pool != pkt->pool)
+		return -ENODEV;
+	*path = fresh;
+	return 0;
+}
+
+static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
+			       int64_t now_ns)
+{
+	uint32_t count, total = chain_len(pkt, &count);
+	bool v4 = pv_addr_is4(&path->dst);
+	uint32_t hlen = v4 ? PV_IP4_HLEN : PV_IP6_HLEN, mtu;
+
+	net->now_ns = now_ns;
+	if (!pv_path_valid(net, path)) {
+		int rc = tx_path_again(net, path, pkt, now_ns);
+
+		if (rc)
+			return tx_refuse(pkt, rc);
+	}
+	if (total > UINT16_MAX - (v4 ? PV_IP4_HLEN : 0))
+		return tx_refuse(pkt, -EMSGSIZE);
+	/* As ip_sk_use_pmtu and ip_sk_ignore_df in Linux say. */
+	mtu = opts->pmtudisc < PV_PMTU_PROBE ? path->mtu : path->iface_mtu;
+	if (total + hlen > mtu && opts->pmtudisc >= PV_PMTU_DO && opts->pmtudisc != PV_PMTU_OMIT) {
+		net->c.tx_too_big++;
+		return tx_refuse(pkt, -EMSGSIZE);
+	}
+	if (total + hlen > mtu || (count > 1 && count > path->ring->caps.max_sge && !path->is_local))
+		return pv_frag_tx(net, path, opts, pkt, mtu, now_ns);
+	tx_l4(path, opts, pkt, total);
+	tx_l3(net, path, opts, pkt, total);
+	return pv_tx_frame(net, path, pkt, now_ns);
+}
+
+int pv_tx_control(struct pv_net *net, const struct pv_path_query *q, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
+		  int64_t now_ns)
+{
+	struct pv_path path;
+	int rc = pv_net_path(net, q, now_ns, &path);
+
+	if (!rc && path.ring->pool != pkt->pool)
+		rc = -ENODEV;
+	if (rc)
+		return tx_refuse(pkt, rc);
+	return pv_net_tx(net, &path, opts, pkt, now_ns);
+}
+
+/* ---- the straight line ---------------------------------------------------------------------------------------------------- */
+
+int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns)
+{
+	uint32_t total = pkt->len;
+	uint32_t room = path->mtu - (pv_addr_is4(&path->dst) ? PV_IP4_HLEN : PV_IP6_HLEN);
+
+	if (pv_unlikely(!path->l2_ready || !pv_path_valid(net, path) || pkt->frag || total > room ||
+			(path->neigh && path->neigh->state < PV_NEIGH_REACHABLE)))
+		return tx_slow(net, path, opts, pkt, now_ns);
+	tx_l4(path, opts, pkt, total);
+	tx_l3(net, path, opts, pkt, total);
+	tx_l2(path, pkt);
+	return tx_post(net, path->iface, path->ring, pkt);
+}
