@@ -148,12 +148,10 @@ static bool known_but_unsupported(enum ibv_flow_spec_type type)
 static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 {
 	const uint8_t *at = (const uint8_t *)(a + 1);
-	/* pyverbs leaves the total 0; what counts is what each specification says of itself. */
-	size_t left = a->size ? a->size - sizeof(*a) : SIZE_MAX;
+	/* pyverbs gives the size without the specifications; what counts is what each says of itself. */
+	size_t left = a->size > sizeof(*a) ? a->size - sizeof(*a) : SIZE_MAX;
 	uint32_t layers = 0;
 
-	if (a->size && a->size < sizeof(*a))
-		return EINVAL;
 	for (uint32_t i = 0; i < a->num_of_specs; i++) {
 		const struct ibv_flow_spec *s = (const struct ibv_flow_spec *)at;
 		const struct spec_kind *k = NULL;

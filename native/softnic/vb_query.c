@@ -101,7 +101,7 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 	a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	a.max_mtu = IBV_MTU_4096;
 	a.active_mtu = mtu_enum(sn_port_mtu(ctx->port));
-	a.gid_tbl_len = 1;
+	a.gid_tbl_len = 2;
 	a.port_cap_flags = IBV_PORT_CM_SUP;
 	a.max_msg_sz = sn_port_mtu(ctx->port) + 18; /* the longest frame: softnic.h promises it */
 	a.pkey_tbl_len = 1;
@@ -123,13 +123,13 @@ int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat
 	return vb_query_port(context, port_num, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
-/* One GID: the link-local address of the port. */
+/* One GID, the link-local address of the port, in a table of two: a free entry is a case that programs have to handle. */
 static int gid_get(struct ibv_context *context, uint32_t port_num, uint32_t index, union ibv_gid *gid)
 {
 	if (port_num != 1)
 		return EINVAL;
 	if (index != 0)
-		return ENODATA;
+		return index < 2 ? ENODATA : EINVAL;
 	memset(gid, 0, sizeof(*gid));
 	gid->raw[0] = 0xfe;
 	gid->raw[1] = 0x80;
@@ -143,8 +143,10 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, unio
 
 	if (!vb_ours(context))
 		return VB_FORWARD_INT(ibv_query_gid, context, port_num, index, gid);
+	memset(gid, 0, sizeof(*gid));
 	err = gid_get(context, port_num, (uint32_t)index, gid);
-	if (err) {
+	/* A free entry reads as zeroes here. */
+	if (err && !(err == ENODATA && index == 1)) {
 		errno = err;
 		return -1;
 	}
@@ -194,7 +196,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 {
 	if (!vb_ours(context))
 		return VB_FORWARD_INT(ibv_query_gid_type, context, port_num, index, type);
-	if (port_num != 1 || index != 0) {
+	if (port_num != 1 || index > 1) {
 		errno = EINVAL;
 		return -1;
 	}
