@@ -120,15 +120,23 @@ void pv_frame_group_mac(const struct pv_addr *group, uint8_t mac[PV_ETH_ALEN])
 	}
 }
 
+void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t mac[PV_ETH_ALEN])
+{
+	static const uint8_t none[PV_ETH_ALEN];
+
+	if (!pv_mac_eq(flow->dst_mac, none))
+		memcpy(mac, flow->dst_mac, PV_ETH_ALEN);
+	else if (flow->kind >= PV_FLOW_IP && pv_addr_is_mcast(&flow->dst))
+		pv_frame_group_mac(&flow->dst, mac);
+	else
+		memcpy(mac, port, PV_ETH_ALEN);
+}
+
 bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct pv_flow *flow)
 {
-	static const uint8_t zero[PV_ETH_ALEN];
-
 	if (flow->kind == PV_FLOW_ALL)
 		return true;
-	if (f->vlan != flow->vlan)
-		return false;
-	if (!pv_mac_eq(flow->dst_mac, zero) && !pv_mac_eq(flow->dst_mac, data))
+	if (f->vlan != flow->vlan || !pv_mac_eq(flow->dst_mac, data))
 		return false;
 	if (flow->kind == PV_FLOW_ETHER)
 		return !flow->ethertype || flow->ethertype == f->ethertype;

@@ -38,7 +38,10 @@ struct pv_frame {
 
 /* False when shorter than an Ethernet header. */
 bool pv_frame_parse(const uint8_t *data, uint32_t len, struct pv_frame *out);
+/* `flow` names its MAC in full (pv_frame_flow_mac). */
 bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct pv_flow *flow);
+/* The destination MAC that a rule means: its own, the group's, or the port's. */
+void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t mac[PV_ETH_ALEN]);
 /* The group MAC of a multicast address (RFC 1112 6.4, RFC 2464 7). */
 void pv_frame_group_mac(const struct pv_addr *group, uint8_t mac[PV_ETH_ALEN]);
 

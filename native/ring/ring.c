@@ -20,9 +20,19 @@ int pv_ring_notify_fd(struct pv_ring *r)
 	return r->ops->notify_fd ? r->ops->notify_fd(r) : -EOPNOTSUPP;
 }
 
+/* What no ring could make a rule of. */
+static bool flow_sound(const struct pv_flow *flow)
+{
+	if ((uint32_t)flow->kind >= PV_FLOW_KINDS || flow->vlan > 4094)
+		return false;
+	if (flow->kind >= PV_FLOW_3TUPLE && flow->l4_proto != 6 && flow->l4_proto != 17)
+		return false;
+	return flow->kind != PV_FLOW_5TUPLE || pv_addr_is4(&flow->dst) == pv_addr_is4(&flow->src);
+}
+
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle)
 {
-	if ((uint32_t)flow->kind >= PV_FLOW_KINDS)
+	if (!flow_sound(flow))
 		return -EINVAL;
 	if (!r->ops->flow_add || !(r->caps.flow_kinds & 1u << flow->kind))
 		return -EOPNOTSUPP;

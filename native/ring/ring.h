@@ -146,8 +146,10 @@ pv_inline uint32_t pv_ring_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint
 void pv_ring_close(struct pv_ring *r);
 int pv_ring_arm(struct pv_ring *r);
 int pv_ring_notify_fd(struct pv_ring *r);
+/* -EINVAL: no such kind, VLAN above 4094, a tuple of neither UDP nor TCP or of two families. -EOPNOTSUPP: not in caps.flow_kinds.
+ * Else what the ring says: -ENODEV, -ENOMEM, -EPERM, -EEXIST, ... A dst_mac of zeros: the group's MAC, else the port's. */
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
-int pv_ring_flow_del(struct pv_ring *r, uint64_t handle);
+int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */
 int pv_ring_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len);
 int pv_ring_clock(struct pv_ring *r, uint64_t *now);
 /* Zeroes what the ring does not count. */

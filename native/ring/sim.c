@@ -434,6 +434,7 @@ static int sim_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t 
 	if (!rule)
 		return -ENOMEM;
 	rule->flow = *flow;
+	pv_frame_flow_mac(flow, r->caps.mac, rule->flow.dst_mac);
 	rule->handle = *handle = ++s->next_handle;
 	rule->next = s->rules;
 	s->rules = rule;

@@ -152,6 +152,10 @@ static int ext_tx_kick(struct pv_ring *r)
 	if (!v->batch)
 		return 0;
 	v->batch = false;
+	if (pv_unlikely(v->sq_tail == v->sq_kicked)) {
+		ibv_wr_abort(v->qpx); /* nothing but frames that it cannot carry */
+		return 0;
+	}
 	v->counters.doorbells++;
 	rc = ibv_wr_complete(v->qpx);
 	if (pv_unlikely(rc)) {

@@ -30,15 +30,9 @@ static void *add_spec(struct rule *rule, enum ibv_flow_spec_type type, uint16_t 
 
 static void add_eth(const struct verbs_ring *v, struct rule *rule, const struct pv_flow *flow)
 {
-	static const uint8_t none[PV_ETH_ALEN];
 	struct ibv_flow_spec_eth *eth = add_spec(rule, IBV_FLOW_SPEC_ETH, sizeof(*eth));
 
-	if (!pv_mac_eq(flow->dst_mac, none))
-		memcpy(eth->val.dst_mac, flow->dst_mac, PV_ETH_ALEN);
-	else if (flow->kind != PV_FLOW_ETHER && pv_addr_is_mcast(&flow->dst))
-		pv_frame_group_mac(&flow->dst, eth->val.dst_mac);
-	else
-		memcpy(eth->val.dst_mac, v->ring.caps.mac, PV_ETH_ALEN);
+	pv_frame_flow_mac(flow, v->ring.caps.mac, eth->val.dst_mac);
 	memset(eth->mask.dst_mac, 0xff, PV_ETH_ALEN);
 	if (flow->kind == PV_FLOW_ETHER && flow->ethertype) {
 		pv_put16(&eth->val.ether_type, flow->ethertype);
@@ -86,7 +80,7 @@ static void add_l4(struct rule *rule, const struct pv_flow *flow)
 	}
 }
 
-static int build(const struct verbs_ring *v, const struct pv_flow *flow, struct rule *rule)
+static void build(const struct verbs_ring *v, const struct pv_flow *flow, struct rule *rule)
 {
 	memset(rule, 0, sizeof(*rule));
 	rule->attr.port = v->port;
@@ -97,16 +91,10 @@ static int build(const struct verbs_ring *v, const struct pv_flow *flow, struct 
 		add_eth(v, rule, flow);
 		if (flow->kind >= PV_FLOW_IP)
 			add_ip(rule, flow);
-		if (flow->kind >= PV_FLOW_3TUPLE) {
-			if (flow->l4_proto != 6 && flow->l4_proto != 17)
-				return -EINVAL;
+		if (flow->kind >= PV_FLOW_3TUPLE)
 			add_l4(rule, flow);
-		}
-		if (flow->kind == PV_FLOW_5TUPLE && pv_addr_is4(&flow->dst) != pv_addr_is4(&flow->src))
-			return -EINVAL;
 	}
 	rule->attr.size = (uint16_t)(sizeof(rule->attr) + rule->len);
-	return 0;
 }
 
 /* The specifications must follow the attributes without a gap. */
@@ -134,9 +122,7 @@ int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *h
 
 	if (v->gone)
 		return -ENODEV;
-	rc = build(v, flow, &rule);
-	if (rc)
-		return rc;
+	build(v, flow, &rule);
 	f = v->mem->alloc(v->mem->ctx, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -204,7 +190,8 @@ uint32_t pv_verbs_flow_kinds(struct verbs_ring *v)
 		struct rule rule;
 
 		flow.kind = (enum pv_flow_kind)kind;
-		if (build(v, &flow, &rule) || create(v, &rule, &f))
+		build(v, &flow, &rule);
+		if (create(v, &rule, &f))
 			continue;
 		destroy(v, f);
 		kinds |= 1u << kind;
