@@ -33,6 +33,7 @@ struct sn_target {
 	struct sn_rxq_ent *ent;
 	_Atomic uint64_t *claim;
 	struct sn_slot *slot;
+	struct sn_lane_count *count; /* the sender's, for the port */
 	uint32_t mask;
 	uint32_t hash;
 	uint32_t max_len;
@@ -66,7 +67,9 @@ struct sn_path {
 	struct sn_target target[SN_PATH_TARGETS];
 	struct sn_miss miss[SN_PATH_MISSES];
 	uint32_t hlen; /* 0: empty */
+	uint32_t one_max; /* the longest frame that goes to one queue, into one slot, and nowhere else; 0: none does */
 	uint8_t ntargets, nmisses;
+	bool udp4; /* UDP behind an IPv4 header without options */
 	struct sn_layers layers;
 };
 
@@ -76,9 +79,11 @@ struct sn_port {
 	struct sn_fabric *f;
 	struct sn_shm *s;
 	struct sn_lane *lane;
+	struct sn_lane_count *count; /* the lane's, for this port */
 	uint64_t gen; /* of the paths and of the copies below; 0: none yet */
 	uint32_t number, lane_no;
 	uint32_t self; /* lane whose queues do not hear what is sent here: lane_no, or whose frames these are */
+	uint32_t ordinal; /* among the port's senders when it joined */
 	uint32_t mtu, max_len;
 	bool link_up, impaired;
 	bool special; /* one of the two needs a look */
@@ -159,7 +164,7 @@ void sn_waker_name(const struct sn_fabric *f, uint32_t no, char *path, size_t si
 void sn_wakers_drop(struct sn_fabric *f, uint32_t client);
 
 /* fab_impair.c */
-void sn_impair_refresh(struct sn_port *p);
+bool sn_impair_holds(struct sn_port *p);
 void sn_impair_send(struct sn_port *p, uint8_t *frame, uint32_t len);
 void sn_impair_detach(struct sn_port *p);
 void sn_hold_close(struct sn_fabric *f);

@@ -49,16 +49,21 @@ void sn_lane_put(struct sn_fabric *f, uint32_t lane)
 	sn_set(&f->s->lane_ent[lane].state, SN_FREE);
 }
 
+static uint32_t lanes_on(const struct sn_shm *s, uint32_t port)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < SN_LANES; i++)
+		n += sn_get(&s->lane_ent[i].state) == SN_LIVE && sn_get(&s->lane_ent[i].port) == port;
+	return n;
+}
+
 void sn_port_settle(struct sn_fabric *f, uint32_t port)
 {
 	struct sn_shm *s = f->s;
 
-	if (sn_get(&s->port[port].state) == SN_FREE)
+	if (sn_get(&s->port[port].state) == SN_FREE || lanes_on(s, port))
 		return;
-	for (uint32_t i = 0; i < SN_LANES; i++) {
-		if (sn_get(&s->lane_ent[i].state) == SN_LIVE && sn_get(&s->lane_ent[i].port) == port)
-			return;
-	}
 	sn_fdb_drop(f, port, UINT32_MAX);
 	sn_set(&s->port[port].state, SN_FREE);
 }
@@ -137,6 +142,7 @@ struct sn_port *sn_port_view(struct sn_fabric *f, uint32_t number, uint32_t lane
 	p->number = number;
 	p->lane_no = p->self = lane;
 	p->lane = &f->s->lane[lane];
+	p->count = &p->lane->count[number];
 	p->fences = f->fences;
 	return p;
 }
@@ -151,6 +157,7 @@ int sn_port_attach(struct sn_fabric *f, uint32_t number, const struct sn_port_cf
 {
 	static const struct sn_port_cfg none;
 	struct sn_port *p = NULL;
+	uint32_t ordinal;
 	int rc;
 
 	if (!cfg)
@@ -163,11 +170,14 @@ int sn_port_attach(struct sn_fabric *f, uint32_t number, const struct sn_port_cf
 	if (rc)
 		return rc;
 	rc = port_join(f, number, cfg);
+	ordinal = lanes_on(f->s, number);
 	if (!rc)
 		rc = sn_lane_get(f, number);
 	if (rc >= 0) {
 		p = sn_port_view(f, number, (uint32_t)rc);
-		if (!p) {
+		if (p) {
+			p->ordinal = ordinal;
+		} else {
 			sn_lane_put(f, (uint32_t)rc);
 			rc = sn_fail(-ENOMEM, "no memory");
 		}

@@ -56,6 +56,7 @@ static void add_target(struct finder *d, const struct sn_rule_ent *e)
 			return;
 	}
 	t->hash = hash;
+	t->count = &d->p->lane->count[t->port];
 	t->max_len = sn_get(&d->p->s->port[t->port].mtu) + 18;
 	out->ntargets++;
 }
@@ -200,18 +201,20 @@ void sn_path_learn(struct sn_port *p, struct sn_path *path, const struct sn_rout
 	sn_parse_mask(&route->parse, route->fields, mask);
 	memset(path->value, 0, sizeof(path->value));
 	memset(path->mask, 0, sizeof(path->mask));
-	/* Whole vectors from the front, the last one ending at hlen. */
+	/* Whole vectors from the front, and as the last one that which ends at hlen. */
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t at = i == n - 1 ? hlen - 16 : i * 16;
+		uint32_t at = i == n - 1 ? hlen - 16 : i * 16, to = i == n - 1 ? 3 : i;
 
-		memcpy(&path->mask[i], mask + at, 16);
-		memcpy(&path->value[i], head + at, 16);
-		path->value[i] &= path->mask[i];
+		memcpy(&path->mask[to], mask + at, 16);
+		memcpy(&path->value[to], head + at, 16);
+		path->value[to] &= path->mask[to];
 	}
 	memcpy(path->target, route->target, route->ntargets * sizeof(route->target[0]));
 	memcpy(path->miss, route->miss, route->nmisses * sizeof(route->miss[0]));
 	path->ntargets = (uint8_t)route->ntargets;
 	path->nmisses = (uint8_t)route->nmisses;
 	path->layers = route->parse.layers;
+	path->udp4 = route->parse.layers.flags == (SN_RX_IP4 | SN_RX_UDP) && route->parse.layers.l4 == route->parse.layers.l3 + 20;
+	path->one_max = route->ntargets == 1 && !route->nmisses ? PV_MIN(route->target[0].max_len, SN_SLOT_DATA) : 0;
 	path->hlen = hlen;
 }

@@ -16,6 +16,8 @@
  */
 #include <time.h>
 
+#include "base/bytes.h"
+#include "base/cksum.h"
 #include "softnic/fab.h"
 
 pv_inline void prefetch_write(const void *p)
@@ -42,12 +44,13 @@ pv_inline uint64_t claim(struct sn_port *p, const struct sn_target *t, uint32_t 
 			continue;
 		}
 		head = sn_get(&t->ent->head);
-		if (pv_unlikely((int64_t)(head - at) > 0)) {
+		if (pv_unlikely(at + n - head > (uint64_t)t->mask + 1)) {
+			if (at >= head)
+				return UINT64_MAX;
+			/* Claimed and consumed by others since `w` was read. */
 			at = sn_get_relaxed(&t->ent->tail);
 			continue;
 		}
-		if (pv_unlikely(at + n - head > (uint64_t)t->mask + 1))
-			return UINT64_MAX;
 		if (pv_unlikely(!atomic_compare_exchange_strong(word, &w, SN_CLAIM(at, n, p->f->client))))
 			continue;
 		sn_set_relaxed(&t->ent->tail, at + n);
@@ -77,7 +80,7 @@ static pv_noinline void stamp(struct sn_slot *slot)
 pv_inline void publish(struct sn_port *p, const struct sn_target *t, uint64_t pos, uint32_t len, uint32_t flags)
 {
 	struct sn_slot *slot = &t->slot[pos & t->mask];
-	struct sn_lane_count *c = &p->lane->count[t->port];
+	struct sn_lane_count *c = t->count;
 	uint64_t armed;
 
 	slot->len = (uint16_t)len;
@@ -97,7 +100,7 @@ pv_inline void publish(struct sn_port *p, const struct sn_target *t, uint64_t po
 /* A copy of a whole frame into one queue. */
 static pv_noinline void deliver(struct sn_port *p, const struct sn_target *t, const uint8_t *frame, uint32_t len, uint32_t flags)
 {
-	struct sn_lane_count *c = &p->lane->count[t->port];
+	struct sn_lane_count *c = t->count;
 	uint32_t n = (len + SN_SLOT_DATA - 1) / SN_SLOT_DATA, left = len;
 	uint64_t pos;
 
@@ -162,7 +165,7 @@ void sn_port_refresh(struct sn_port *p)
 	p->max_len = p->mtu + 18;
 	p->link_up = sn_get(&e->link) != 0;
 	p->impaired = sn_get(&e->impaired) != 0;
-	p->special = !p->link_up || p->impaired;
+	p->special = !p->link_up || p->impaired || sn_impair_holds(p);
 }
 
 /* Until the caller stores 0 in `busy`, no queue that a path of p->gen leads to is reused. */
@@ -205,38 +208,22 @@ pv_inline sn_vec load_vec(const uint8_t *p)
 	return v;
 }
 
+/* The last vector ends at hlen and overlaps the one before it. */
 pv_inline bool path_matches(const struct sn_path *path, const uint8_t *head, uint32_t len)
 {
 	uint32_t hlen = path->hlen;
+	const sn_vec *value = path->value, *mask = path->mask;
 	sn_vec diff;
 
 	if (pv_unlikely(hlen - 1 >= len))
 		return false;
-	diff = ((load_vec(head) & path->mask[0]) ^ path->value[0]);
-	if (pv_likely(hlen > 32)) {
-		diff |= (load_vec(head + 16) & path->mask[1]) ^ path->value[1];
-		if (hlen > 48) {
-			diff |= (load_vec(head + 32) & path->mask[2]) ^ path->value[2];
-			diff |= (load_vec(head + hlen - 16) & path->mask[3]) ^ path->value[3];
-		} else {
-			diff |= (load_vec(head + hlen - 16) & path->mask[2]) ^ path->value[2];
-		}
-	} else if (hlen > 16) {
-		diff |= (load_vec(head + hlen - 16) & path->mask[1]) ^ path->value[1];
-	}
+	diff = (load_vec(head) & mask[0]) ^ value[0];
+	diff |= (load_vec(head + hlen - 16) & mask[3]) ^ value[3];
+	if (pv_likely(hlen > 32))
+		diff |= (load_vec(head + 16) & mask[1]) ^ value[1];
+	if (pv_unlikely(hlen > 48))
+		diff |= (load_vec(head + 32) & mask[2]) ^ value[2];
 	return (diff[0] | diff[1]) == 0;
-}
-
-static void gather(uint8_t *to, uint32_t room, const struct sn_seg *seg, uint32_t nseg)
-{
-	for (uint32_t i = 0; i < nseg && room; i++) {
-		uint32_t part = PV_MIN(seg[i].len, room);
-
-		if (part)
-			memcpy(to, seg[i].base, part);
-		to += part;
-		room -= part;
-	}
 }
 
 void sn_send_now(struct sn_port *p, uint8_t *frame, uint32_t len, uint32_t tx_flags)
@@ -259,10 +246,9 @@ void sn_send_now(struct sn_port *p, uint8_t *frame, uint32_t len, uint32_t tx_fl
 }
 
 /* No path is remembered, or the port has its link down or impairments. */
-static pv_noinline int send_slow(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t len, uint32_t tx_flags)
+static pv_noinline int send_slow(struct sn_port *p, const uint8_t *frame, uint32_t len, uint32_t tx_flags)
 {
 	struct sn_lane_count *c = &p->lane->count[p->number];
-	uint8_t *frame = p->scratch;
 
 	sn_set(&p->lane->busy, 0);
 	if (sn_get(&p->s->generation) != p->gen)
@@ -271,86 +257,122 @@ static pv_noinline int send_slow(struct sn_port *p, const struct sn_seg *seg, ui
 		sn_count(&c->tx_link_down, 1);
 		return -ENETDOWN;
 	}
-	gather(frame, len, seg, nseg);
+	if (frame != p->scratch)
+		memcpy(p->scratch, frame, len);
 	sn_count(&c->tx_packets, 1);
 	sn_count(&c->tx_bytes, len);
-	if (!p->impaired) {
-		sn_send_now(p, frame, len, tx_flags);
+	if (!p->impaired && !sn_impair_holds(p)) {
+		p->special = false;
+		sn_send_now(p, p->scratch, len, tx_flags);
 		return 0;
 	}
 	if (tx_flags) {
 		struct sn_parse parse;
 
-		sn_parse(frame, len, &parse);
-		sn_verdict(frame, len, &parse.layers, tx_flags);
+		sn_parse(p->scratch, len, &parse);
+		sn_verdict(p->scratch, len, &parse.layers, tx_flags);
 	}
-	sn_impair_send(p, frame, len);
+	sn_impair_send(p, p->scratch, len);
 	return 0;
 }
 
 /* By a remembered path to several queues, to none, or with a frame of several slots. */
-static pv_noinline void send_many(struct sn_port *p, const struct sn_path *path, const struct sn_seg *seg, uint32_t nseg,
-				  uint32_t len, uint32_t tx_flags)
+static pv_noinline void send_many(struct sn_port *p, const struct sn_path *path, const uint8_t *frame, uint32_t len,
+				  uint32_t tx_flags)
 {
 	uint32_t flags;
 
-	gather(p->scratch, len, seg, nseg);
+	if (frame != p->scratch)
+		memcpy(p->scratch, frame, len);
 	flags = sn_verdict(p->scratch, len, &path->layers, tx_flags);
 	for (uint32_t i = 0; i < path->ntargets; i++)
 		deliver(p, &path->target[i], p->scratch, len, flags);
 	count_misses(p, path->miss, path->nmisses);
 }
 
+/* sn_verdict for UDP behind an IPv4 header of 20 bytes. */
+pv_inline uint32_t verdict_udp4(uint8_t *frame, uint32_t len, const struct sn_layers *layers, uint32_t tx_flags)
+{
+	uint8_t *ip = frame + layers->l3;
+	uint32_t total = pv_get16(ip + 2), ulen = pv_get16(ip + 24), flags = layers->flags, dst;
+	uint64_t a = load64(ip), b = load64(ip + 8), sum;
+
+	if (pv_unlikely(layers->l3 + total > len || ulen + 20 > total || ulen < 8 || tx_flags || !pv_cksum_get(ip + 26)))
+		return sn_verdict(frame, len, layers, tx_flags);
+	memcpy(&dst, ip + 16, 4);
+	sum = pv_cksum_merge(a, b) + dst;
+	if (pv_likely(pv_cksum_ok(sum + (sum < dst))))
+		flags |= SN_RX_L3_OK;
+	sum = (b >> 32) + dst + __builtin_bswap32(ulen + (17u << 16));
+	if (pv_likely(pv_cksum_ok(pv_cksum_add(ip + 20, ulen, sum))))
+		flags |= SN_RX_L4_OK;
+	return flags;
+}
+
+/* A frame that may be long, or lies in pieces: made one in `scratch`. */
+static pv_noinline int send_pieces(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags)
+{
+	struct sn_seg whole = { p->scratch, 0 };
+	uint64_t len = 0;
+	uint8_t *to = p->scratch;
+
+	for (uint32_t i = 0; i < nseg; i++)
+		len += seg[i].len;
+	if (len > p->max_len)
+		return -EMSGSIZE;
+	for (uint32_t i = 0; i < nseg; i++) {
+		if (seg[i].len)
+			memcpy(to, seg[i].base, seg[i].len);
+		to += seg[i].len;
+	}
+	whole.len = (uint32_t)len;
+	return sn_port_send(p, &whole, 1, tx_flags);
+}
+
 int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags)
 {
-	struct sn_lane_count *c = &p->lane->count[p->number];
-	const uint8_t *head;
-	uint64_t len, pos;
+	struct sn_lane *lane = p->lane;
+	const uint8_t *frame = seg[0].base;
+	uint32_t len = seg[0].len, flags;
 	const struct sn_target *t;
 	struct sn_slot *slot;
 	struct sn_path *path;
-	uint8_t copy[SN_HEAD];
+	uint64_t pos, gen = p->gen;
 
-	if (pv_unlikely(!nseg))
-		return -EMSGSIZE;
-	head = seg[0].base;
-	len = seg[0].len;
-	for (uint32_t i = 1; pv_unlikely(i < nseg); i++)
-		len += seg[i].len;
+	if (pv_unlikely(nseg != 1))
+		return send_pieces(p, seg, nseg, tx_flags);
 	if (pv_unlikely(len - 14 > p->max_len - 14))
 		return -EMSGSIZE;
-	sn_set_relaxed(&p->lane->busy, p->gen);
+	sn_set_relaxed(&lane->busy, gen);
 	sn_light_fence(p->fences);
-	if (pv_unlikely(sn_get(&p->s->generation) != p->gen || p->special || len < 42))
-		return send_slow(p, seg, nseg, (uint32_t)len, tx_flags);
-	if (pv_unlikely(seg[0].len < SN_HEAD && nseg > 1)) {
-		gather(copy, (uint32_t)PV_MIN(len, SN_HEAD), seg, nseg);
-		head = copy;
-	}
-	path = path_slot(p, head, (uint32_t)len);
-	if (pv_unlikely(!path_matches(path, head, (uint32_t)len)))
-		return send_slow(p, seg, nseg, (uint32_t)len, tx_flags);
-	sn_count(&c->tx_packets, 1);
-	sn_count(&c->tx_bytes, len);
+	if (pv_unlikely(sn_get(&p->s->generation) != gen || p->special || len < 42))
+		return send_slow(p, frame, len, tx_flags);
+	path = path_slot(p, frame, len);
+	if (pv_unlikely(!path_matches(path, frame, len)))
+		return send_slow(p, frame, len, tx_flags);
+	sn_count(&p->count->tx_packets, 1);
+	sn_count(&p->count->tx_bytes, len);
 	t = &path->target[0];
-	if (pv_unlikely(path->ntargets != 1 || path->nmisses || len > PV_MIN(t->max_len, SN_SLOT_DATA))) {
-		send_many(p, path, seg, nseg, (uint32_t)len, tx_flags);
+	if (pv_unlikely(len > path->one_max)) {
+		send_many(p, path, frame, len, tx_flags);
 		goto out;
 	}
 	pos = claim(p, t, 1);
 	if (pv_unlikely(pos == UINT64_MAX)) {
-		sn_count(&p->lane->count[t->port].rx_queue_full, 1);
+		sn_count(&t->count->rx_queue_full, 1);
 		goto out;
 	}
 	slot = &t->slot[pos & t->mask];
-	if (pv_likely(nseg == 1))
-		memcpy(slot->data, head, len);
+	memcpy(slot->data, frame, len);
+	if (pv_likely(path->udp4))
+		flags = verdict_udp4(slot->data, len, &path->layers, tx_flags);
 	else
-		gather(slot->data, (uint32_t)len, seg, nseg);
-	publish(p, t, pos, (uint32_t)len, sn_verdict(slot->data, (uint32_t)len, &path->layers, tx_flags));
-	prefetch_write(&t->slot[(pos + 4) & t->mask]);
-	prefetch_write(&t->slot[(pos + 4) & t->mask].data[44]);
+		flags = sn_verdict(slot->data, len, &path->layers, tx_flags);
+	publish(p, t, pos, len, flags);
+	slot = &t->slot[(pos + 4) & t->mask];
+	prefetch_write(slot);
+	prefetch_write(&slot->data[SN_SLOT_HEAD + 24]);
 out:
-	sn_set(&p->lane->busy, 0);
+	sn_set(&lane->busy, 0);
 	return 0;
 }
