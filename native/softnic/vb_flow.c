@@ -153,11 +153,14 @@ static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 	uint32_t layers = 0;
 
 	for (uint32_t i = 0; i < a->num_of_specs; i++) {
-		const struct ibv_flow_spec *s = (const struct ibv_flow_spec *)at;
+		struct ibv_flow_spec spec, *s = &spec; /* where it stands it need not be aligned */
 		const struct spec_kind *k = NULL;
 		int err;
 
-		if (left < sizeof(s->hdr) || s->hdr.size > left)
+		if (left < sizeof(s->hdr))
+			return EINVAL;
+		memcpy(&s->hdr, at, sizeof(s->hdr));
+		if (s->hdr.size > left)
 			return EINVAL;
 		for (size_t j = 0; j < pv_array_size(kinds); j++) {
 			if (kinds[j].type == s->hdr.type)
@@ -169,6 +172,7 @@ static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 		if (s->hdr.size != k->size || layers >= k->layer)
 			return EINVAL;
 		layers |= k->layer;
+		memcpy(s, at, k->size);
 		err = spec_take(r, s);
 		if (err)
 			return err;
