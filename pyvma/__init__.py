@@ -40,7 +40,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _set(name: str, value: Any) -> None:
-    from ._native import engine_error, ffi, lib
+    from ._native import engine_error, lib
 
     text = _text(name, value)
     if "\0" in text:

@@ -269,6 +269,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         super().setblocking(flag)
         self._take_timeout()
 
+    def _patient(self, flags: int) -> int:
+        """The standard library waits for a socket with a timeout whatever the flags say."""
+        return flags & ~_std.MSG_DONTWAIT if self._handle is not None and self._handle.timeout_ns > 0 else flags
+
     def _wait(self, call: Any, *args: Any) -> int:
         """Makes a call of the engine whose last argument is the time to wait. A signal runs its handler, then the call goes on."""
         timeout_ns = self._handle.timeout_ns if self._handle else 0
@@ -400,11 +404,12 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return super().sendmsg(buffers, ancdata, flags, address)
         sys.audit("socket.sendmsg", self, address)
         message = _Message(pieces, control, packed)
+        flags = self._patient(flags)
         return self._wait(lib.pyvma_sock_sendmsg, sock, message.header, flags)
 
     def _recvmsg(self, pieces: list[Any], ancbufsize: int, flags: int) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
         message = _Message(pieces, bytearray(ancbufsize))
-        n = self._wait(lib.pyvma_sock_recvmsg, self._sock, message.header, flags)
+        n = self._wait(lib.pyvma_sock_recvmsg, self._sock, message.header, self._patient(flags))
         return n, message.received_control(), message.header.msg_flags, message.sender()
 
     def recvmsg(self, *args: Any) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:

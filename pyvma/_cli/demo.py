@@ -129,8 +129,12 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(histogram(rows))
     client, server = proof
     engine = client["engine"]["udp.tx_datagrams"], server["engine"]["udp.rx_datagrams"]
-    console.print(f"\nThe pyvma row went through [bold]{client['offload']}[/bold]: the client's engine sent {engine[0]:,} datagrams, the server's")
-    console.print(f"received {engine[1]:,}; the kernel carried none. Against sleeping kernel sockets: {medians[1] / medians[0]:.1f} times as fast.")
+    console.print(
+        f"\nThe pyvma row went through [bold]{client['offload']}[/bold]: the client's engine sent {engine[0]:,} datagrams, the server's"
+    )
+    console.print(
+        f"received {engine[1]:,}; the kernel carried none. Against sleeping kernel sockets: {medians[1] / medians[0]:.1f} times as fast."
+    )
     if engine[1] < client["datagrams"]:
         raise UserError("not all datagrams went through the engine")
     return 0

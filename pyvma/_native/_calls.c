@@ -303,7 +303,7 @@ static PyObject *calls_recv(PyObject *self, PyObject *const *args, Py_ssize_t na
 	PyObject *result;
 	long size;
 
-	if (!h || parse_recv(args, nargs, &size, &io.flags))
+	if (!h || parse_recv(args, nargs, &size, &io.flags) || size == 0) /* nothing asked for: nothing is done */
 		result = stdlib_call(RECV, self, args, nargs, NULL);
 	else
 		result = recv_bytes(h, &io, size, do_recv);
@@ -385,7 +385,7 @@ static PyObject *calls_recv_into(PyObject *self, PyObject *const *args, Py_ssize
 		return stdlib_call(RECV_INTO, self, args, nargs, kwnames);
 	}
 	io.sock = h->sock;
-	int64_t n = run(h, &io, do_recv);
+	int64_t n = io.len ? run(h, &io, do_recv) : 0;
 	PyBuffer_Release(&buffer);
 	Py_DECREF(h);
 	return n < 0 ? NULL : PyLong_FromLongLong(n);

@@ -121,11 +121,15 @@ int64_t calls_raise(int64_t rc, int64_t timeout_ns);
 int calls_after_signal(int64_t deadline, int64_t *timeout_ns);
 
 /* >= 0, or -1 with an exception. A signal in between runs its handler and then the call goes on (PEP 475). */
-static inline __attribute__((always_inline)) int64_t run(const struct handle *h, const struct io *io, engine_call *call)
+static inline __attribute__((always_inline)) int64_t run(const struct handle *h, struct io *io, engine_call *call)
 {
 	int64_t timeout_ns = h->timeout_ns;
-	int64_t deadline = timeout_ns > 0 ? calls_now_ns() + timeout_ns : 0;
+	int64_t deadline = 0;
 
+	if (timeout_ns > 0) { /* the standard library waits for a socket with a timeout whatever the flags say */
+		io->flags &= ~MSG_DONTWAIT;
+		deadline = calls_now_ns() + timeout_ns;
+	}
 	for (;;) {
 		PyThreadState *state = PyEval_SaveThread();
 		int64_t n = call(io, timeout_ns);

@@ -1,0 +1,21 @@
+"""What the engine of the test process is configured with."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+
+FABRIC = f"pt{secrets.token_hex(4)}"
+NET = secrets.randbelow(200) + 20
+HOSTS4 = (f"10.{NET}.7.1", f"10.{NET}.7.2")
+HOSTS6 = (f"fd00:{NET:x}::1", f"fd00:{NET:x}::2")
+INTERFACES = [f"softnic:fabric={FABRIC},port={n},addr={HOSTS4[n]}/24,addr={HOSTS6[n]}/64,name=sn{n}" for n in range(2)]
+
+
+def softnic_reason() -> str:
+    """Why there is no software NIC here; empty when there is."""
+    if importlib.util.find_spec("pyvma") is None:
+        return "pyvma is not installed"
+    from pyvma.ring import softnic
+
+    return "" if softnic.available() else "built without infiniband/verbs.h"
