@@ -194,7 +194,7 @@ void pv_verbs_reclaim(struct verbs_ring *v)
 	if (v->stash)
 		pv_pkt_put(v->stash);
 	v->stash = NULL;
-	for (uint32_t i = 0; i < v->rx_index_max; i++)
+	for (uint32_t i = 0; v->rx_held && i < v->rx_index_max; i++)
 		if (v->rx_held[i / 64] & UINT64_C(1) << (i % 64))
 			pv_ring_drop(pv_pool_pkt(v->ring.pool, i));
 }

@@ -122,8 +122,10 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 	caps->rx_buf_min = caps->mtu + 18;
 	caps->batch = PV_RING_BATCH_MAX;
 	caps->queues = 1;
-	if (csum && !cfg->no_csum)
+	if (csum && !cfg->no_csum) {
 		caps->rx_csum = caps->tx_csum = ALL_CSUM;
+		v->rx_good = PV_PKT_L3_OK | PV_PKT_L4_OK;
+	}
 	if (attr->tso_caps.supported_qpts & raw)
 		caps->tso_max = attr->tso_caps.max_tso;
 	if (attr->packet_pacing_caps.supported_qpts & raw && attr->packet_pacing_caps.qp_rate_limit_max) {

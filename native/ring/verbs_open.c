@@ -499,6 +499,12 @@ void pv_verbs_forget(struct pv_ring *r)
 	if (v->bound)
 		pv_pool_unbind(v->ring.pool);
 	pv_verbs_events_close(v);
+	if (v->channel)
+		close(v->channel->fd);
+	if (v->ctx->async_fd >= 0)
+		close(v->ctx->async_fd);
+	if (v->ctx->cmd_fd >= 0)
+		close(v->ctx->cmd_fd);
 	free_ring(v);
 }
 

@@ -76,6 +76,7 @@ struct verbs_ring {
 	uint64_t *rx_held; /* bit per packet index */
 	uint32_t rx_outstanding; /* posted and not polled */
 	uint32_t rx_index_max;
+	uint32_t rx_good; /* PV_PKT_*_OK for a good verdict; 0 with offloads off */
 	bool rx_stamps;
 	bool gone;
 	struct pv_pkt *stash; /* found by arm(), next one for rx_poll */
@@ -204,9 +205,8 @@ bool pv_verbs_csum(struct pv_pkt *p);
 /* IBV_WC_IP_CSUM_OK: IP header and TCP/UDP checksums are both good. Silence means nothing. */
 pv_inline void verbs_rx_fill(const struct verbs_ring *v, struct pv_pkt *p, uint32_t len, unsigned int wc_flags)
 {
-	(void)v;
 	p->len = p->total = len;
-	p->flags = wc_flags & IBV_WC_IP_CSUM_OK ? PV_PKT_L3_OK | PV_PKT_L4_OK : 0;
+	p->flags = wc_flags & IBV_WC_IP_CSUM_OK ? v->rx_good : 0;
 	pv_prefetch(p->data);
 }
 

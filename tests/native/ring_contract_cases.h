@@ -285,8 +285,7 @@ static inline void contract_no_buffers(const struct rig_kind *kind)
 	while (last < 3 * RIG_DEPTH + 1) {
 		struct pv_pkt *p;
 
-		if (number - last < RIG_DEPTH || number == 3 * RIG_DEPTH)
-			rig_send(&rig, 0, 64, ++number);
+		rig_send(&rig, 0, 64, ++number);
 		rig_reap(&rig, 0);
 		rig.kind->settle(&rig);
 		while (pv_ring_rx_poll(rig.ring[1], &p, 1)) {

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The verbs ring over the software NIC: the contract suite over the extended interface, over the legacy one and behind the pcap
+ * middleware; then opening, its errors, and what only this ring has.
+ */
+#include <dlfcn.h>
+
+#include "ring/pcap.h"
+#include "ring/verbs.h"
+#include "ring_contract.h"
+
+static struct {
+	int (*device_add)(const char *spec, char *name, size_t size);
+	int (*set_link)(const char *device, int up);
+	int (*impair)(const char *device, const char *spec);
+} nic;
+
+static void nic_load(void)
+{
+	void *h;
+
+	if (nic.device_add)
+		return;
+	h = dlopen(SOFTNIC_LIB, RTLD_NOW | RTLD_LOCAL);
+	if (!h)
+		fprintf(stderr, "%s\n", dlerror());
+	CHECK(h != NULL);
+	nic.device_add = (int (*)(const char *, char *, size_t))dlsym(h, "softnic_device_add");
+	nic.set_link = (int (*)(const char *, int))dlsym(h, "softnic_set_link");
+	nic.impair = (int (*)(const char *, const char *))dlsym(h, "softnic_impair");
+	CHECK(nic.device_add && nic.set_link && nic.impair);
+}
+
+/* A fabric of this process and case only. */
+static void devices(char names[2][PV_RING_NAME_MAX], const char *options)
+{
+	static unsigned int number;
+	char spec[128];
+
+	nic_load();
+	number++;
+	for (int i = 0; i < 2; i++) {
+		uint8_t mac[PV_ETH_ALEN];
+
+		rig_mac(i, mac);
+		snprintf(spec, sizeof(spec), "rv%d-%u/%d,mac=%02x:%02x:%02x:%02x:%02x:%02x%s", (int)getpid(), number, i, mac[0],
+			 mac[1], mac[2], mac[3], mac[4], mac[5], options);
+		CHECK_EQ(nic.device_add(spec, names[i], PV_RING_NAME_MAX), 0);
+	}
+}
+
+struct verbs_rig {
+	char names[2][PV_RING_NAME_MAX];
+};
+
+static void open_with(struct rig *rig, struct pv_verbs_cfg cfg, const char *mode)
+{
+	static const struct pv_flow all = { .kind = PV_FLOW_ALL };
+	struct verbs_rig *vr = calloc(1, sizeof(*vr));
+	char err[256];
+
+	CHECK(vr != NULL);
+	rig->wire = vr;
+	devices(vr->names, "");
+	cfg.library = SOFTNIC_LIB;
+	cfg.rx_depth = cfg.tx_depth = RIG_DEPTH;
+	for (int i = 0; i < 2; i++) {
+		int rc;
+
+		cfg.device = vr->names[i];
+		rc = pv_verbs_open(&rig->ring[i], &rig->mem.mem, rig->pool[i], &cfg, err, sizeof(err));
+		if (rc)
+			fprintf(stderr, "%s\n", err);
+		CHECK_EQ(rc, 0);
+		CHECK(!strcmp(rig->ring[i]->caps.mode, mode));
+		CHECK_EQ(pv_ring_flow_add(rig->ring[i], &all, &rig->all_rule[i]), 0);
+	}
+}
+
+static void open_extended(struct rig *rig)
+{
+	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true }, "extended");
+}
+
+static void open_legacy(struct rig *rig)
+{
+	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true, .legacy = true }, "legacy");
+}
+
+static void open_bare(struct rig *rig)
+{
+	open_with(rig, (struct pv_verbs_cfg){ .inline_max = UINT32_MAX, .no_csum = true, .port = 1 }, "extended");
+}
+
+static void sink(void *ctx, const void *data, size_t len)
+{
+	*(size_t *)ctx += len + (data == NULL);
+}
+
+static int64_t now_ns(void *ctx)
+{
+	(void)ctx;
+	return 1;
+}
+
+static void open_pcap(struct rig *rig)
+{
+	static size_t bytes;
+	const struct pv_pcap_cfg cfg = { .sink = sink, .now_ns = now_ns, .ctx = &bytes };
+
+	open_extended(rig);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pv_pcap_open(&rig->ring[i], &rig->mem.mem, rig->ring[i], &cfg), 0);
+}
+
+static void close_rig(struct rig *rig)
+{
+	free(rig->wire);
+}
+
+static void settle(struct rig *rig)
+{
+	(void)rig; /* the fabric delivers within the doorbell */
+}
+
+static void set_link(struct rig *rig, int side, bool up)
+{
+	CHECK_EQ(nic.set_link(((struct verbs_rig *)rig->wire)->names[side], up), 0);
+}
+
+#define VERBS(id, opener, needs)                                                                                                   \
+	static const struct rig_kind id = {                                                                                        \
+		.name = #id, .must = needs, .open = opener, .close = close_rig, .settle = settle, .set_link = set_link             \
+	}
+
+VERBS(extended, open_extended, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
+VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(bare, open_bare, RIG_FLOWS | RIG_STAMPS);
+VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
+
+#define EXTENDED(id) CONTRACT_CASE(extended, id)
+CONTRACT_LIST(EXTENDED)
+#define LEGACY(id) CONTRACT_CASE(legacy, id)
+CONTRACT_LIST(LEGACY)
+#define BARE(id) CONTRACT_CASE(bare, id)
+CONTRACT_LIST(BARE)
+#define PCAP(id) CONTRACT_CASE(pcap, id)
+CONTRACT_LIST(PCAP)
+
+/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+
+static const struct pv_pool_cfg pool_cfg = { .buf_size = 2048, .headroom = 128, .count = 128, .max = 128 };
+
+/* Opens and expects this error, a text that holds `hint`, and nothing left behind. */
+static void refused(struct pv_verbs_cfg cfg, const struct pv_pool_cfg *pc, int rc, const char *hint)
+{
+	struct pv_verbs_info info;
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_ring *r;
+	char err[256];
+
+	testmem_init(&m);
+	CHECK_EQ(pv_pool_open(&pool, &m.mem, pc), 0);
+	CHECK_EQ(pv_verbs_open(&r, &m.mem, pool, &cfg, err, sizeof(err)), rc);
+	if (!strstr(err, hint))
+		fprintf(stderr, "text: %s\n", err);
+	CHECK(strstr(err, hint) != NULL);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(m.blocks, 0);
+	if (pc != &pool_cfg)
+		return;
+	/* A probe says the same; a text that does not fit is cut. */
+	err[3] = 'x';
+	CHECK_EQ(pv_verbs_probe(&cfg, &info, err, 3), rc);
+	CHECK_EQ(err[3], 'x');
+	CHECK(memchr(err, 0, 3) != NULL);
+}
+
+TEST(what_cannot_be_opened_says_why)
+{
+	const struct pv_pool_cfg small = { .buf_size = 1024, .headroom = 128, .count = 16, .max = 16 };
+	char names[2][PV_RING_NAME_MAX];
+
+	devices(names, "");
+	refused((struct pv_verbs_cfg){ .library = "libno-such-thing.so.1", .device = "x" }, &pool_cfg, -ENOENT, "libno-such-thing");
+	refused((struct pv_verbs_cfg){ .library = "libm.so.6", .device = "x" }, &pool_cfg, -ENOENT, "lacks ibv_get_device_list");
+	refused((struct pv_verbs_cfg){ .library = SOFTNIC_LIB }, &pool_cfg, -EINVAL, "no device");
+	refused((struct pv_verbs_cfg){ .library = SOFTNIC_LIB, .device = "" }, &pool_cfg, -EINVAL, "no device");
+	refused((struct pv_verbs_cfg){ .library = SOFTNIC_LIB, .device = "no-such-nic" }, &pool_cfg, -ENOENT, "no-such-nic");
+	refused((struct pv_verbs_cfg){ .library = SOFTNIC_LIB, .device = names[0], .port = 2 }, &pool_cfg, -EINVAL, "no port 2");
+	refused((struct pv_verbs_cfg){ .library = SOFTNIC_LIB, .device = names[0] }, &small, -EINVAL, "MTU 1500");
+}
+
+TEST(memory_may_fail_anywhere)
+{
+	char names[2][PV_RING_NAME_MAX], err[256];
+	struct pv_verbs_cfg cfg = { .library = SOFTNIC_LIB, .rx_interrupts = true };
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_ring *r;
+	int rc;
+
+	devices(names, "");
+	cfg.device = names[0];
+	testmem_init(&m);
+	CHECK_EQ(pv_pool_open(&pool, &m.mem, &pool_cfg), 0);
+	for (long i = 0;; i++) {
+		m.fail_in = i;
+		rc = pv_verbs_open(&r, &m.mem, pool, &cfg, err, sizeof(err));
+		if (!rc)
+			break;
+		CHECK_EQ(rc, -ENOMEM);
+		CHECK(err[0]);
+		CHECK(i < 100);
+	}
+	m.fail_in = -1;
+	pv_ring_close(r);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(m.blocks, 0);
+}
+
+TEST(probe_tells_the_port)
+{
+	char names[2][PV_RING_NAME_MAX], err[256];
+	struct pv_verbs_cfg cfg = { .library = SOFTNIC_LIB };
+	struct pv_verbs_info info;
+	uint8_t mac[PV_ETH_ALEN];
+
+	devices(names, ",mtu=4000");
+	for (int i = 0; i < 2; i++) {
+		cfg.device = names[i];
+		rig_mac(i, mac);
+		CHECK_EQ(pv_verbs_probe(&cfg, &info, err, sizeof(err)), 0);
+		CHECK(!strcmp(info.device, names[i]));
+		CHECK_EQ(info.port, 1);
+		CHECK_EQ(info.mtu, 4000);
+		CHECK(pv_mac_eq(info.mac, mac));
+		CHECK(info.link_up && info.raw_packet);
+	}
+}
+
+/* ---- what only this ring has ------------------------------------------------------------------------------------------- */
+
+TEST(inline_size_is_what_was_asked)
+{
+	static const uint32_t asked[] = { 0, 1, 64, 128, 204, UINT32_MAX };
+	static const uint32_t given[] = { 204, 1, 64, 128, 204, 0 };
+	char names[2][PV_RING_NAME_MAX], err[256];
+	struct pv_verbs_cfg cfg = { .library = SOFTNIC_LIB };
+
+	devices(names, "");
+	cfg.device = names[0];
+	for (uint32_t i = 0; i < 2 * pv_array_size(asked); i++) {
+		struct testmem m;
+		struct pv_pool *pool;
+		struct pv_ring *r;
+
+		testmem_init(&m);
+		cfg.inline_max = asked[i / 2];
+		cfg.legacy = i & 1;
+		CHECK_EQ(pv_pool_open(&pool, &m.mem, &pool_cfg), 0);
+		CHECK_EQ(pv_verbs_open(&r, &m.mem, pool, &cfg, err, sizeof(err)), 0);
+		CHECK_EQ(r->caps.inline_size, given[i / 2]);
+		CHECK_EQ(r->caps.rx_depth, 1024);
+		CHECK(strstr(r->caps.name, names[0]) != NULL);
+		pv_ring_close(r);
+		CHECK_EQ(pv_pool_close(pool), 0);
+		CHECK_EQ(m.blocks, 0);
+	}
+}
+
+/* A packet that was copied is reapable after the doorbell, without any completion; the largest that is, and the first that is not. */
+TEST(inlined_packets_are_done_at_once)
+{
+	const struct rig_kind *kinds[] = { &extended, &legacy };
+
+	for (uint32_t k = 0; k < 2; k++) {
+		struct pv_ring_counters c;
+		struct rig rig;
+
+		rig_open(&rig, kinds[k]);
+		rig_fill(&rig, 1);
+		CHECK_EQ(rig.ring[0]->caps.inline_size, 204);
+		for (uint32_t i = 0; i < 1000; i++) {
+			rig_send(&rig, 0, 204, i);
+			CHECK_EQ(rig_reap(&rig, 0), 1);
+			rig_expect(&rig, 1, 204, i);
+			rig_fill(&rig, 1);
+		}
+		rig_send(&rig, 0, 205, 1);
+		rig_expect(&rig, 1, 205, 1);
+		rig_reap_all(&rig, 0, 1);
+		pv_ring_counters(rig.ring[0], &c);
+		CHECK_EQ(c.tx_packets, 1001);
+		rig_close(&rig);
+	}
+}
+
+/* Short queues: completions must be asked for often enough that the queue never locks up. */
+TEST(queues_of_every_depth_flow)
+{
+	for (uint32_t depth = 1; depth <= 9; depth++) {
+		char names[2][PV_RING_NAME_MAX], err[256];
+		struct pv_verbs_cfg cfg = { .library = SOFTNIC_LIB, .rx_depth = depth, .tx_depth = depth };
+		struct testmem m;
+		struct pv_pool *pool;
+		struct pv_ring *r;
+		uint32_t sent = 0;
+		double until = rig_now() + RIG_PATIENCE_S;
+
+		devices(names, "");
+		cfg.device = names[0];
+		cfg.legacy = depth & 1;
+		testmem_init(&m);
+		CHECK_EQ(pv_pool_open(&pool, &m.mem, &pool_cfg), 0);
+		CHECK_EQ(pv_verbs_open(&r, &m.mem, pool, &cfg, err, sizeof(err)), 0);
+		while (sent < 500) {
+			struct pv_pkt *p = pv_pkt_get(pool), *out[4];
+			uint32_t n;
+
+			rig_write(p->data, 64, 0, sent);
+			p->len = p->total = sent % 3 ? 64 : 1000;
+			if (pv_ring_tx_post(r, &p, 1))
+				sent++;
+			else
+				pv_pkt_put(p);
+			CHECK_EQ(pv_ring_tx_kick(r), 0);
+			n = pv_ring_tx_reap(r, out, 4);
+			for (uint32_t i = 0; i < n; i++)
+				pv_pkt_put(out[i]);
+			CHECK(rig_now() < until);
+		}
+		pv_ring_close(r);
+		CHECK_EQ(pv_pool_close(pool), 0);
+		CHECK_EQ(m.blocks, 0);
+	}
+}
+
+/* Many frames in one chain, and one doorbell for them. */
+TEST(a_batch_is_one_doorbell)
+{
+	const struct rig_kind *kinds[] = { &extended, &legacy };
+
+	for (uint32_t k = 0; k < 2; k++) {
+		struct pv_pkt *p[32];
+		struct pv_ring_counters c;
+		struct rig rig;
+
+		rig_open(&rig, kinds[k]);
+		rig_fill(&rig, 1);
+		for (uint32_t round = 0; round < 50; round++) {
+			for (uint32_t i = 0; i < 32; i++)
+				p[i] = rig_frame(&rig, 0, i % 5 ? 64 : 800, round * 32 + i);
+			CHECK_EQ(pv_ring_tx_post(rig.ring[0], p, 32), 32);
+			rig_kick(&rig, 0);
+			for (uint32_t i = 0; i < 32; i++)
+				rig_expect(&rig, 1, i % 5 ? 64 : 800, round * 32 + i);
+			rig_reap_all(&rig, 0, 32);
+			rig_fill(&rig, 1);
+		}
+		pv_ring_counters(rig.ring[0], &c);
+		CHECK_EQ(c.doorbells, 50);
+		rig_close(&rig);
+	}
+}
+
+int main(int c, char **v)
+{
+	return test_main(c, v);
+}
