@@ -24,6 +24,7 @@ uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	struct verbs_ring *v = verbs_ring(r);
 	uint32_t room = r->caps.rx_depth - v->rx_outstanding, i;
 	struct ibv_recv_wr *bad = NULL;
+	int rc;
 
 	n = PV_MIN(PV_MIN(n, r->caps.batch), room);
 	if (!n || v->gone)
@@ -37,10 +38,14 @@ uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 		v->recv_sge[i].lkey = p->key;
 	}
 	v->recv_wr[n - 1].next = NULL;
-	if (pv_unlikely(v->post_recv(v->qp, v->recv_wr, &bad)) && bad)
-		i = (uint32_t)(bad - v->recv_wr);
+	rc = v->post_recv(v->qp, v->recv_wr, &bad);
 	if (n < PV_RING_BATCH_MAX)
 		v->recv_wr[n - 1].next = &v->recv_wr[n];
+	if (pv_unlikely(rc)) {
+		i = bad ? (uint32_t)(bad - v->recv_wr) : 0;
+		if (rc == ENODEV || rc == EIO)
+			pv_verbs_set_gone(v);
+	}
 	v->rx_outstanding += i;
 	for (uint32_t k = 0; k < i; k++) {
 		pv_ring_take(pkts[k]);

@@ -365,6 +365,100 @@ TEST(a_batch_is_one_doorbell)
 	}
 }
 
+/* A wrong key ends the queue pair, as on any device: every packet comes back once, receive buffers included, and the owner is told. */
+TEST(a_queue_pair_in_error_gives_everything_back)
+{
+	const struct rig_kind *kinds[] = { &extended, &legacy };
+
+	for (uint32_t k = 0; k < 2; k++) {
+		struct pv_pool_stats before, after;
+		struct pv_ring_counters c;
+		struct pv_pkt *p;
+		struct rig rig;
+		double until = rig_now() + RIG_PATIENCE_S;
+
+		rig_open(&rig, kinds[k]);
+		pv_pool_get_stats(rig.pool[0], &before);
+		rig_fill(&rig, 0);
+		rig_fill(&rig, 1);
+		rig_send(&rig, 0, 1000, 1);
+		rig_expect(&rig, 1, 1000, 1);
+		rig_reap_all(&rig, 0, 1);
+		p = rig_frame(&rig, 0, 1000, 2);
+		p->key ^= 0x55555555;
+		rig_post(&rig, 0, p);
+		for (uint32_t i = 0; i < 5; i++)
+			rig_post(&rig, 0, rig_frame(&rig, 0, i & 1 ? 64 : 1000, i));
+		pv_ring_tx_kick(rig.ring[0]);
+		p->key ^= 0x55555555;
+		rig_reap_all(&rig, 0, 6);
+		contract_wait_event(&rig, 0, PV_RING_EV_ERROR);
+		pv_ring_counters(rig.ring[0], &c);
+		CHECK(c.tx_errors >= 4); /* the inlined ones may have been told before */
+		/* Later ones are flushed too, and never block. */
+		rig_post(&rig, 0, rig_frame(&rig, 0, 1000, 3));
+		pv_ring_tx_kick(rig.ring[0]);
+		rig_reap_all(&rig, 0, 1);
+		/* The flushed receive buffers go to the pool. */
+		do {
+			CHECK_EQ(pv_ring_rx_poll(rig.ring[0], &p, 1), 0);
+			pv_pool_get_stats(rig.pool[0], &after);
+			CHECK(rig_now() < until);
+		} while (after.free < before.free);
+		rig_close(&rig);
+	}
+}
+
+/* In a child of fork the device does not answer any more, as if it had been pulled. */
+TEST(a_dead_device_gives_everything_back)
+{
+	const struct rig_kind *kinds[] = { &extended, &legacy };
+
+	for (uint32_t k = 0; k < 2; k++) {
+		struct rig rig;
+		int status;
+		pid_t pid;
+
+		rig_open(&rig, kinds[k]);
+		rig_fill(&rig, 0);
+		rig_fill(&rig, 1);
+		for (uint32_t i = 0; i < 10; i++) {
+			struct pv_pkt *p = rig_frame(&rig, 0, i & 1 ? 60 : 1200, i);
+
+			CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
+		}
+		pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			struct pv_pkt *p;
+			uint64_t handle;
+
+			CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), -ENODEV);
+			rig_reap_all(&rig, 0, 10);
+			contract_wait_event(&rig, 0, PV_RING_EV_GONE);
+			CHECK_EQ(pv_ring_event(rig.ring[0]), PV_RING_EV_NONE);
+			CHECK(!rig.ring[0]->caps.link_up);
+			p = rig_frame(&rig, 0, 64, 1);
+			CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 0);
+			CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), -ENODEV);
+			CHECK_EQ(pv_ring_flow_add(rig.ring[0], &(struct pv_flow){ 0 }, &handle), -ENODEV);
+			CHECK_EQ(pv_ring_arm(rig.ring[0]), -ENODEV);
+			CHECK_EQ(pv_ring_rx_post(rig.ring[0], &p, 1), 0);
+			CHECK_EQ(pv_ring_rx_post(rig.ring[1], &p, 1), 0);
+			pv_pkt_put(p);
+			CHECK_EQ(pv_ring_rx_poll(rig.ring[0], &p, 1), 0);
+			rig_close(&rig);
+			_exit(0);
+		}
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK_EQ(status, 0);
+		rig_kick(&rig, 0);
+		for (uint32_t i = 0; i < 10; i++)
+			rig_expect(&rig, 1, i & 1 ? 60 : 1200, i);
+		rig_close(&rig);
+	}
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);
