@@ -138,6 +138,7 @@ int sn_lane_get(struct sn_fabric *f, uint32_t port);
 void sn_lane_put(struct sn_fabric *f, uint32_t lane);
 struct sn_port *sn_port_view(struct sn_fabric *f, uint32_t number, uint32_t lane);
 void sn_port_unview(struct sn_port *p);
+void sn_port_set_uplink(struct sn_port *p);
 void sn_port_settle(struct sn_fabric *f, uint32_t port); /* forgets a port that no lane is on */
 
 /* fab_rxq.c */
@@ -172,6 +173,7 @@ void sn_hold_close(struct sn_fabric *f);
 /* fab_fdb.c */
 int sn_fdb_find(struct sn_shm *s, uint64_t mac); /* port or -1 */
 void sn_fdb_learn(struct sn_fabric *f, uint32_t port, uint64_t mac, uint32_t now_s);
+void sn_fdb_age(struct sn_fabric *f, uint32_t port, uint32_t older_than_s);
 void sn_fdb_drop(struct sn_fabric *f, uint32_t port, uint32_t older_than_s);
 
 pv_inline void sn_full_fence(void)

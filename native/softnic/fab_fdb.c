@@ -74,3 +74,20 @@ void sn_fdb_drop(struct sn_fabric *f, uint32_t port, uint32_t older_than_s)
 			sn_set(&e->mac, 0);
 	}
 }
+
+void sn_fdb_age(struct sn_fabric *f, uint32_t port, uint32_t older_than_s)
+{
+	bool old = false;
+
+	for (uint32_t i = 0; i < SN_FDB; i++) {
+		const struct sn_fdb_ent *e = &f->s->fdb[i];
+
+		old |= sn_get(&e->mac) && sn_get(&e->port) == port && sn_get(&e->seen_s) < older_than_s;
+	}
+	if (!old || sn_lock(f))
+		return;
+	sn_change_begin(f);
+	sn_fdb_drop(f, port, older_than_s);
+	sn_change_end(f);
+	sn_unlock(f);
+}

@@ -61,7 +61,9 @@ struct sn_lane_count {
 	_Atomic uint64_t rx_no_rule, rx_queue_full, rx_too_long, rx_link_down;
 	_Atomic uint64_t tx_loss, tx_duplicated, tx_corrupted, tx_reordered, tx_link_down;
 	_Atomic uint64_t held_in, held_out, held_lost; /* frames held back: taken in, let out, lost with their process */
-} pv_aligned(128);
+	_Atomic uint64_t tx_too_long;
+	uint64_t spare[7];
+} pv_aligned(64);
 
 /* What one sender writes. `busy` is the generation by which it is sending right now, or 0. */
 struct sn_lane {
@@ -153,7 +155,7 @@ struct sn_slot {
 
 _Static_assert(sizeof(struct sn_slot) == SN_SLOT, "slot");
 _Static_assert(sizeof(struct sn_match) <= SN_KEY_WORDS * 8, "key");
-_Static_assert(sizeof(struct sn_lane_count) == 128, "counters");
+_Static_assert(sizeof(struct sn_lane_count) == 192, "counters");
 
 /* A claim word. */
 #define SN_CLAIM(pos, n, client) ((uint64_t)(pos) << 11 | (uint64_t)(n) << 8 | (client))

@@ -295,16 +295,30 @@ static bool name_ok(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n > 0 && n <= SN_NAME_MAX && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == n;
+	return n > 0 && n <= SN_NAME_MAX &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == n && name[0] != '.';
+}
+
+static void forget_all(void)
+{
+	pv_list_for_each_safe(it, tmp, &fabrics)
+		sn_fabric_forget(pv_list_entry(it, struct sn_fabric, link));
+}
+
+static void fork_register(void)
+{
+	pthread_atfork(NULL, NULL, forget_all);
 }
 
 int sn_fabric_open(const char *name, struct sn_fabric **out)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct sn_fabric *f;
 	int rc;
 
+	pthread_once(&once, fork_register);
 	if (!name_ok(name))
-		return sn_fail(-EINVAL, "a fabric's name is 1 to %d letters, digits, '_' or '-'", SN_NAME_MAX);
+		return sn_fail(-EINVAL, "a fabric's name is 1 to %d letters, digits, '_', '-' or '.', not '.' first", SN_NAME_MAX);
 	pthread_mutex_lock(&fabrics_mutex);
 	pv_list_for_each(it, &fabrics) {
 		f = pv_list_entry(it, struct sn_fabric, link);
@@ -363,8 +377,10 @@ void sn_fabric_close(struct sn_fabric *f)
 	pthread_mutex_unlock(&fabrics_mutex);
 }
 
-/* The lock on this client's byte belongs to the open file, which the child shares until it closes its descriptor. The parent's
- * thread that held the list's mutex does not exist here, so the mutex is made anew. */
+/*
+ * The lock on this client's byte belongs to the open file, which the child shares until it closes its descriptor. The parent's
+ * thread that held the list's mutex does not exist here, so the mutex is made anew.
+ */
 void sn_fabric_forget(struct sn_fabric *f)
 {
 	pthread_mutex_init(&fabrics_mutex, NULL);

@@ -251,6 +251,17 @@ void sn_port_set_link(struct sn_port *p, bool up)
 	sn_unlock(p->f);
 }
 
+/* From here on MACs that the port's frames come from are behind it. */
+void sn_port_set_uplink(struct sn_port *p)
+{
+	if (sn_lock(p->f))
+		return;
+	sn_change_begin(p->f);
+	sn_set(&p->s->port[p->number].uplink, 1);
+	sn_change_end(p->f);
+	sn_unlock(p->f);
+}
+
 int sn_port_watch(struct sn_port *p, struct sn_waker *w)
 {
 	sn_set(&p->s->lane_ent[p->lane_no].watch, w ? w->no + 1 : 0);
@@ -270,6 +281,7 @@ static void count_lane(const struct sn_lane_count *c, bool live, struct sn_port_
 	out->rx_too_long += sn_get(&c->rx_too_long);
 	out->rx_link_down += sn_get(&c->rx_link_down);
 	out->tx_link_down += sn_get(&c->tx_link_down);
+	out->tx_too_long += sn_get(&c->tx_too_long);
 	out->tx_impaired_loss += sn_get(&c->tx_loss) + lost;
 	out->tx_duplicated += sn_get(&c->tx_duplicated);
 	out->tx_corrupted += sn_get(&c->tx_corrupted);

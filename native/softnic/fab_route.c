@@ -16,6 +16,7 @@ struct finder {
 	uint64_t ports; /* that the frame reaches, as bits */
 	uint64_t taken; /* where a normal rule took it */
 	bool group, flood;
+	bool echo; /* the queue pair that sent it may hear it */
 	struct choice best[SN_PORTS];
 };
 
@@ -48,8 +49,7 @@ static void add_target(struct finder *d, const struct sn_rule_ent *e)
 	}
 	if (!sn_target_get(d->p->s, sn_get(&e->queue[hash & (n - 1)]), t))
 		return;
-	/* What goes to many does not come back to the queue pair that sent it. */
-	if ((d->group || d->flood) && sn_get(&t->ent->lane) == d->p->self)
+	if (!d->echo && sn_get(&t->ent->lane) == d->p->self)
 		return;
 	for (uint32_t i = 0; i < out->ntargets; i++) {
 		if (out->target[i].ent == t->ent)
@@ -149,7 +149,7 @@ static void add_miss(struct sn_route *out, uint32_t port, bool link_down)
 	out->miss[out->nmisses++] = (struct sn_miss){ .port = (uint8_t)port, .link_down = link_down };
 }
 
-/* The port that has `mac`, or behind which it was seen; -1: any. */
+/* The port that has `mac`; -1: none. */
 static int find_port(struct sn_shm *s, uint64_t mac)
 {
 	uint32_t used = PV_MIN(sn_get(&s->ports_used), SN_PORTS);
@@ -158,7 +158,7 @@ static int find_port(struct sn_shm *s, uint64_t mac)
 		if (sn_get(&s->port[i].state) == SN_LIVE && sn_get(&s->port[i].mac) == mac)
 			return (int)i;
 	}
-	return sn_fdb_find(s, mac);
+	return -1;
 }
 
 void sn_route_find(struct sn_port *p, const uint8_t *frame, uint32_t len, struct sn_route *out)
@@ -169,6 +169,10 @@ void sn_route_find(struct sn_port *p, const uint8_t *frame, uint32_t len, struct
 	uint64_t own = UINT64_C(1) << p->number, missed;
 	int dst = d.group ? -1 : find_port(s, sn_mac_u64(frame));
 
+	/* Only who names the port's own MAC means itself; what goes to many, or behind the port, does not come back. */
+	d.echo = dst >= 0;
+	if (dst < 0 && !d.group)
+		dst = sn_fdb_find(s, sn_mac_u64(frame));
 	sn_parse(frame, len, &out->parse);
 	out->fields = SN_FIELD_DST_MAC;
 	out->ntargets = out->nmisses = 0;

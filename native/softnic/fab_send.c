@@ -309,7 +309,13 @@ pv_inline uint32_t verdict_udp4(uint8_t *frame, uint32_t len, const struct sn_la
 	return flags;
 }
 
-/* A frame that may be long, or lies in pieces: made one in `scratch`. */
+static pv_noinline int too_long(struct sn_port *p)
+{
+	sn_count(&p->count->tx_too_long, 1);
+	return -EMSGSIZE;
+}
+
+/* A frame in pieces: made one in `scratch`. */
 static pv_noinline int send_pieces(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags)
 {
 	struct sn_seg whole = { p->scratch, 0 };
@@ -319,7 +325,7 @@ static pv_noinline int send_pieces(struct sn_port *p, const struct sn_seg *seg, 
 	for (uint32_t i = 0; i < nseg; i++)
 		len += seg[i].len;
 	if (len > p->max_len)
-		return -EMSGSIZE;
+		return too_long(p);
 	for (uint32_t i = 0; i < nseg; i++) {
 		if (seg[i].len)
 			memcpy(to, seg[i].base, seg[i].len);
@@ -342,7 +348,7 @@ int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uin
 	if (pv_unlikely(nseg != 1))
 		return send_pieces(p, seg, nseg, tx_flags);
 	if (pv_unlikely(len - 14 > p->max_len - 14))
-		return -EMSGSIZE;
+		return too_long(p);
 	sn_set_relaxed(&lane->busy, gen);
 	sn_light_fence(p->fences);
 	if (pv_unlikely(sn_get(&p->s->generation) != gen || p->special || len < 42))

@@ -29,7 +29,8 @@ struct sn_waker; /* an fd that senders of other processes can make readable */
 int sn_fabric_open(const char *name, struct sn_fabric **out);
 void sn_fabric_close(struct sn_fabric *f);
 const char *sn_error(void);
-/* In a forked child: unmap and forget, touch nothing that is shared. */
+/* In a forked child: unmap and forget, touch nothing that is shared. Happens by itself after fork(); may be done again. What was made
+ * on the fabric must not be used in the child, and is not freed. */
 void sn_fabric_forget(struct sn_fabric *f);
 
 struct sn_port_cfg {
@@ -139,7 +140,7 @@ struct sn_port_counters {
 	uint64_t rx_packets, rx_bytes; /* copies placed in queues of the port */
 	uint64_t tx_impaired_loss; /* by impairment, or held back when their process died */
 	uint64_t tx_duplicated, tx_corrupted, tx_reordered;
-	uint64_t tx_link_down; /* refused */
+	uint64_t tx_link_down, tx_too_long; /* refused; too long, or too short for a frame */
 	uint64_t rx_no_rule; /* reached the port, no rule took it */
 	uint64_t rx_queue_full;
 	uint64_t rx_too_long; /* for the receiving port's MTU */

@@ -155,7 +155,7 @@ static const struct {
 } counters[] = {
 	COUNTER(tx_packets),    COUNTER(tx_bytes),     COUNTER(rx_packets),   COUNTER(rx_bytes),     COUNTER(tx_impaired_loss),
 	COUNTER(tx_duplicated), COUNTER(tx_corrupted), COUNTER(tx_reordered), COUNTER(tx_link_down), COUNTER(rx_no_rule),
-	COUNTER(rx_queue_full), COUNTER(rx_too_long),  COUNTER(rx_link_down),
+	COUNTER(rx_queue_full), COUNTER(rx_too_long),  COUNTER(rx_link_down), COUNTER(tx_too_long),
 };
 
 int softnic_counters(const char *device, char *buf, size_t size)
