@@ -19,15 +19,22 @@ static bool source_ok(const struct pv_net *net, const struct pv_pkt *pkt, uint32
 	return !l || (l->kind == PV_LOCAL_UNICAST && (pkt->flags & PV_PKT_LOOPED));
 }
 
-static bool dst_ok(const struct pv_net *net, const struct pv_iface *ifp, uint32_t dst)
+/* Marks what is not for one host alone. */
+static bool dst_ok(const struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pkt, uint32_t dst)
 {
 	struct pv_addr a = pv_addr_from4(&dst);
+	const struct pv_local *l;
 
-	if (dst == ifp->ip4 || dst == UINT32_MAX)
+	if (dst == ifp->ip4)
 		return true;
-	if (pv_addr_is_mcast(&a))
-		return pv_group_find(net, ifp->index, &a) != NULL;
-	return pv_local_find(net, &a, ifp->index) != NULL;
+	if (pv_addr_is_mcast(&a) || dst == UINT32_MAX) {
+		pkt->flags |= PV_PKT_GROUP;
+		return dst == UINT32_MAX || pv_group_find(net, ifp->index, &a) != NULL;
+	}
+	l = pv_local_find(net, &a, ifp->index);
+	if (l && l->kind == PV_LOCAL_BCAST)
+		pkt->flags |= PV_PKT_GROUP;
+	return l != NULL;
 }
 
 /* NULL: go on; else the counter under which to drop. */
@@ -46,7 +53,7 @@ static uint64_t *ip4_check(struct pv_net *net, const struct pv_iface *ifp, struc
 		return &net->c.rx_ip_csum;
 	if (!source_ok(net, pkt, ip->src, ip->proto))
 		return &net->c.rx_ip_src;
-	if (!dst_ok(net, ifp, ip->dst))
+	if (!dst_ok(net, ifp, pkt, ip->dst))
 		return &net->c.rx_not_ours;
 	if (ip->hdr_len == PV_IP4_HLEN)
 		return NULL;

@@ -135,6 +135,8 @@ enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 		return pv_net_drop(pkt, &net->c.rx_ip_src);
 	if (!dst_ok(net, ifp, &dst))
 		return pv_net_drop(pkt, &net->c.rx_not_ours);
+	if (dst.b[0] == 0xff)
+		pkt->flags |= PV_PKT_GROUP;
 	pkt->total = PV_IP6_HLEN + ip.payload_len;
 	if (!pkt->frag)
 		pkt->len = pkt->total; /* what is behind it is padding */

@@ -15,26 +15,20 @@ static uint32_t conn_hash(const struct pv_udp_table *t, const struct pv_addr *lo
 	return pv_hash_flow(&t->key, local, remote, lport, rport, PV_PROTO_UDP);
 }
 
-/* ---- SO_REUSEPORT groups ----------------------------------------------------------------------------------------------- */
-
-static void reuse_leave(struct pv_udp *u)
+static void chain_add(struct pv_udp *u)
 {
-	struct pv_udp_reuse *g = u->reuse;
+	struct pv_udp_table *t = u->t;
 
-	if (!g)
-		return;
-	u->reuse = NULL;
-	for (uint32_t i = 0; i < g->n; i++) {
-		if (g->sock[i] == u) {
-			g->sock[i] = g->sock[--g->n];
-			break;
-		}
-	}
-	if (!g->n) {
-		pv_udp_free(u->t, g->sock, g->cap * sizeof(*g->sock));
-		pv_udp_free(u->t, g, sizeof(*g));
+	if (pv_udp_is_zero(&u->laddr)) {
+		u->home = PV_UDP_HOME_ANY;
+		pv_htab_add(&t->any, &u->flow, pv_hash_u64(&t->key, u->lport));
+	} else {
+		u->home = PV_UDP_HOME_ADDR;
+		pv_htab_add(&t->addr, &u->flow, pv_hash_addr(&t->key, &u->laddr, u->lport));
 	}
 }
+
+/* ---- SO_REUSEPORT groups ----------------------------------------------------------------------------------------------- */
 
 static bool reuse_alike(const struct pv_udp *a, const struct pv_udp *b)
 {
@@ -46,43 +40,62 @@ static int reuse_push(struct pv_udp_table *t, struct pv_udp_reuse *g, struct pv_
 {
 	if (g->n == g->cap) {
 		uint32_t cap = g->cap ? g->cap * 2 : 4;
-		struct pv_udp **sock = pv_udp_alloc(t, cap * sizeof(*sock));
+		struct pv_udp **sock = pv_udp_alloc(t, cap * sizeof(struct pv_udp *));
 
 		if (!sock)
 			return -ENOMEM;
 		for (uint32_t i = 0; i < g->n; i++)
 			sock[i] = g->sock[i];
-		pv_udp_free(t, g->sock, g->cap * sizeof(*sock));
+		pv_udp_free(t, g->sock, g->cap * sizeof(struct pv_udp *));
 		g->sock = sock;
 		g->cap = cap;
 	}
+	g->order = g->n ? PV_MAX(g->order, u->order) : u->order;
 	g->sock[g->n++] = u;
 	u->reuse = g;
 	return 0;
 }
 
-/* Without memory for the group the socket merely competes as with SO_REUSEADDR. */
-static void reuse_join(struct pv_udp *u)
+/* True when the socket went into a group that is in the chain already. Without memory for a group it merely competes, as with
+ * SO_REUSEADDR. */
+static bool reuse_join(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 	struct pv_udp_reuse *g;
 
-	if (!u->opts.reuse_port || !u->port)
-		return;
 	pv_list_for_each(it, &u->port->socks) {
-		struct pv_udp *s = pv_list_entry(it, struct pv_udp, on_port);
+		const struct pv_udp *s = pv_list_entry(it, struct pv_udp, on_port);
 
-		if (s != u && s->reuse && reuse_alike(s, u)) {
-			(void)reuse_push(t, s->reuse, u);
-			return;
-		}
+		if (s != u && s->reuse && reuse_alike(s, u))
+			return !reuse_push(t, s->reuse, u);
 	}
 	g = pv_udp_alloc(t, sizeof(*g));
 	if (g && reuse_push(t, g, u))
 		pv_udp_free(t, g, sizeof(*g));
+	return false;
 }
 
-/* A connected socket with a remote port takes its flow only, and no part in a group. */
+/* Whoever stood for the group in the chain has left it already. */
+static void reuse_leave(struct pv_udp *u)
+{
+	struct pv_udp_reuse *g = u->reuse;
+
+	u->reuse = NULL;
+	for (uint32_t i = 0; i < g->n; i++) {
+		if (g->sock[i] == u) {
+			g->sock[i] = g->sock[--g->n];
+			break;
+		}
+	}
+	if (!g->n) {
+		pv_udp_free(u->t, g->sock, g->cap * sizeof(struct pv_udp *));
+		pv_udp_free(u->t, g, sizeof(*g));
+	} else if (u->home != PV_UDP_HOME_GROUP) {
+		chain_add(g->sock[0]);
+	}
+}
+
+/* A connected socket with a remote port takes its flow only; a connected one takes no part in a group. */
 void pv_udp_hash_add(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
@@ -90,27 +103,33 @@ void pv_udp_hash_add(struct pv_udp *u)
 	if (u->connected && u->rport) {
 		u->home = PV_UDP_HOME_CONN;
 		pv_htab_add(&t->conn, &u->flow, conn_hash(t, &u->laddr, &u->raddr, u->lport, u->rport));
-		return;
-	}
-	if (pv_udp_is_zero(&u->laddr)) {
-		u->home = PV_UDP_HOME_ANY;
-		pv_htab_add(&t->any, &u->flow, pv_hash_u64(&t->key, u->lport));
+	} else if (u->opts.reuse_port && !u->connected && reuse_join(u)) {
+		u->home = PV_UDP_HOME_GROUP;
 	} else {
-		u->home = PV_UDP_HOME_ADDR;
-		pv_htab_add(&t->addr, &u->flow, pv_hash_addr(&t->key, &u->laddr, u->lport));
+		chain_add(u);
 	}
-	if (!u->connected)
-		reuse_join(u);
 }
 
 void pv_udp_hash_del(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
-	if (u->home == PV_UDP_HOME_NONE)
-		return;
-	reuse_leave(u);
-	pv_htab_del(u->home == PV_UDP_HOME_CONN ? &t->conn : u->home == PV_UDP_HOME_ADDR ? &t->addr : &t->any, &u->flow);
+	switch ((enum pv_udp_home)u->home) {
+	case PV_UDP_HOME_CONN:
+		pv_htab_del(&t->conn, &u->flow);
+		break;
+	case PV_UDP_HOME_ADDR:
+		pv_htab_del(&t->addr, &u->flow);
+		break;
+	case PV_UDP_HOME_ANY:
+		pv_htab_del(&t->any, &u->flow);
+		break;
+	case PV_UDP_HOME_GROUP:
+	case PV_UDP_HOME_NONE:
+		break;
+	}
+	if (u->reuse)
+		reuse_leave(u);
 	u->home = PV_UDP_HOME_NONE;
 }
 
@@ -143,6 +162,11 @@ static pv_noinline struct pv_udp *spread(const struct pv_udp_table *t, const str
 	return g->sock[((uint64_t)h * g->n) >> 32];
 }
 
+pv_inline int64_t order_of(const struct pv_udp *u)
+{
+	return pv_unlikely(u->reuse != NULL) ? u->reuse->order : u->order;
+}
+
 pv_inline struct pv_udp *best(const struct pv_htab *tab, uint32_t hash, const struct pv_addr *laddr, const struct pv_udp_key *k)
 {
 	struct pv_udp *found = NULL;
@@ -156,12 +180,9 @@ pv_inline struct pv_udp *best(const struct pv_htab *tab, uint32_t hash, const st
 		if (u->lport != k->lport || !(u->accept & k->accept) || !pv_addr_eq(&u->laddr, laddr))
 			continue;
 		s = score(u, k);
-		if (s > found_score || (s == found_score && found && u->seq > found->seq)) {
+		if (s > found_score || (pv_unlikely(s == found_score) && found && order_of(u) > order_of(found))) {
 			found = u;
 			found_score = s;
-			/* All of the group are in this chain: finding the one by hash need not pass over them. */
-			if (pv_unlikely(u->reuse != NULL))
-				break;
 		}
 	}
 	return found;
@@ -180,7 +201,7 @@ static struct pv_udp *lookup_conn(const struct pv_udp_table *t, const struct pv_
 			continue;
 		if (u->bound_iface && u->bound_iface != k->iface && k->iface)
 			continue;
-		if (!found || !found->bound_iface == !u->bound_iface ? !found || u->seq > found->seq : u->bound_iface != 0)
+		if (found && !found->bound_iface == !u->bound_iface ? u->order > found->order : !found || u->bound_iface)
 			found = u;
 	}
 	return found;
@@ -225,7 +246,7 @@ static bool overlap(const struct pv_udp *a, const struct pv_udp *b)
 	return pv_udp_is_zero(&a->laddr) || pv_udp_is_zero(&b->laddr) || pv_addr_eq(&a->laddr, &b->laddr);
 }
 
-/* udp_lib_lport_inuse: the newest overlapping socket decides when both have SO_REUSEPORT. */
+/* udp_lib_lport_inuse: the first overlapping socket of the list decides when both have SO_REUSEPORT. */
 static bool in_use(const struct pv_udp *u, uint16_t port)
 {
 	const struct pv_udp_port *p = pv_udp_port_find(u->t, port);
@@ -285,8 +306,14 @@ int pv_udp_port_get(struct pv_udp *u, uint16_t port)
 	}
 	u->port = p;
 	u->lport = port;
-	u->seq = ++t->seq;
-	pv_list_add(p->socks.next, &u->on_port);
+	t->order++;
+	if (u->family == PV_AF_INET6 && u->opts.reuse_port) {
+		u->order = -t->order;
+		pv_list_add(&p->socks, &u->on_port);
+	} else {
+		u->order = t->order;
+		pv_list_add(p->socks.next, &u->on_port);
+	}
 	pv_udp_hash_add(u);
 	return 0;
 }

@@ -123,7 +123,7 @@ static struct pv_pkt *copy_of(const struct pv_pkt *pkt)
 }
 
 /* Every socket whose address, peer, device and filters allow it: Linux's __udp_is_mcast_sock. Oldest first, so that the order in
- * which sockets become ready is that in which they were bound. */
+ * which sockets become ready is that in which they were bound (but for AF_INET6 with SO_REUSEPORT). */
 static bool group_takes(struct pv_udp *u, const struct pv_udp_key *k)
 {
 	if (!(u->accept & k->accept) || (!pv_udp_is_zero(&u->laddr) && !pv_addr_eq(&u->laddr, &k->local)))

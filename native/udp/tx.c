@@ -322,8 +322,9 @@ static pv_noinline int find_dst(struct pv_udp *u, const struct pv_udp_send *msg,
 	if (rc)
 		return rc;
 	if (!to) {
-		if (!pv_udp_remote(u, &peer))
+		if (!u->connected)
 			return -EDESTADDRREQ;
+		peer = (struct pv_endpoint){ .addr = u->raddr, .port = u->rport, .iface = u->conn.scope };
 		to = &peer;
 		if (!msg->src && !msg->iface)
 			d = &u->conn;

@@ -269,7 +269,8 @@ void pv_udp_local(const struct pv_udp *u, struct pv_endpoint *out)
 
 bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out)
 {
-	if (!u->connected)
+	/* getpeername knows no peer without a port. */
+	if (!u->connected || !u->rport)
 		return false;
 	*out = (struct pv_endpoint){ .addr = u->raddr, .port = u->rport };
 	if (!pv_addr_is4(&u->raddr) && pv_addr_is_linklocal6(&u->raddr))

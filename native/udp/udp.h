@@ -40,7 +40,7 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local);
 /* NULL: dissolve the association (AF_UNSPEC). Binds first when needed. Errors of pv_net_path. */
 int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t now_ns);
 void pv_udp_local(const struct pv_udp *u, struct pv_endpoint *out);
-bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out); /* false: not connected */
+bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out); /* false: not connected, or to port 0 */
 
 struct pv_iov {
 	const void *base;

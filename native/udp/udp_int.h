@@ -35,20 +35,21 @@
 #define PV_UDP_SHUT_RD 1u
 #define PV_UDP_SHUT_WR 2u
 
-enum pv_udp_home { PV_UDP_HOME_NONE, PV_UDP_HOME_CONN, PV_UDP_HOME_ADDR, PV_UDP_HOME_ANY };
+enum pv_udp_home { PV_UDP_HOME_NONE, PV_UDP_HOME_CONN, PV_UDP_HOME_ADDR, PV_UDP_HOME_ANY, PV_UDP_HOME_GROUP };
 enum pv_udp_csum { PV_UDP_CSUM_NONE, PV_UDP_CSUM_SOFT, PV_UDP_CSUM_RING };
 
-/* All sockets bound to one port, newest first. */
+/* All sockets bound to one port, in Linux's order: newest first, but those of AF_INET6 with SO_REUSEPORT behind all others. */
 struct pv_udp_port {
 	struct pv_hnode node;
 	struct pv_list socks;
 	uint16_t port;
 };
 
-/* A SO_REUSEPORT group: sockets bound alike, among which flows are spread. */
+/* A SO_REUSEPORT group: sockets bound alike, among which flows are spread. Only the first of them is in a demux chain. */
 struct pv_udp_reuse {
 	struct pv_udp **sock;
 	uint32_t n, cap;
+	int64_t order; /* of the first in the port's list */
 };
 
 /* Membership of one socket in one group on one interface. */
@@ -114,7 +115,7 @@ struct pv_udp {
 	struct pv_udp_dst conn, to;
 	/* rarely */
 	struct pv_addr saddr; /* source to send from; zeroes: by route */
-	uint64_t seq; /* order of binding: the newer of two equals receives */
+	int64_t order; /* in the port's list: of two equals the greater receives */
 	struct pv_list all, on_port, room;
 	struct pv_udp_port *port;
 	struct pv_udp_reuse *reuse;
@@ -131,7 +132,7 @@ struct pv_udp_table {
 	struct pv_udp_counters counters;
 	struct pv_list ready, room, all;
 	struct pv_rng rng;
-	uint64_t seq;
+	int64_t order;
 	uint16_t port_lo, port_hi;
 };
 
