@@ -342,8 +342,8 @@ int pv_frag_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts
 	       int64_t now_ns);
 
 /* ip4.c, ip6.c: `data` is the IP header, l2 checked. */
-enum pv_rx_verdict pv_ip4_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, int64_t now_ns);
-enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, int64_t now_ns);
+enum pv_rx_verdict pv_ip4_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt **pkt, int64_t now_ns);
+enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt **pkt, int64_t now_ns);
 
 /* reass.c */
 int pv_reass_open(struct pv_net *net);

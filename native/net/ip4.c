@@ -84,8 +84,9 @@ static enum pv_rx_verdict ip4_deliver(struct pv_net *net, struct pv_iface *ifp, 
 	}
 }
 
-enum pv_rx_verdict pv_ip4_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, int64_t now_ns)
+enum pv_rx_verdict pv_ip4_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt **pktp, int64_t now_ns)
 {
+	struct pv_pkt *pkt = *pktp;
 	struct pv_wire_ip4 ip;
 	uint64_t *drop;
 
@@ -109,7 +110,7 @@ enum pv_rx_verdict pv_ip4_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 			.proto = ip.proto,
 		};
 
-		pkt = pv_reass_rx(net, ifp, &fi, pkt, now_ns);
+		pkt = *pktp = pv_reass_rx(net, ifp, &fi, pkt, now_ns);
 		if (!pkt)
 			return PV_RX_CONSUMED;
 	}

@@ -117,8 +117,9 @@ static struct pv_pkt *ip6_fragment(struct pv_net *net, struct pv_iface *ifp, str
 	return pkt;
 }
 
-enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, int64_t now_ns)
+enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt **pktp, int64_t now_ns)
 {
+	struct pv_pkt *pkt = *pktp;
 	struct pv_wire_ip6_ext ext;
 	struct pv_addr src, dst;
 	struct pv_wire_ip6 ip;
@@ -144,7 +145,7 @@ enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 	if (rc)
 		return ip6_bad_ext(net, pkt, &ext, rc, now_ns);
 	if (ext.frag) {
-		pkt = ip6_fragment(net, ifp, pkt, &ext, now_ns);
+		pkt = *pktp = ip6_fragment(net, ifp, pkt, &ext, now_ns);
 		if (!pkt)
 			return PV_RX_CONSUMED;
 	} else {

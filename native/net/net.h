@@ -119,7 +119,9 @@ enum pv_rx_verdict {
 	PV_RX_ERROR,    /* an ICMP error about one of our packets: read pv_net_rx_error, then pv_pkt_put */
 };
 
-enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns);
+/* With a verdict other than CONSUMED `*pkt` is the packet for the caller: another one (the first of a chain) when the frame was the
+ * last fragment to come. */
+enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt **pkt, int64_t now_ns);
 
 /* Packets that we sent to an address of our own, oldest first: the owner of the stack takes each and gives it to pv_net_rx with that
  * interface, as if the ring had brought it. NULL: none waits. While some wait, pv_net_deadline is 0. */

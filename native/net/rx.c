@@ -77,8 +77,9 @@ static void untag(struct pv_pkt *pkt)
 	pkt->total -= PV_VLAN_HLEN;
 }
 
-static pv_noinline enum pv_rx_verdict rx_slow(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, int64_t now_ns)
+static pv_noinline enum pv_rx_verdict rx_slow(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt **pktp, int64_t now_ns)
 {
+	struct pv_pkt *pkt = *pktp;
 	uint16_t type, vid = 0;
 
 	net->now_ns = now_ns;
@@ -102,9 +103,9 @@ static pv_noinline enum pv_rx_verdict rx_slow(struct pv_net *net, struct pv_ifac
 	pkt->total -= PV_ETH_HLEN;
 	switch (type) {
 	case PV_ETHERTYPE_IP4:
-		return pv_ip4_rx(net, ifp, pkt, now_ns);
+		return pv_ip4_rx(net, ifp, pktp, now_ns);
 	case PV_ETHERTYPE_IP6:
-		return pv_ip6_rx(net, ifp, pkt, now_ns);
+		return pv_ip6_rx(net, ifp, pktp, now_ns);
 	case PV_ETHERTYPE_ARP:
 		return pv_arp_rx(net, ifp, pkt, now_ns);
 	default:
@@ -112,8 +113,9 @@ static pv_noinline enum pv_rx_verdict rx_slow(struct pv_net *net, struct pv_ifac
 	}
 }
 
-enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns)
+enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt **pktp, int64_t now_ns)
 {
+	struct pv_pkt *pkt = *pktp;
 	struct pv_iface *ifp = net->iface[iface];
 	const uint8_t *f = pkt->data;
 	uint32_t payload;
@@ -132,7 +134,7 @@ enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt *
 				return rx_up(net, pkt, PV_IP6_HLEN, payload);
 		}
 	}
-	return rx_slow(net, ifp, pkt, now_ns);
+	return rx_slow(net, ifp, pktp, now_ns);
 }
 
 /* ---- what the transports ask about a packet --------------------------------------------------------------------------------- */

@@ -179,7 +179,7 @@ int pv_stack_iface_del(struct pv_stack *s, uint32_t index)
 
 pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns)
 {
-	enum pv_rx_verdict v = pv_net_rx(s->net, iface, pkt, now_ns);
+	enum pv_rx_verdict v = pv_net_rx(s->net, iface, &pkt, now_ns);
 
 	if (pv_likely(v == PV_RX_UDP)) {
 		pv_udp_rx(s->udp, pkt, now_ns);

@@ -188,10 +188,10 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 
 /* ---- connect ----------------------------------------------------------------------------------------------------------- */
 
-/* What connect gave goes; what bind gave stays, the port too unless it was chosen for the socket. */
+/* What connect gave goes; what bind gave stays, but for a port that was chosen for the socket: that goes too, connected or not. */
 static void disconnect(struct pv_udp *u)
 {
-	if (!u->connected)
+	if (!u->lport)
 		return;
 	pv_udp_hash_del(u);
 	u->connected = false;

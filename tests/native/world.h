@@ -156,6 +156,26 @@ static inline void world_run(struct world *w, int64_t ns)
 	pv_sim_wire_advance(w->wire, w->now);
 }
 
+/* For whoever looks at a failed test. */
+static inline void __attribute__((unused)) world_dump(const struct world *w)
+{
+	for (uint32_t i = 0; i < w->nhosts; i++) {
+		const struct pv_net_counters *n = pv_net_counters(w->host[i].net);
+		const struct pv_udp_counters *u = pv_udp_table_counters(w->host[i].udp);
+
+		fprintf(stderr, "host %u:", i);
+#define WORLD_SAY_NET(name, text)                                                                                                \
+	if (n->name)                                                                                                             \
+		fprintf(stderr, " net." #name "=%" PRIu64, n->name);
+#define WORLD_SAY_UDP(name, text)                                                                                                \
+	if (u->name)                                                                                                             \
+		fprintf(stderr, " udp." #name "=%" PRIu64, u->name);
+		PV_NET_COUNTERS(WORLD_SAY_NET)
+		PV_UDP_COUNTERS(WORLD_SAY_UDP)
+		fprintf(stderr, "\n");
+	}
+}
+
 /* Sockets are the test's to close first. */
 static inline void world_close(struct world *w)
 {
