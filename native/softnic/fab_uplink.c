@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -55,7 +56,7 @@ static int if_request(struct ifreq *ifr, unsigned long request)
 	return rc;
 }
 
-static void ifr_name(struct ifreq *ifr, const char *ifname)
+static void request_for(struct ifreq *ifr, const char *ifname)
 {
 	memset(ifr, 0, sizeof(*ifr));
 	snprintf(ifr->ifr_name, sizeof(ifr->ifr_name), "%s", ifname);
@@ -67,12 +68,12 @@ static int tap_configure(const struct uplink *u)
 	struct ifreq ifr;
 	int rc;
 
-	ifr_name(&ifr, u->ifname);
+	request_for(&ifr, u->ifname);
 	ifr.ifr_mtu = (int)sn_port_mtu(u->port);
 	rc = if_request(&ifr, SIOCSIFMTU);
 	if (rc)
 		return rc;
-	ifr_name(&ifr, u->ifname);
+	request_for(&ifr, u->ifname);
 	rc = if_request(&ifr, SIOCGIFFLAGS);
 	if (rc || (ifr.ifr_flags & IFF_UP))
 		return rc;
@@ -96,7 +97,7 @@ static int tap_open(struct uplink *u)
 	fd = (int)sn_sys(SYS_openat, AT_FDCWD, "/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd;
-	ifr_name(&ifr, u->ifname);
+	request_for(&ifr, u->ifname);
 	ifr.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
 	rc = (int)sn_sys(SYS_ioctl, fd, TUNSETIFF, &ifr);
 	if (!rc)
