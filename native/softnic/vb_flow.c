@@ -153,31 +153,31 @@ static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 	uint32_t layers = 0;
 
 	for (uint32_t i = 0; i < a->num_of_specs; i++) {
-		struct ibv_flow_spec spec, *s = &spec; /* where it stands it need not be aligned */
 		const struct spec_kind *k = NULL;
+		struct ibv_flow_spec s; /* a copy: behind an attribute of 20 bytes it is not aligned */
 		int err;
 
-		if (left < sizeof(s->hdr))
+		if (left < sizeof(s.hdr))
 			return EINVAL;
-		memcpy(&s->hdr, at, sizeof(s->hdr));
-		if (s->hdr.size > left)
+		memcpy(&s.hdr, at, sizeof(s.hdr));
+		if (s.hdr.size > left)
 			return EINVAL;
 		for (size_t j = 0; j < pv_array_size(kinds); j++) {
-			if (kinds[j].type == s->hdr.type)
+			if (kinds[j].type == s.hdr.type)
 				k = &kinds[j];
 		}
 		if (!k)
-			return known_but_unsupported(s->hdr.type) ? EOPNOTSUPP : EINVAL;
+			return known_but_unsupported(s.hdr.type) ? EOPNOTSUPP : EINVAL;
 		/* From the outermost header inwards, as a frame is. */
-		if (s->hdr.size != k->size || layers >= k->layer)
+		if (s.hdr.size != k->size || layers >= k->layer)
 			return EINVAL;
 		layers |= k->layer;
-		memcpy(s, at, k->size);
-		err = spec_take(r, s);
+		memcpy(&s, at, k->size);
+		err = spec_take(r, &s);
 		if (err)
 			return err;
-		at += s->hdr.size;
-		left -= left == SIZE_MAX ? 0 : s->hdr.size;
+		at += k->size;
+		left -= left == SIZE_MAX ? 0 : k->size;
 	}
 	return 0;
 }
