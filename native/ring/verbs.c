@@ -129,6 +129,17 @@ void pv_verbs_tx_undo(struct verbs_ring *v, uint32_t from)
 		v->sq_signalled = from;
 }
 
+void pv_verbs_tx_poll(struct verbs_ring *v)
+{
+	int k;
+
+	do {
+		k = v->poll_cq(v->tx_cq, PV_RING_BATCH_MAX, v->wc);
+		for (int i = 0; i < k; i++)
+			pv_verbs_retire(v, v->wc[i].wr_id, (int)v->wc[i].status);
+	} while (k == PV_RING_BATCH_MAX);
+}
+
 /* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. */
 uint32_t pv_verbs_tx_room(struct verbs_ring *v, uint32_t n)
 {
@@ -139,12 +150,26 @@ uint32_t pv_verbs_tx_room(struct verbs_ring *v, uint32_t n)
 	n = PV_MIN(n, v->ring.caps.batch);
 	if (pv_likely(used + n <= v->ring.caps.tx_depth))
 		return n;
-	if (v->qpx)
-		pv_verbs_ext_tx_poll(v);
-	else
-		pv_verbs_legacy_tx_poll(v);
+	pv_verbs_tx_poll(v);
 	used = PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
 	return PV_MIN(n, v->ring.caps.tx_depth - PV_MIN(used, v->ring.caps.tx_depth));
+}
+
+uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	uint32_t i;
+
+	n = PV_MIN(n, r->caps.batch);
+	/* The device is asked only for packets that it holds, or when the queue is half full. */
+	if (v->done.count < n && (v->held || v->sq_tail - v->sq_head > v->slots / 2) && !v->gone)
+		pv_verbs_tx_poll(v);
+	for (i = 0; i < n && v->done.count; i++) {
+		pkts[i] = pv_pktq_pop(&v->done);
+		pkts[i]->next = NULL;
+		pv_ring_give(pkts[i]);
+	}
+	return i;
 }
 
 /* True: the device fills both sums. An IPv4 header sum alone, as fragments want it, is cheaper done here than asked for. */
@@ -202,4 +227,27 @@ void pv_verbs_reclaim(struct verbs_ring *v)
 	for (uint32_t i = 0; v->rx_held && i < v->rx_index_max; i++)
 		if (v->rx_held[i / 64] & UINT64_C(1) << (i % 64))
 			pv_ring_drop(pv_pool_pkt(v->ring.pool, i));
+}
+
+void pv_verbs_set_ops(struct verbs_ring *v)
+{
+	v->ops = (struct pv_ring_ops){
+		.kind = "verbs",
+		.close = pv_verbs_close,
+		.rx_post = pv_verbs_rx_post,
+		.rx_poll = v->rx_cqx ? pv_verbs_ext_rx_poll : pv_verbs_legacy_rx_poll,
+		.tx_post = v->qpx ? pv_verbs_ext_tx_post : pv_verbs_legacy_tx_post,
+		.tx_kick = v->qpx ? pv_verbs_ext_tx_kick : pv_verbs_legacy_tx_kick,
+		.tx_reap = pv_verbs_tx_reap,
+		.arm = pv_verbs_arm,
+		.notify_fd = pv_verbs_notify_fd,
+		.flow_add = pv_verbs_flow_add,
+		.flow_del = pv_verbs_flow_del,
+		.set_rate = pv_verbs_set_rate,
+		.clock = pv_verbs_clock,
+		.counters = pv_verbs_counters,
+		.event = pv_verbs_event,
+		.forget = pv_verbs_forget,
+	};
+	v->ring.ops = &v->ops;
 }

@@ -9,14 +9,15 @@
 #include "ring/ring.h"
 
 struct pv_verbs_cfg {
-	const char *library;   /* NULL: "libibverbs.so.1" */
-	const char *device;    /* e.g. "mlx5_0" */
-	uint8_t port;          /* 1.. ; 0: 1 */
+	const char *library; /* NULL: "libibverbs.so.1" */
+	const char *device; /* e.g. "mlx5_0" */
+	uint8_t port; /* 1.. ; 0: 1 */
 	uint32_t rx_depth, tx_depth; /* 0: 1024; clamped to the device's */
-	uint32_t inline_max;   /* asked for; 0: 204 as VMA_TX_MAX_INLINE; UINT32_MAX: none */
-	bool legacy;           /* use post_send/poll_cq even where the extended interface is there */
-	bool no_csum;          /* leave checksum offload off */
-	bool rx_interrupts;    /* a completion channel for arm(); true unless a pure spinner */
+	uint32_t inline_max; /* asked for; 0: 204 as VMA_TX_MAX_INLINE; UINT32_MAX: none */
+	bool legacy; /* use post_send/poll_cq even where the extended interface is there */
+	bool no_csum; /* leave checksum offload off */
+	bool rx_stamps; /* receive time stamps, where the device has them: they cost it and us time */
+	bool rx_interrupts; /* a completion channel for arm(); true unless a pure spinner */
 };
 
 /* 0 or -errno with a text in `err`: -ENOENT (no such device or library), -EPERM, -EINVAL, -EOPNOTSUPP (no raw packet QPs), ... */

@@ -133,13 +133,13 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 		caps->pacing_max_kbps = attr->packet_pacing_caps.qp_rate_limit_max;
 	}
 	caps->dm_bytes = (uint32_t)PV_MIN(attr->max_dm_size, (uint64_t)UINT32_MAX);
-	if (v->rx_stamps) {
+	if (v->rx_cqx) {
 		caps->tstamp = PV_TSTAMP_RAW;
 		caps->tstamp_khz = attr->hca_core_clock;
 		v->ts_mask = attr->completion_timestamp_mask;
 	}
 	snprintf(caps->name, sizeof(caps->name), "verbs:%s/%u", cfg->device, v->port);
-	snprintf(caps->mode, sizeof(caps->mode), "%s", v->qpx ? "extended" : "legacy");
+	snprintf(caps->mode, sizeof(caps->mode), "%s%s", v->qpx ? "extended" : "legacy", v->rx_cqx ? " with stamps" : "");
 }
 
 int pv_verbs_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len)

@@ -8,7 +8,7 @@
 
 #include "ring/verbs_priv.h"
 
-static uint32_t legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
 	uint32_t got = 0;
@@ -38,17 +38,6 @@ static uint32_t legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t
 		pkts[got++] = p;
 	}
 	return got;
-}
-
-void pv_verbs_legacy_tx_poll(struct verbs_ring *v)
-{
-	int k;
-
-	do {
-		k = v->poll_cq(v->tx_cq, PV_RING_BATCH_MAX, v->wc);
-		for (int i = 0; i < k; i++)
-			pv_verbs_retire(v, v->wc[i].wr_id, (int)v->wc[i].status);
-	} while (k == PV_RING_BATCH_MAX);
 }
 
 static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
@@ -83,7 +72,7 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 	v->counters.tx_bytes += len;
 }
 
-static uint32_t legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
 	uint32_t k = pv_verbs_tx_room(v, n), last = k - 1;
@@ -113,7 +102,7 @@ static void release_waiting(struct verbs_ring *v)
 	pv_pktq_init(&v->waiting);
 }
 
-static int legacy_tx_kick(struct pv_ring *r)
+int pv_verbs_legacy_tx_kick(struct pv_ring *r)
 {
 	struct verbs_ring *v = verbs_ring(r);
 	struct ibv_send_wr *last, *bad = NULL;
@@ -143,24 +132,3 @@ static int legacy_tx_kick(struct pv_ring *r)
 	}
 	return 0;
 }
-
-static uint32_t legacy_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
-{
-	struct verbs_ring *v = verbs_ring(r);
-	uint32_t i;
-
-	n = PV_MIN(n, r->caps.batch);
-	if (v->done.count < n && (v->held || v->sq_tail - v->sq_head > v->slots / 2) && !v->gone)
-		pv_verbs_legacy_tx_poll(v);
-	for (i = 0; i < n && v->done.count; i++) {
-		pkts[i] = pv_pktq_pop(&v->done);
-		pkts[i]->next = NULL;
-		pv_ring_give(pkts[i]);
-	}
-	return i;
-}
-
-const struct pv_ring_ops pv_verbs_legacy_ops = {
-	PV_VERBS_COMMON_OPS,       .rx_poll = legacy_rx_poll, .tx_post = legacy_tx_post,
-	.tx_kick = legacy_tx_kick, .tx_reap = legacy_tx_reap,
-};

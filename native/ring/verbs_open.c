@@ -132,20 +132,22 @@ static void unmap(void *ctx, void *base, size_t size, uint32_t key)
 
 /* ---- completion queues ------------------------------------------------------------------------------------------------- */
 
-static struct ibv_cq_ex *create_cq_ex(struct verbs_ring *v, uint32_t depth, uint64_t fields, struct ibv_comp_channel *channel)
+/* Stamps are why an extended queue is made: without them the plain one says the same in fewer calls. NULL: there are none. */
+static struct ibv_cq_ex *create_cq_ex(const struct opening *o)
 {
+	struct verbs_ring *v = o->v;
 	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_cq_ex);
 	struct ibv_cq_init_attr_ex attr = {
-		.cqe = depth,
+		.cqe = v->ring.caps.rx_depth,
 		.cq_context = v,
-		.channel = channel,
-		.wc_flags = fields,
+		.channel = v->channel,
+		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
 		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
 		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
 	};
 	struct ibv_cq_ex *cq;
 
-	if (!vctx)
+	if (!vctx || !o->cfg->rx_stamps || o->cfg->legacy || !o->attr.completion_timestamp_mask || !o->attr.hca_core_clock)
 		return NULL;
 	cq = vctx->create_cq_ex(v->ctx, &attr);
 	if (cq)
@@ -154,27 +156,18 @@ static struct ibv_cq_ex *create_cq_ex(struct verbs_ring *v, uint32_t depth, uint
 	return vctx->create_cq_ex(v->ctx, &attr);
 }
 
-static void create_cqs_ex(struct opening *o)
+static int create_cqs(struct opening *o)
 {
 	struct verbs_ring *v = o->v;
-	const struct pv_ring_caps *caps = &v->ring.caps;
 
-	if (o->attr.completion_timestamp_mask && o->attr.hca_core_clock) {
-		v->rx_cqx =
-		    create_cq_ex(v, caps->rx_depth, IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, v->channel);
-		v->rx_stamps = v->rx_cqx != NULL;
-	}
-	if (!v->rx_cqx)
-		v->rx_cqx = create_cq_ex(v, caps->rx_depth, IBV_WC_EX_WITH_BYTE_LEN, v->channel);
+	v->rx_cqx = create_cq_ex(o);
+	errno = 0;
 	if (v->rx_cqx)
-		v->tx_cqx = create_cq_ex(v, caps->tx_depth, 0, NULL);
-	if (!v->tx_cqx && v->rx_cqx) {
-		v->lib.destroy_cq(ibv_cq_ex_to_cq(v->rx_cqx));
-		v->rx_cqx = NULL;
-		v->rx_stamps = false;
-	}
-	v->rx_cq = v->rx_cqx ? ibv_cq_ex_to_cq(v->rx_cqx) : NULL;
-	v->tx_cq = v->tx_cqx ? ibv_cq_ex_to_cq(v->tx_cqx) : NULL;
+		v->rx_cq = ibv_cq_ex_to_cq(v->rx_cqx);
+	else
+		v->rx_cq = v->lib.create_cq(v->ctx, (int)v->ring.caps.rx_depth, v, v->channel, 0);
+	v->tx_cq = v->rx_cq ? v->lib.create_cq(v->ctx, (int)v->ring.caps.tx_depth, v, NULL, 0) : NULL;
+	return v->tx_cq ? 0 : fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
 }
 
 static void destroy_cqs(struct verbs_ring *v)
@@ -183,27 +176,12 @@ static void destroy_cqs(struct verbs_ring *v)
 		v->lib.destroy_cq(v->tx_cq);
 	if (v->rx_cq)
 		v->lib.destroy_cq(v->rx_cq);
-	v->tx_cq = v->rx_cq = NULL;
-	v->tx_cqx = v->rx_cqx = NULL;
-	v->rx_stamps = false;
-}
-
-static int create_cqs(struct opening *o)
-{
-	struct verbs_ring *v = o->v;
-
-	errno = 0;
-	v->rx_cq = v->lib.create_cq(v->ctx, (int)v->ring.caps.rx_depth, v, v->channel, 0);
-	v->tx_cq = v->rx_cq ? v->lib.create_cq(v->ctx, (int)v->ring.caps.tx_depth, v, NULL, 0) : NULL;
-	if (v->tx_cq)
-		return 0;
-	return fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
 }
 
 /* ---- queue pair -------------------------------------------------------------------------------------------------------- */
 
 /* One attempt with this much inline data and this many pieces. */
-static struct ibv_qp *try_qp(struct verbs_ring *v, struct ibv_qp_cap *cap)
+static struct ibv_qp *try_qp(struct verbs_ring *v, struct ibv_qp_cap *cap, bool extended)
 {
 	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_qp_ex);
 	struct ibv_qp_init_attr_ex attr = {
@@ -219,7 +197,7 @@ static struct ibv_qp *try_qp(struct verbs_ring *v, struct ibv_qp_cap *cap)
 	struct ibv_qp *qp;
 
 	errno = 0;
-	if (v->rx_cqx) {
+	if (extended) {
 		if (!vctx || !v->lib.qp_to_qp_ex) {
 			errno = EOPNOTSUPP;
 			return NULL;
@@ -237,7 +215,7 @@ static struct ibv_qp *try_qp(struct verbs_ring *v, struct ibv_qp_cap *cap)
 }
 
 /* Inline size first, then pieces, are given up step by step until the provider agrees. -EPERM is an answer, not a refusal. */
-static int create_qp(struct opening *o)
+static int create_qp(struct opening *o, bool extended)
 {
 	struct verbs_ring *v = o->v;
 	uint32_t want = o->cfg->inline_max ? o->cfg->inline_max : DEFAULT_INLINE, ask;
@@ -255,11 +233,11 @@ static int create_qp(struct opening *o)
 				.max_inline_data = ask,
 			};
 
-			v->qp = try_qp(v, &cap);
+			v->qp = try_qp(v, &cap, extended);
 			if (v->qp) {
 				v->ring.caps.inline_size = PV_MIN(want, cap.max_inline_data);
 				v->ring.caps.max_sge = PV_MIN(sge, cap.max_send_sge);
-				if (v->rx_cqx)
+				if (extended)
 					v->qpx = v->lib.qp_to_qp_ex(v->qp);
 				return 0;
 			}
@@ -280,26 +258,21 @@ static int qp_failed(const struct opening *o, int rc)
 	return fail(o, rc, "queue pair on %s", o->cfg->device);
 }
 
-/* The extended interface where the provider has all of it; what it lacks shows in a refusal, and then the legacy one. */
+/* ibv_wr_* where the provider has it for raw packets: what it lacks shows in a refusal, and then ibv_post_send. */
 static int create_queues(struct opening *o)
 {
 	struct verbs_ring *v = o->v;
-	int rc;
+	int rc = create_cqs(o);
 
-	if (!o->cfg->legacy)
-		create_cqs_ex(o);
-	if (v->rx_cqx) {
-		if (!create_qp(o) && v->qpx)
-			return 0;
-		if (v->qp)
-			v->lib.destroy_qp(v->qp);
-		v->qp = NULL;
-		destroy_cqs(v);
-	}
-	rc = create_cqs(o);
 	if (rc)
 		return rc;
-	rc = create_qp(o);
+	if (!o->cfg->legacy && !create_qp(o, true)) {
+		if (v->qpx)
+			return 0;
+		v->lib.destroy_qp(v->qp);
+		v->qp = NULL;
+	}
+	rc = create_qp(o, false);
 	return rc ? qp_failed(o, rc) : 0;
 }
 
@@ -450,10 +423,10 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 		pv_verbs_close(&v->ring);
 		return rc;
 	}
-	v->ring.ops = v->qpx ? &pv_verbs_ext_ops : &pv_verbs_legacy_ops;
 	v->poll_cq = v->ctx->ops.poll_cq;
 	v->post_recv = v->ctx->ops.post_recv;
 	v->post_send = v->ctx->ops.post_send;
+	pv_verbs_set_ops(v);
 	pv_verbs_fill_caps(v, &o.attr, cfg);
 	v->ring.caps.flow_kinds = pv_verbs_flow_kinds(v);
 	*out = &v->ring;

@@ -66,9 +66,10 @@ struct verbs_flow {
 
 struct verbs_ring {
 	struct pv_ring ring;
+	struct pv_ring_ops ops; /* put together at open, see pv_verbs_set_ops */
 
 	/* hot: receive */
-	struct ibv_cq_ex *rx_cqx pv_aligned(PV_CACHELINE); /* NULL on the legacy path */
+	struct ibv_cq_ex *rx_cqx pv_aligned(PV_CACHELINE); /* NULL: read with ibv_poll_cq */
 	struct ibv_cq *rx_cq;
 	struct ibv_qp *qp;
 	int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
@@ -77,13 +78,11 @@ struct verbs_ring {
 	uint32_t rx_outstanding; /* posted and not polled */
 	uint32_t rx_index_max;
 	uint32_t rx_good; /* PV_PKT_*_OK for a good verdict; 0 with offloads off */
-	bool rx_stamps;
 	bool gone;
 	struct pv_pkt *stash; /* found by arm(), next one for rx_poll */
 
 	/* hot: send */
-	struct ibv_qp_ex *qpx pv_aligned(PV_CACHELINE); /* NULL on the legacy path */
-	struct ibv_cq_ex *tx_cqx;
+	struct ibv_qp_ex *qpx pv_aligned(PV_CACHELINE); /* NULL: ibv_post_send */
 	struct ibv_cq *tx_cq;
 	struct pv_pkt **slot; /* by number & sq_mask: the packet the device reads, NULL when it was inlined */
 	uint32_t sq_mask, sq_head, sq_tail;
@@ -141,10 +140,17 @@ struct pv_pkt *pv_verbs_rx_take(struct verbs_ring *v, uint64_t wr_id);
 void pv_verbs_set_gone(struct verbs_ring *v);
 void pv_verbs_reclaim(struct verbs_ring *v);
 
+void pv_verbs_tx_poll(struct verbs_ring *v);
+uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+void pv_verbs_set_ops(struct verbs_ring *v);
+
 /* verbs_ext.c, verbs_legacy.c: the data path of each. */
-extern const struct pv_ring_ops pv_verbs_ext_ops, pv_verbs_legacy_ops;
-void pv_verbs_ext_tx_poll(struct verbs_ring *v);
-void pv_verbs_legacy_tx_poll(struct verbs_ring *v);
+uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+int pv_verbs_ext_tx_kick(struct pv_ring *r);
+uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+int pv_verbs_legacy_tx_kick(struct pv_ring *r);
 
 /* verbs_open.c */
 void pv_verbs_close(struct pv_ring *r);
@@ -170,13 +176,6 @@ void pv_verbs_events_close(struct verbs_ring *v);
 int pv_verbs_arm(struct pv_ring *r);
 int pv_verbs_notify_fd(struct pv_ring *r);
 enum pv_ring_event pv_verbs_event(struct pv_ring *r);
-
-/* The rest of an ops table, the same for both paths. */
-#define PV_VERBS_COMMON_OPS                                                                                                        \
-	.kind = "verbs", .close = pv_verbs_close, .rx_post = pv_verbs_rx_post, .arm = pv_verbs_arm,                                \
-	.notify_fd = pv_verbs_notify_fd, .flow_add = pv_verbs_flow_add, .flow_del = pv_verbs_flow_del,                             \
-	.set_rate = pv_verbs_set_rate, .clock = pv_verbs_clock, .counters = pv_verbs_counters, .event = pv_verbs_event,            \
-	.forget = pv_verbs_forget
 
 /* ---- small things of the data path ------------------------------------------------------------------------------------- */
 

@@ -82,6 +82,11 @@ static void open_extended(struct rig *rig)
 	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true }, "extended");
 }
 
+static void open_stamps(struct rig *rig)
+{
+	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true, .rx_stamps = true }, "extended with stamps");
+}
+
 static void open_legacy(struct rig *rig)
 {
 	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true, .legacy = true }, "legacy");
@@ -133,13 +138,16 @@ static void set_link(struct rig *rig, int side, bool up)
 		.name = #id, .must = needs, .open = opener, .close = close_rig, .settle = settle, .set_link = set_link             \
 	}
 
-VERBS(extended, open_extended, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
+VERBS(extended, open_extended, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(stamps, open_stamps, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
 VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
-VERBS(bare, open_bare, RIG_FLOWS | RIG_STAMPS);
-VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
+VERBS(bare, open_bare, RIG_FLOWS);
+VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
 
 #define EXTENDED(id) CONTRACT_CASE(extended, id)
 CONTRACT_LIST(EXTENDED)
+#define STAMPS(id) CONTRACT_CASE(stamps, id)
+CONTRACT_LIST(STAMPS)
 #define LEGACY(id) CONTRACT_CASE(legacy, id)
 CONTRACT_LIST(LEGACY)
 #define BARE(id) CONTRACT_CASE(bare, id)
@@ -273,9 +281,9 @@ TEST(inline_size_is_what_was_asked)
 /* A packet that was copied is reapable after the doorbell, without any completion; the largest that is, and the first that is not. */
 TEST(inlined_packets_are_done_at_once)
 {
-	const struct rig_kind *kinds[] = { &extended, &legacy };
+	const struct rig_kind *kinds[] = { &extended, &stamps, &legacy };
 
-	for (uint32_t k = 0; k < 2; k++) {
+	for (uint32_t k = 0; k < pv_array_size(kinds); k++) {
 		struct pv_ring_counters c;
 		struct rig rig;
 
@@ -340,9 +348,9 @@ TEST(queues_of_every_depth_flow)
 /* Many frames in one chain, and one doorbell for them. */
 TEST(a_batch_is_one_doorbell)
 {
-	const struct rig_kind *kinds[] = { &extended, &legacy };
+	const struct rig_kind *kinds[] = { &extended, &stamps, &legacy };
 
-	for (uint32_t k = 0; k < 2; k++) {
+	for (uint32_t k = 0; k < pv_array_size(kinds); k++) {
 		struct pv_pkt *p[32];
 		struct pv_ring_counters c;
 		struct rig rig;
@@ -368,9 +376,9 @@ TEST(a_batch_is_one_doorbell)
 /* A wrong key ends the queue pair, as on any device: every packet comes back once, receive buffers included, and the owner is told. */
 TEST(a_queue_pair_in_error_gives_everything_back)
 {
-	const struct rig_kind *kinds[] = { &extended, &legacy };
+	const struct rig_kind *kinds[] = { &extended, &stamps, &legacy };
 
-	for (uint32_t k = 0; k < 2; k++) {
+	for (uint32_t k = 0; k < pv_array_size(kinds); k++) {
 		struct pv_pool_stats before, after;
 		struct pv_ring_counters c;
 		struct pv_pkt *p;
@@ -412,9 +420,9 @@ TEST(a_queue_pair_in_error_gives_everything_back)
 /* In a child of fork the device does not answer any more, as if it had been pulled. */
 TEST(a_dead_device_gives_everything_back)
 {
-	const struct rig_kind *kinds[] = { &extended, &legacy };
+	const struct rig_kind *kinds[] = { &extended, &stamps, &legacy };
 
-	for (uint32_t k = 0; k < 2; k++) {
+	for (uint32_t k = 0; k < pv_array_size(kinds); k++) {
 		struct rig rig;
 		int status;
 		pid_t pid;
