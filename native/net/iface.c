@@ -245,7 +245,6 @@ static void iface_linklocal(struct pv_iface *ifp)
 
 static void iface_primary(struct pv_iface *ifp)
 {
-	memset(&ifp->ip6, 0xff, sizeof(ifp->ip6));
 	for (uint32_t i = ifp->cfg.naddr; i-- > 0;) {
 		const struct pv_ifaddr *a = &ifp->cfg.addr[i];
 		struct pv_addr b;

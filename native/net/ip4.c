@@ -25,6 +25,8 @@ static bool dst_ok(const struct pv_net *net, const struct pv_iface *ifp, struct 
 	struct pv_addr a = pv_addr_from4(&dst);
 	const struct pv_local *l;
 
+	if (!dst)
+		return false;
 	if (dst == ifp->ip4)
 		return true;
 	if (pv_addr_is_mcast(&a) || dst == UINT32_MAX) {

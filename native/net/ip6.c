@@ -20,10 +20,10 @@ static bool source_ok(const struct pv_net *net, const struct pv_pkt *pkt, const 
 
 static bool dst_ok(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *dst)
 {
+	if (pv_addr_is_any(dst) || pv_addr_is4(dst))
+		return false;
 	if (pv_addr_eq(dst, &ifp->ip6))
 		return true;
-	if (pv_addr_is4(dst))
-		return false;
 	if (dst->b[0] == 0xff)
 		return pv_group_find(net, ifp->index, dst) != NULL;
 	return pv_local_find(net, dst, ifp->index) != NULL;

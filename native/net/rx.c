@@ -51,8 +51,8 @@ pv_inline bool plain_udp4(const struct pv_iface *ifp, const struct pv_pkt *pkt, 
 	uint32_t src = load32(f + 26);
 
 	return f[14] == 0x45 && f[23] == PV_PROTO_UDP && (load16(f + 20) & __builtin_bswap16(PV_IP4_MF | PV_IP4_OFFSET)) == 0 &&
-	       load32(f + 30) == ifp->ip4 && (uint8_t)(f[26] - 1) < 223 && f[26] != 127 && src != ifp->ip4 && src != ifp->bcast4 &&
-	       payload >= 8 && payload <= pkt->len - (PV_ETH_HLEN + PV_IP4_HLEN);
+	       load32(f + 30) == ifp->ip4 && ifp->ip4 && (uint8_t)(f[26] - 1) < 223 && f[26] != 127 && src != ifp->ip4 &&
+	       src != ifp->bcast4 && payload >= 8 && payload <= pkt->len - (PV_ETH_HLEN + PV_IP4_HLEN);
 }
 
 pv_inline bool plain_udp6(const struct pv_iface *ifp, const struct pv_pkt *pkt, const uint8_t *f, uint32_t payload)
@@ -60,8 +60,8 @@ pv_inline bool plain_udp6(const struct pv_iface *ifp, const struct pv_pkt *pkt, 
 	const uint64_t *own = ifp->ip6.q;
 
 	/* A global unicast source (2000::/3) or a unique local one (fc00::/7) needs no further look; our own comes by loop only. */
-	return pkt->len >= PV_ETH_HLEN + PV_IP6_HLEN + 8 && f[14] >> 4 == 6 && f[20] == PV_PROTO_UDP && load64(f + 38) == own[0] &&
-	       load64(f + 46) == own[1] && ((f[22] & 0xe0) == 0x20 || (f[22] & 0xfe) == 0xfc) &&
+	return pkt->len >= PV_ETH_HLEN + PV_IP6_HLEN + 8 && f[14] >> 4 == 6 && f[20] == PV_PROTO_UDP && own[0] &&
+	       load64(f + 38) == own[0] && load64(f + 46) == own[1] && ((f[22] & 0xe0) == 0x20 || (f[22] & 0xfe) == 0xfc) &&
 	       (load64(f + 22) != own[0] || load64(f + 30) != own[1]) && payload >= 8 &&
 	       payload <= pkt->len - (PV_ETH_HLEN + PV_IP6_HLEN);
 }
