@@ -138,16 +138,19 @@ static int flow_ether(struct pv_iface *ifp, enum pv_flow_kind kind, const uint8_
 {
 	struct pv_flow f = { .kind = kind, .vlan = ifp->vlan, .ethertype = type };
 	uint64_t handle = 0;
+	int rc;
 
 	memcpy(f.dst_mac, mac, PV_ETH_ALEN);
-	return flow_keep(ifp, pv_ring_flow_add(ifp->ring, &f, &handle), handle);
+	rc = pv_ring_flow_add(ifp->ring, &f, &handle);
+	return flow_keep(ifp, rc, handle);
 }
 
 static int flow_addr(struct pv_iface *ifp, const struct pv_addr *dst, const uint8_t *mac)
 {
 	uint64_t handle = 0;
+	int rc = pv_iface_flow_add(ifp, dst, mac, &handle);
 
-	return flow_keep(ifp, pv_iface_flow_add(ifp, dst, mac, &handle), handle);
+	return flow_keep(ifp, rc, handle);
 }
 
 static int flows_of_addresses(struct pv_iface *ifp)

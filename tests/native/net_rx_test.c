@@ -165,23 +165,40 @@ TEST(rx_drops_have_their_counter)
 		uint32_t sent; /* ICMP errors that it costs us */
 	} cases[] = {
 #define AT(c) offsetof(struct pv_net_counters, c)
-		{ "rx_not_ours_mac", AT(rx_not_ours), 0 },  { "rx_not_ours_ip", AT(rx_not_ours), 0 },
-		{ "rx_not_ours_ip6", AT(rx_not_ours), 0 },  { "rx_ethertype", AT(rx_ethertype), 0 },
-		{ "rx_version4", AT(rx_ip_header), 0 },	    { "rx_ihl4", AT(rx_ip_header), 0 },
-		{ "rx_csum4", AT(rx_ip_csum), 0 },	    { "rx_src_loop4", AT(rx_ip_src), 0 },
-		{ "rx_src_mcast4", AT(rx_ip_src), 0 },	    { "rx_src_self4", AT(rx_ip_src), 0 },
-		{ "rx_src_bcast4", AT(rx_ip_src), 0 },	    { "rx_src_mcast6", AT(rx_ip_src), 0 },
-		{ "rx_src_self6", AT(rx_ip_src), 0 },	    { "rx_src_loop6", AT(rx_ip_src), 0 },
-		{ "rx_lsrr", AT(rx_ip_options), 0 },	    { "rx_badopt4", AT(rx_ip_options), 1 },
-		{ "rx_badopt6", AT(rx_ip_options), 1 },	    { "rx_badopt6_mcast", AT(rx_ip_options), 0 },
-		{ "rx_proto4", AT(rx_proto), 1 },	    { "rx_proto6", AT(rx_proto), 1 },
-		{ "rx_proto6_ext", AT(rx_proto), 1 },	    { "rx_echo4_badcsum", AT(rx_icmp_bad), 0 },
-		{ "rx_echo6_badcsum", AT(rx_icmp_bad), 0 }, { "rx_error4_short", AT(rx_icmp_bad), 0 },
-		{ "rx_error4_foreign", AT(rx_icmp_bad), 0 }, { "rx_error6_foreign", AT(rx_icmp_bad), 0 },
-		{ "rx_arp_bad_op", AT(rx_arp_bad), 0 },	    { "rx_arp_bad_src", AT(rx_arp_bad), 0 },
-		{ "rx_ns_hops", AT(rx_nd_bad), 0 },	    { "rx_ns_dad_lla", AT(rx_nd_bad), 0 },
-		{ "rx_na_mcast_solicited", AT(rx_nd_bad), 0 }, { "rx_ra_global", AT(rx_nd_bad), 0 },
-		{ "rx_igmp_badcsum", AT(rx_icmp_bad), 0 },  { "rx_mld_query_no_alert", AT(rx_icmp_bad), 0 },
+		{ "rx_not_ours_mac", AT(rx_not_ours), 0 },
+		{ "rx_not_ours_ip", AT(rx_not_ours), 0 },
+		{ "rx_not_ours_ip6", AT(rx_not_ours), 0 },
+		{ "rx_ethertype", AT(rx_ethertype), 0 },
+		{ "rx_version4", AT(rx_ip_header), 0 },
+		{ "rx_ihl4", AT(rx_ip_header), 0 },
+		{ "rx_csum4", AT(rx_ip_csum), 0 },
+		{ "rx_src_loop4", AT(rx_ip_src), 0 },
+		{ "rx_src_mcast4", AT(rx_ip_src), 0 },
+		{ "rx_src_self4", AT(rx_ip_src), 0 },
+		{ "rx_src_bcast4", AT(rx_ip_src), 0 },
+		{ "rx_src_mcast6", AT(rx_ip_src), 0 },
+		{ "rx_src_self6", AT(rx_ip_src), 0 },
+		{ "rx_src_loop6", AT(rx_ip_src), 0 },
+		{ "rx_lsrr", AT(rx_ip_options), 0 },
+		{ "rx_badopt4", AT(rx_ip_options), 1 },
+		{ "rx_badopt6", AT(rx_ip_options), 1 },
+		{ "rx_badopt6_mcast", AT(rx_ip_options), 0 },
+		{ "rx_proto4", AT(rx_proto), 1 },
+		{ "rx_proto6", AT(rx_proto), 1 },
+		{ "rx_proto6_ext", AT(rx_proto), 1 },
+		{ "rx_echo4_badcsum", AT(rx_icmp_bad), 0 },
+		{ "rx_echo6_badcsum", AT(rx_icmp_bad), 0 },
+		{ "rx_error4_short", AT(rx_icmp_bad), 0 },
+		{ "rx_error4_foreign", AT(rx_icmp_bad), 0 },
+		{ "rx_error6_foreign", AT(rx_icmp_bad), 0 },
+		{ "rx_arp_bad_op", AT(rx_arp_bad), 0 },
+		{ "rx_arp_bad_src", AT(rx_arp_bad), 0 },
+		{ "rx_ns_hops", AT(rx_nd_bad), 0 },
+		{ "rx_ns_dad_lla", AT(rx_nd_bad), 0 },
+		{ "rx_na_mcast_solicited", AT(rx_nd_bad), 0 },
+		{ "rx_ra_global", AT(rx_nd_bad), 0 },
+		{ "rx_igmp_badcsum", AT(rx_icmp_bad), 0 },
+		{ "rx_mld_query_no_alert", AT(rx_icmp_bad), 0 },
 	};
 
 	for (uint32_t i = 0; i < pv_array_size(cases); i++) {
@@ -190,7 +207,8 @@ TEST(rx_drops_have_their_counter)
 		bench_neighbours(b);
 		if (rx(b, cases[i].name) != PV_RX_CONSUMED || *(const uint64_t *)((const char *)ctr(b) + cases[i].counter) != 1 ||
 		    sent_count(b) != cases[i].sent) {
-			fprintf(stderr, "%s: %s is not dropped as it should be (%u sent)\n", test_current, cases[i].name, sent_count(b));
+			fprintf(stderr, "%s: %s is not dropped as it should be (%u sent)\n", test_current, cases[i].name,
+				sent_count(b));
 			exit(1);
 		}
 		CHECK_EQ(bench_out(b, 0), 0);
@@ -201,9 +219,10 @@ TEST(rx_drops_have_their_counter)
 /* Every frame of the file cut at every length: nothing may crash or leak, and no more may be delivered than the frame has. */
 TEST(rx_truncated_at_every_byte)
 {
-	static const char *const names[] = { "rx_udp4", "rx_udp4_opts", "rx_udp4_vlan", "rx_udp6", "rx_udp6_ext", "rx_echo4", "rx_echo6",
-					     "rx_ns", "rx_na", "rx_arp_request", "rx_unreach4_3", "rx_unreach6_4", "rx_frag4_0",
-					     "rx_frag6_1", "rx_igmp_query3", "rx_mld_query2", "rx_tcp4", "rx_proto6_ext" };
+	static const char *const names[] = { "rx_udp4",       "rx_udp4_opts",  "rx_udp4_vlan", "rx_udp6",    "rx_udp6_ext",
+					     "rx_echo4",      "rx_echo6",      "rx_ns",        "rx_na",      "rx_arp_request",
+					     "rx_unreach4_3", "rx_unreach6_4", "rx_frag4_0",   "rx_frag6_1", "rx_igmp_query3",
+					     "rx_mld_query2", "rx_tcp4",       "rx_proto6_ext" };
 	struct bench *b = bench_open(&(struct bench_cfg){ .net = { .reass_timeout_ns = SEC } });
 	uint64_t shorts;
 
