@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fragments on transmit (RFC 791 3.2, RFC 8200 4.5). A chain that is already cut where fragments may be cut becomes them as it
- * stands: each buffer gets its headers in front and goes. Any other is copied. Checksums are computed here: no NIC sums up what it
+ * Fragments on transmit (RFC 791 3.2, RFC 8200 4.5). A chain whose buffers hold what fragments would hold becomes them as
+ * it stands: each gets its headers in front and goes. Any other is copied. Checksums are computed here: no NIC sums up what it
  * gets in pieces.
  */
 #include "net/internal.h"
@@ -46,7 +46,7 @@ static bool frag_in_place(const struct frag_tx *f, const struct pv_pkt *pkt)
 	uint32_t room = f->hlen + PV_ETH_HLEN + PV_VLAN_HLEN + f->path->ring->caps.headroom;
 
 	for (; pkt; pkt = pkt->frag)
-		if (pkt->len > f->step || (pkt->frag && (pkt->len % 8 || !pkt->len)) || pv_pkt_headroom(pkt) < room)
+		if ((pkt->frag ? pkt->len != f->step : pkt->len > f->step) || pv_pkt_headroom(pkt) < room)
 			return false;
 	return true;
 }

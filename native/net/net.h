@@ -218,9 +218,10 @@ struct pv_tx_opts {
 
 /*
  * Sends one L4 segment. `pkt` holds it at `data` with PV_NET_HEADROOM bytes before; a segment larger than one buffer hangs on
- * `frag` (then `total` is set; every packet is of the pool of the path's ring). Checksums are offloaded when the ring can and the
- * segment is not fragmented, else computed here. The packet is taken in every case. 0 when posted or queued behind neighbour resolution; -EMSGSIZE (DF wanted and too long), -ENOBUFS (ring full or
- * no packets for fragments), -EHOSTUNREACH (neighbour is known not to answer), -ENETDOWN, -ENODEV.
+ * `frag`: the L4 header is whole in the first, and all are of the pool of the path's ring. Checksums are offloaded when the ring can
+ * and the segment is not fragmented, else computed here. The packet is taken in every case. 0 when posted or queued behind neighbour
+ * resolution; -EMSGSIZE (DF wanted and too long), -ENOBUFS (ring full or no packets for fragments), -EHOSTUNREACH (neighbour is known
+ * not to answer), -ENETDOWN, -ENODEV; errors of pv_net_path when the path was not valid any more.
  */
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns);
 /* Doorbells of all rings that got packets since the last kick. */

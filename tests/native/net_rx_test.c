@@ -147,7 +147,7 @@ TEST(rx_vlan)
 		pkt->len = pkt->total = f.len;
 		pkt->flags = PV_PKT_VLAN | PV_PKT_L3_OK;
 		pkt->vlan_tci = (uint16_t)(0xe000 | vid);
-		CHECK_EQ(pv_net_rx(tagged->net, tagged->iface[0], pkt, tagged->now), vid == 100 ? PV_RX_UDP : PV_RX_CONSUMED);
+		CHECK_EQ(pv_net_rx(tagged->net, tagged->iface[0], &pkt, tagged->now), vid == 100 ? PV_RX_UDP : PV_RX_CONSUMED);
 		if (vid == 100)
 			pv_pkt_put(pkt);
 	}

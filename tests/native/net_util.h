@@ -412,7 +412,7 @@ static inline enum pv_rx_verdict rx_raw(struct bench *b, uint32_t i, const void 
 	memcpy(pkt->data, p, len);
 	pkt->len = pkt->total = len;
 	pkt->flags = flags;
-	v = pv_net_rx(b->net, b->iface[i], pkt, b->now);
+	v = pv_net_rx(b->net, b->iface[i], &pkt, b->now);
 	if (v != PV_RX_CONSUMED)
 		b->pkt = pkt;
 	return v;
