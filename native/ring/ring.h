@@ -113,6 +113,7 @@ struct pv_ring_ops {
 struct pv_ring {
 	const struct pv_ring_ops *ops;
 	struct pv_pool *pool;
+	uint32_t tx_pending; /* posted and not reaped yet: kept by the dispatchers, so that an idle owner need not ask */
 	struct pv_ring_caps caps;
 };
 
@@ -130,7 +131,10 @@ pv_inline uint32_t pv_ring_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint
 
 pv_inline uint32_t pv_ring_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
-	return r->ops->tx_post(r, pkts, n);
+	uint32_t k = r->ops->tx_post(r, pkts, n);
+
+	r->tx_pending += k;
+	return k;
 }
 
 pv_inline int pv_ring_tx_kick(struct pv_ring *r)
@@ -140,7 +144,10 @@ pv_inline int pv_ring_tx_kick(struct pv_ring *r)
 
 pv_inline uint32_t pv_ring_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
-	return r->ops->tx_reap(r, pkts, n);
+	uint32_t k = r->ops->tx_reap(r, pkts, n);
+
+	r->tx_pending -= k;
+	return k;
 }
 
 void pv_ring_close(struct pv_ring *r);

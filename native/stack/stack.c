@@ -26,11 +26,9 @@ struct stack_ring {
 struct pv_stack {
 	struct pv_net *net;
 	struct pv_udp_table *udp;
-	const struct pv_net_counters *net_counters;
 	uint32_t nrings, turn; /* turn: the ring that is asked first */
 	uint32_t rx_batch;
 	bool kick_again; /* a ring's doorbell said -EAGAIN */
-	uint64_t reaped;
 	int64_t now_ns; /* of the last poll */
 	struct stack_ring rings[PV_IFACE_MAX];
 	const struct pv_mem *mem;
@@ -57,7 +55,6 @@ int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg)
 	rc = pv_udp_table_open(&s->udp, s->net, cfg->mem, &udp);
 	if (rc)
 		goto out_net;
-	s->net_counters = pv_net_counters(s->net);
 	*out = s;
 	return 0;
 out_net:
@@ -229,34 +226,32 @@ static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint
 	return done;
 }
 
-static pv_noinline void reap(struct pv_stack *s)
+/* Returns the number of packets that came back. */
+static pv_noinline uint32_t reap(struct pv_ring *ring)
 {
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
-	uint32_t all = 0;
+	uint32_t all = 0, n;
 
-	for (uint32_t r = 0; r < s->nrings; r++) {
-		uint32_t n;
-
-		do {
-			n = pv_ring_tx_reap(s->rings[r].ring, pkts, PV_RING_BATCH_MAX);
-			for (uint32_t i = 0; i < n; i++)
-				pv_pkt_put(pkts[i]);
-			all += n;
-		} while (n == PV_RING_BATCH_MAX);
-	}
-	s->reaped += all;
+	do {
+		n = pv_ring_tx_reap(ring, pkts, PV_RING_BATCH_MAX);
+		for (uint32_t i = 0; i < n; i++)
+			pv_pkt_put(pkts[i]);
+		all += n;
+	} while (n == PV_RING_BATCH_MAX);
+	return all;
 }
 
-/* Whoever met -ENOBUFS may try again once a ring gave something back, or its pool has packets. */
-static pv_noinline void give_room(struct pv_stack *s, uint64_t reaped_before)
+/* Whoever met -ENOBUFS may try again once a ring took or gave back something, or its pool has packets. */
+static pv_noinline void give_room(struct pv_stack *s, bool reaped)
 {
-	bool room = s->reaped != reaped_before;
+	bool room = reaped;
 
 	for (uint32_t r = 0; r < s->nrings && !room; r++) {
+		struct pv_ring *ring = s->rings[r].ring;
 		struct pv_pool_stats st;
 
-		pv_pool_get_stats(s->rings[r].ring->pool, &st);
-		room = st.free && s->reaped == s->net_counters->tx_packets;
+		pv_pool_get_stats(ring->pool, &st);
+		room = st.free && ring->tx_pending < ring->caps.tx_depth;
 	}
 	if (room)
 		pv_udp_room(s->udp);
@@ -274,8 +269,8 @@ static pv_noinline uint32_t loop(struct pv_stack *s, int64_t now_ns)
 
 uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 {
-	uint64_t outstanding, reaped;
 	uint32_t done = 0;
+	bool waiting, reaped = false;
 
 	s->now_ns = now_ns;
 	if (pv_likely(s->nrings == 1)) {
@@ -292,17 +287,18 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 		done += loop(s, now_ns);
 		done += pv_net_timers(s->net, now_ns, TIMER_BUDGET);
 	}
-	reaped = s->reaped;
-	outstanding = s->net_counters->tx_packets - reaped;
-	if (outstanding && (!done || outstanding >= REAP_AT || pv_udp_waiting(s->udp)))
-		reap(s);
-	if (pv_unlikely(pv_udp_waiting(s->udp)))
-		give_room(s, reaped);
-	if (done) {
-		for (uint32_t r = 0; r < s->nrings; r++)
-			if (s->rings[r].want - s->rings[r].posted >= s->rings[r].refill_at)
-				refill(&s->rings[r]);
+	waiting = pv_udp_waiting(s->udp);
+	for (uint32_t r = 0; r < s->nrings; r++) {
+		struct stack_ring *sr = &s->rings[r];
+		uint32_t pending = sr->ring->tx_pending;
+
+		if (pending && (!done || pending >= REAP_AT || waiting))
+			reaped |= reap(sr->ring) != 0;
+		if (pv_unlikely(sr->want - sr->posted >= sr->refill_at))
+			refill(sr);
 	}
+	if (pv_unlikely(waiting))
+		give_room(s, reaped);
 	if (done || pv_unlikely(s->kick_again))
 		s->kick_again = pv_net_kick(s->net) == -EAGAIN;
 	return done;

@@ -248,61 +248,73 @@ static int sources_reserve(struct pv_udp *u, struct pv_udp_member *m, uint32_t n
 	return 0;
 }
 
-static int source_add(struct pv_udp *u, struct pv_udp_member *m, enum pv_filter_mode mode, const struct pv_addr *source,
-		      int64_t now_ns)
+static int source_add(struct pv_udp *u, struct pv_udp_member *m, const struct pv_addr *source, int64_t now_ns)
 {
 	int rc;
 
 	if (m->n >= (pv_addr_is4(&m->group) ? SOURCES4_MAX : SOURCES6_MAX))
 		return -ENOBUFS;
-	if (source_find(m, source) >= 0)
-		return -EADDRNOTAVAIL;
 	rc = sources_reserve(u, m, m->n + 1);
-	if (!rc && mode == PV_FILTER_INCLUDE)
-		rc = net_join(u, m, mode, source, 1, now_ns);
-	if (!rc && mode == PV_FILTER_EXCLUDE && m->mode != mode)
-		rc = net_join(u, m, mode, NULL, 0, now_ns);
 	if (rc)
 		return rc;
-	/* An empty filter may change sides. */
-	if (m->mode != mode)
-		net_leave(u, m, m->mode, NULL, 0, now_ns);
-	m->mode = mode;
+	if (source_find(m, source) >= 0)
+		return -EADDRNOTAVAIL;
+	if (m->mode == PV_FILTER_INCLUDE)
+		rc = net_join(u, m, m->mode, source, 1, now_ns);
+	if (rc)
+		return rc;
 	m->source[m->n++] = *source;
 	return 0;
 }
 
-static int source_del(struct pv_udp *u, struct pv_udp_member *m, enum pv_filter_mode mode, const struct pv_addr *source,
-		      int64_t now_ns)
+static int source_del(struct pv_udp *u, struct pv_udp_member *m, const struct pv_addr *source, int64_t now_ns)
 {
 	int i = source_find(m, source);
 
 	if (i < 0)
 		return -EADDRNOTAVAIL;
 	/* (INCLUDE, empty) is no membership (RFC 3376 3.1). */
-	if (mode == PV_FILTER_INCLUDE && m->n == 1) {
+	if (m->mode == PV_FILTER_INCLUDE && m->n == 1) {
 		member_end(u, m, now_ns);
 		return 0;
 	}
-	if (mode == PV_FILTER_INCLUDE)
-		net_leave(u, m, mode, source, 1, now_ns);
+	if (m->mode == PV_FILTER_INCLUDE)
+		net_leave(u, m, m->mode, source, 1, now_ns);
 	m->n--;
 	memmove(&m->source[i], &m->source[i + 1], (m->n - (uint32_t)i) * sizeof(*m->source));
 	return 0;
 }
 
-/* A filter with sources keeps its mode; whoever comes in the other mode is refused. */
-static int source_op(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, uint32_t what,
+/* A filter that has or had sources keeps its mode, and who comes in the other one is refused; any other changes sides at once, even
+ * when the call fails afterwards. */
+static int mode_check(struct pv_udp *u, struct pv_udp_member *m, enum pv_filter_mode mode, int64_t now_ns)
+{
+	int rc;
+
+	if (m->mode == mode)
+		return 0;
+	if (m->source)
+		return -EINVAL;
+	rc = net_join(u, m, mode, NULL, 0, now_ns);
+	if (rc)
+		return rc;
+	net_leave(u, m, m->mode, NULL, 0, now_ns);
+	m->mode = mode;
+	return 0;
+}
+
+/* `add` or take away one source of a filter of that mode (ip_mc_source). */
+static int source_op(struct pv_udp *u, struct pv_udp_member *m, const struct pv_addr *source, enum pv_filter_mode mode, bool add,
 		     int64_t now_ns)
 {
-	enum pv_filter_mode mode = what & 2 ? PV_FILTER_INCLUDE : PV_FILTER_EXCLUDE;
-	struct pv_udp_member *m = member_find(u, iface, group);
+	int rc;
 
-	if (!m || (m->n && m->mode != mode))
+	if (!m || pv_addr_is4(source) != pv_addr_is4(&m->group))
 		return -EINVAL;
-	if (pv_addr_is4(source) != pv_addr_is4(group))
-		return -EINVAL;
-	return what & 1 ? source_add(u, m, mode, source, now_ns) : source_del(u, m, mode, source, now_ns);
+	rc = mode_check(u, m, mode, now_ns);
+	if (rc)
+		return rc;
+	return add ? source_add(u, m, source, now_ns) : source_del(u, m, source, now_ns);
 }
 
 int pv_udp_join(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns)
@@ -315,13 +327,13 @@ int pv_udp_join(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, c
 	if (!source)
 		return join_any(u, iface, group, now_ns);
 	if (member_find(u, iface, group))
-		return source_op(u, iface, group, source, 3, now_ns);
+		return source_op(u, member_find(u, iface, group), source, PV_FILTER_INCLUDE, true, now_ns);
 	if (pv_addr_is4(source) != pv_addr_is4(group))
 		return -EINVAL;
 	rc = member_new(u, iface, group, PV_FILTER_INCLUDE, &m);
 	if (rc)
 		return rc;
-	rc = source_add(u, m, PV_FILTER_INCLUDE, source, now_ns);
+	rc = source_add(u, m, source, now_ns);
 	if (rc)
 		member_free(u, m);
 	return rc;
@@ -337,21 +349,21 @@ int pv_udp_leave(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, 
 		return leave_any(u, iface, group, now_ns);
 	}
 	rc = check(u, &iface, group);
-	return rc ? rc : source_op(u, iface, group, source, 2, now_ns);
+	return rc ? rc : source_op(u, member_find(u, iface, group), source, PV_FILTER_INCLUDE, false, now_ns);
 }
 
 int pv_udp_block(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns)
 {
 	int rc = check(u, &iface, group);
 
-	return rc ? rc : source_op(u, iface, group, source, 1, now_ns);
+	return rc ? rc : source_op(u, member_find(u, iface, group), source, PV_FILTER_EXCLUDE, true, now_ns);
 }
 
 int pv_udp_unblock(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns)
 {
 	int rc = check(u, &iface, group);
 
-	return rc ? rc : source_op(u, iface, group, source, 0, now_ns);
+	return rc ? rc : source_op(u, member_find(u, iface, group), source, PV_FILTER_EXCLUDE, false, now_ns);
 }
 
 /* ---- whole filters ----------------------------------------------------------------------------------------------------- */

@@ -324,6 +324,9 @@ static pv_noinline int find_dst(struct pv_udp *u, const struct pv_udp_send *msg,
 	if (!to) {
 		if (!u->connected)
 			return -EDESTADDRREQ;
+		/* Linux: a mapped peer is spoken to as if it had been named, and a name needs a port. */
+		if (!u->rport && u->family == PV_AF_INET6 && pv_addr_is4(&u->raddr))
+			return -EINVAL;
 		peer = (struct pv_endpoint){ .addr = u->raddr, .port = u->rport, .iface = u->conn.scope };
 		to = &peer;
 		if (!msg->src && !msg->iface)

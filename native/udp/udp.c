@@ -147,7 +147,6 @@ static void forget_local(struct pv_udp *u)
 {
 	u->laddr = u->saddr = (struct pv_addr){ 0 };
 	u->any4 = false;
-	u->addr_locked = false;
 	u->accept = accept_any(u);
 }
 
@@ -163,20 +162,26 @@ static void set_local(struct pv_udp *u, const struct pv_addr *a)
 int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 {
 	uint32_t iface, was = u->opts.bound_iface;
+	bool was_v6only = u->opts.v6only;
 	int rc = bind_check(u, local, &iface);
 
 	if (rc)
 		return rc;
 	if (pv_addr_is_any(&local->addr)) {
+		u->laddr = u->saddr = (struct pv_addr){ 0 };
 		u->any4 = u->family == PV_AF_INET6 && pv_addr_is4(&local->addr);
 		u->accept = accept_any(u);
 	} else {
 		set_local(u, &local->addr);
 		u->addr_locked = true;
+		/* From here on it is (inet6_bind): IPv4 is out of reach of an IPv6 address. */
+		if (u->family == PV_AF_INET6 && !pv_addr_is4(&local->addr))
+			u->opts.v6only = true;
 	}
 	u->opts.bound_iface = u->bound_iface = iface;
 	rc = pv_udp_port_get(u, local->port);
 	if (rc) {
+		u->opts.v6only = was_v6only;
 		forget_local(u);
 		u->opts.bound_iface = u->bound_iface = was;
 		return rc;
@@ -251,6 +256,9 @@ int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t n
 	if (pv_udp_is_zero(&u->saddr))
 		u->saddr = d.path.src;
 	u->conn.src = u->saddr;
+	/* Without a port every send looks at what that means. */
+	if (!remote->port)
+		u->conn.path.gen = 0;
 	u->raddr = d.path.dst;
 	u->rport = remote->port;
 	u->connected = true;

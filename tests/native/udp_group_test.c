@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Groups and broadcast. Membership and source filters are compared with the Linux kernel: the same random calls go to a kernel socket
- * on lo and to a socket of a stack; errno, the filter read back and who hears whom must agree after every call.
+ * on lo and to a socket of a stack; errno, the filter read back and (IPv4) who hears whom must agree after every call.
  */
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -23,6 +23,7 @@ struct kernel {
 	int rx, tx[2], holder;
 	uint32_t lo;
 	uint16_t port;
+	bool carries; /* lo takes datagrams to groups: not those of IPv6, without a route that root adds */
 };
 
 /* Numbers stand for addresses in both worlds: sources 0, 1 send, 2 never does; groups 0, 1. */
@@ -128,11 +129,12 @@ union filter {
 static int kernel_filter(const struct kernel *k, uint32_t group, uint32_t mode, uint32_t sources)
 {
 	union filter u = { .f = { .gf_interface = k->lo, .gf_fmode = mode } };
+	struct sockaddr_storage *list = u.f.gf_slist;
 
 	kernel_sa(k->family, group_text(k->family, group), 0, &u.f.gf_group);
 	for (uint32_t i = 0; i < 3; i++)
 		if (sources & 1u << i)
-			kernel_sa(k->family, source_text(k->family, i), 0, &u.f.gf_slist[u.f.gf_numsrc++]);
+			kernel_sa(k->family, source_text(k->family, i), 0, &list[u.f.gf_numsrc++]);
 	return setsockopt(k->rx, level(k->family), MCAST_MSFILTER, &u, GROUP_FILTER_SIZE(u.f.gf_numsrc)) ? -errno : 0;
 }
 
@@ -168,7 +170,7 @@ static bool kernel_hears(const struct kernel *k, uint32_t group, uint32_t i)
 	}
 }
 
-/* False when this machine cannot do it (no IPv6, no multicast on lo). */
+/* False when this machine has no IPv6. */
 static bool kernel_open(struct kernel *k, int family)
 {
 	struct sockaddr_storage ss;
@@ -195,10 +197,8 @@ static bool kernel_open(struct kernel *k, int family)
 		}
 	}
 	len = kernel_sa(family, group_text(family, 0), 9, &ss);
-	if (sendto(k->tx[0], "x", 1, 0, (void *)&ss, len) == 1)
-		return true;
-	kernel_close(k);
-	return false;
+	k->carries = sendto(k->tx[0], "x", 1, 0, (void *)&ss, len) == 1;
+	return true;
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------------------- */
@@ -340,7 +340,7 @@ static void random_filters(int family, uint64_t seed)
 	struct both b;
 
 	if (!both_open(&b, family, seed))
-		test_skip("no multicast on lo");
+		test_skip("no IPv6 on lo");
 	pv_rng_seed(&rng, seed);
 	for (uint32_t g = 0; g < 2; g++) {
 		struct pv_addr group = our_group(family, g);
@@ -361,7 +361,7 @@ static void random_filters(int family, uint64_t seed)
 		same(&s, seed, "errno", kernel_step(&b.k, &s), our_step(&b, &s));
 		for (uint32_t g = 0; g < 2; g++) {
 			same(&s, seed, "filter", kernel_filter_get(&b.k, g), our_filter_get(&b, g));
-			for (uint32_t src = 0; src < 2; src++)
+			for (uint32_t src = 0; src < 2 && b.k.carries; src++)
 				same(&s, seed, "heard", kernel_hears(&b.k, g, src), ours_hears(&b, g, src));
 		}
 	}
@@ -421,7 +421,7 @@ TEST(limits_and_bad_arguments)
 		struct pv_addr s = ip4(10, 9, 9, (uint8_t)i);
 
 		CHECK_EQ(pv_udp_join(u, 1, &list[0], &s, w.now), 0);
-		CHECK_EQ(pv_udp_join(u, 1, &list[0], &s, w.now), -EADDRNOTAVAIL);
+		CHECK_EQ(pv_udp_join(u, 1, &list[0], &s, w.now), i < 9 ? -EADDRNOTAVAIL : -ENOBUFS);
 	}
 	CHECK_EQ(pv_udp_join(u, 1, &list[0], &uni, w.now), -ENOBUFS);
 	CHECK_EQ(pv_udp_join(v, 1, &g6, NULL, w.now), 0);

@@ -137,10 +137,10 @@ static inline void world_run(struct world *w, int64_t ns)
 		int64_t next = pv_sim_wire_deadline(w->wire);
 		uint32_t busy = 0;
 
-		for (uint32_t i = 0; i < w->nhosts; i++) {
+		for (uint32_t i = 0; i < w->nhosts; i++)
 			(void)pv_net_kick(w->host[i].net);
+		for (uint32_t i = 0; i < w->nhosts; i++)
 			busy += pv_stack_poll(w->host[i].stack, w->now, 64);
-		}
 		CHECK(++turns < 10000000);
 		if (busy)
 			continue;
@@ -164,11 +164,11 @@ static inline void __attribute__((unused)) world_dump(const struct world *w)
 		const struct pv_udp_counters *u = pv_udp_table_counters(w->host[i].udp);
 
 		fprintf(stderr, "host %u:", i);
-#define WORLD_SAY_NET(name, text)                                                                                                \
-	if (n->name)                                                                                                             \
+#define WORLD_SAY_NET(name, text)                                                                                                  \
+	if (n->name)                                                                                                               \
 		fprintf(stderr, " net." #name "=%" PRIu64, n->name);
-#define WORLD_SAY_UDP(name, text)                                                                                                \
-	if (u->name)                                                                                                             \
+#define WORLD_SAY_UDP(name, text)                                                                                                  \
+	if (u->name)                                                                                                               \
 		fprintf(stderr, " udp." #name "=%" PRIu64, u->name);
 		PV_NET_COUNTERS(WORLD_SAY_NET)
 		PV_UDP_COUNTERS(WORLD_SAY_UDP)
