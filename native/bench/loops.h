@@ -63,12 +63,12 @@ static inline int await_reply(struct tr *t, bool block, uint64_t seq, uint64_t d
 	}
 }
 
-/* The peer is there: message 1 is answered. Tries for ten seconds. */
+/* The peer is there: message 1 is answered. Tries for twenty seconds. */
 static inline int handshake(struct tr *t, const struct bench_opts *o, struct bench_result *r)
 {
 	uint64_t step = (uint64_t)((double)BENCH_LOST_NS / bench_tick_ns());
 
-	for (int i = 0; i < 100 && !bench_stop; i++) {
+	for (int i = 0; i < 20 && !bench_stop; i++) {
 		int rc = send_one(t, 1, MSG_CLIENT | MSG_PONG, o->size);
 
 		if (!rc)

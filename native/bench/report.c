@@ -28,30 +28,6 @@ void bench_ready(const struct bench_opts *o, const uint8_t *mac)
 	fflush(stdout);
 }
 
-/* Eight bars an octave: enough to draw the shape. */
-static void print_bars(const struct hist *h, double half_us)
-{
-	uint32_t step = 1u << (HIST_BITS - 3);
-	const char *sep = "";
-
-	printf(", \"bars\": [");
-	for (uint32_t i = 0; i < HIST_SLOTS; i += step) {
-		uint32_t octave = i >> HIST_BITS, last = i + step;
-		double upper = last;
-		uint64_t n = 0;
-
-		for (uint32_t k = i; k < last; k++)
-			n += h->slot[k];
-		if (octave >= 2)
-			upper = ((double)((i & ((1u << HIST_BITS) - 1)) + step) + (1u << HIST_BITS)) * ldexp(1, (int)octave - 1);
-		if (n) {
-			printf("%s[%.4f, %llu]", sep, upper * half_us, (unsigned long long)n);
-			sep = ", ";
-		}
-	}
-	printf("]");
-}
-
 static void print_latency(const struct hist *h, double half_us)
 {
 	double n = (double)h->count, mean = h->sum / n, var = h->sum_sq / n - mean * mean;
@@ -61,7 +37,6 @@ static void print_latency(const struct hist *h, double half_us)
 	       (double)h->max * half_us);
 	for (size_t i = 0; i < pv_array_size(ladder); i++)
 		printf(", \"p%g_us\": %.4f", ladder[i], hist_quantile(h, ladder[i] / 100) * half_us);
-	print_bars(h, half_us);
 }
 
 void bench_report(const struct bench_opts *o, const struct bench_result *r)

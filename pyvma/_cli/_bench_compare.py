@@ -1,0 +1,286 @@
+"""`pyvma bench compare`: the same exchange of datagrams by every way there is, in turns, and one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import secrets
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import UserError
+from ._bench_run import Peer, c_command, cpus, free_ports, python_command, running
+
+HOSTS = ("10.99.0.1", "10.99.0.2")
+PORTS = (9000, 9001)
+# Of the table in a file or a pipe.
+WIDTH = 110
+QUANTILES = ("p50", "p99", "p99.9", "p99.99")
+# Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
+# default limit of a receive buffer (208 KiB, at 768 bytes a small message).
+WINDOW = {"raw": 512, "pyvma": 512, "kernel": 256}
+BATCH = {"raw": 32, "pyvma-c": 32, "pyvma-py": 64, "kernel-c-block": 32, "kernel-c-spin": 32, "kernel-py-block": 32, "kernel-py-spin": 32}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row: who exchanges the messages."""
+
+    who: str
+
+    @property
+    def stack(self) -> str:
+        return self.who.split("-")[0]
+
+    @property
+    def python(self) -> bool:
+        return "-py" in self.who
+
+    @property
+    def block(self) -> bool:
+        return self.who.endswith("-block")
+
+
+WAYS = tuple(BATCH)
+LATENCY_RATIOS = (
+    ("pyvma-c", "raw"),
+    ("pyvma-py", "pyvma-c"),
+    ("kernel-c-block", "pyvma-c"),
+    ("kernel-c-spin", "pyvma-c"),
+    ("kernel-py-block", "pyvma-py"),
+    ("kernel-py-spin", "pyvma-py"),
+)
+RATE_RATIOS = tuple((fast, slow) for slow, fast in LATENCY_RATIOS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--ring", choices=["softnic"], default="softnic", help="what the raw and pyvma rows run over")
+    parser.add_argument("--proto", choices=["udp"], default="udp", help="protocol")
+    parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"
+    )
+    parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
+    parser.add_argument("--rows", default=",".join(WAYS), help=f"which rows, separated by commas (default all: {','.join(WAYS)})")
+    parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
+
+
+class Wire:
+    """One fabric of the software NIC with two ports, under a name that nobody else has."""
+
+    def __init__(self) -> None:
+        self.fabric = f"bench{secrets.token_hex(5)}"
+
+    def interface(self, number: int) -> str:
+        return f"softnic:fabric={self.fabric},port={number},addr={HOSTS[number]}/24"
+
+    def device(self, number: int) -> str:
+        return f"{self.fabric}/{number}"
+
+
+def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[list[str], list[str]]:
+    """Command lines of server and client."""
+    pin = cpus()
+    hosts, ports = (("127.0.0.1", "127.0.0.1"), free_ports("127.0.0.1")) if way.stack == "kernel" else (HOSTS, PORTS)
+    ends = [(hosts[0], ports[0]), (hosts[1], ports[1])]
+    many = {"batch": BATCH[way.who], "window": WINDOW[way.stack]} if role == "throughput" else {"batch": 1, "window": 0}
+    if way.python:
+        common = {"stack": way.stack, "block": way.block, "size": size, "seconds": seconds, **many}
+
+        def task(number: int, part: str) -> list[str]:
+            where = {"local": ends[number], "remote": ends[1 - number], "cpu": pin[number], "interface": wire.interface(number)}
+            return python_command({**common, **where, "role": part})
+
+        return task(0, "server"), task(1, role)
+
+    def command(number: int, part: str) -> list[str]:
+        options: dict[str, Any] = {"local": "{}:{}".format(*ends[number]), "remote": "{}:{}".format(*ends[1 - number])}
+        options |= {"size": size, "batch": many["batch"], "block": way.block}
+        if part != "server":
+            options |= {"seconds": seconds, "window": many["window"]}
+        if way.stack == "raw":
+            from ..ring import softnic
+
+            # Ports have the MAC of their number unless told otherwise.
+            options |= {"library": softnic.library(), "device": wire.device(number), "peer_mac": f"02:53:4e:00:00:{1 - number:02x}"}
+        elif way.stack == "pyvma":
+            options["interfaces"] = wire.interface(number)
+        return c_command(part, way.stack, pin[number], **options)
+
+    return command(0, "server"), command(1, role)
+
+
+def measure(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Results of client and server of one measurement."""
+    server_command, client_command = peers(way, wire, role, size, seconds)
+    with running(Peer(server_command, clean=True)) as server:
+        server.ready()
+        with running(Peer(client_command, clean=True)) as client:
+            answer = client.result(seconds)
+        return answer, server.stop()
+
+
+def run_row(way: Way, size: int, seconds: float) -> dict[str, Any]:
+    """Latency and rate of one row, once."""
+    wire = Wire()
+    try:
+        client, _ = measure(way, wire, "ping-pong", size, seconds * 2 / 3)
+        sender, receiver = measure(way, wire, "throughput", size, seconds / 3)
+    except UserError as error:
+        raise UserError(f"{way.who}: {error}") from None
+    if "p50_us" not in client:
+        raise UserError(f"{way.who}: too short a run: nothing was measured")
+    row: dict[str, Any] = {f"{q}_us": client[f"{q}_us"] for q in QUANTILES}
+    row["rate_mps"] = receiver["unique"] / receiver["seconds"] if receiver["seconds"] else 0.0
+    row["lost"] = client["lost"] + sender["sent"] - receiver["unique"]
+    for name in ("duplicated", "reordered"):
+        row[name] = client[name] + receiver[name]
+    return row
+
+
+def combine(who: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of the figures, sums of the counts."""
+    row: dict[str, Any] = {"who": who}
+    for name in (*(f"{q}_us" for q in QUANTILES), "rate_mps"):
+        row[name] = statistics.median(run[name] for run in runs)
+    for name in ("lost", "duplicated", "reordered"):
+        row[name] = sum(run[name] for run in runs)
+    row["runs"] = runs
+    return row
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """How many times as long (p50) and as many (rate) the first of each pair is."""
+    by = {row["who"]: row for row in rows}
+    result: dict[str, dict[str, float]] = {"p50": {}, "rate": {}}
+    for kind, figure, pairs in (("p50", "p50_us", LATENCY_RATIOS), ("rate", "rate_mps", RATE_RATIOS)):
+        for one, other in pairs:
+            if one in by and other in by and by[other][figure]:
+                result[kind][f"{one}/{other}"] = by[one][figure] / by[other][figure]
+    return result
+
+
+def host() -> dict[str, Any]:
+    """What the figures depend on."""
+    model, flags = platform.processor() or platform.machine(), ""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            model = value.strip()
+        elif name.strip() == "flags":
+            flags = value
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return {
+        "cpu": model,
+        "cpus": len(os.sched_getaffinity(0)),
+        "pinned": list(cpus()),
+        "virtual": "hypervisor" in flags.split(),
+        "governor": governor.read_text().strip() if governor.exists() else None,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def line(seconds: float) -> float | None:
+    """Half round trip of one shared cache line between the two CPUs, in microseconds."""
+    one, two = cpus()
+    if one is None:
+        return None
+    with running(Peer(c_command("line", "none", one, cpu2=two, seconds=seconds), clean=True)) as peer:
+        return float(peer.result(seconds)["line_us"])
+
+
+def idle(seconds: float) -> dict[str, Any]:
+    """Resident memory that an engine adds and the CPU time it takes while nobody uses it."""
+    with running(Peer(c_command("idle", "none", None, interfaces=Wire().interface(0), seconds=seconds), clean=True)) as peer:
+        return peer.result(seconds)
+
+
+def microseconds(value: float) -> str:
+    """Four digits that mean something."""
+    return f"{value:.3f}" if value < 100 else f"{value:.0f}"
+
+
+def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
+    """The table of a report."""
+    title = f"UDP, {arguments.size} bytes, {arguments.ring}; medians of {arguments.runs} runs; half round trip in µs"
+    out = Table(title=title, title_justify="left")
+    out.add_column("who", no_wrap=True)
+    for name in (*QUANTILES, "messages/s", "lost", "dup.", "reord."):
+        out.add_column(name, justify="right", no_wrap=True)
+    for row in report["rows"]:
+        figures = [microseconds(row[f"{q}_us"]) for q in QUANTILES]
+        out.add_row(row["who"], *figures, f"{row['rate_mps']:,.0f}", *(f"{row[name]:,}" for name in ("lost", "duplicated", "reordered")))
+    return out
+
+
+def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Prints the report."""
+    facts = report["host"]
+    kind = "virtual machine" if facts["virtual"] else "machine"
+    pinned = "pinned to {} and {}".format(*facts["pinned"]) if facts["pinned"][0] is not None else "not pinned: there is one CPU only"
+    console.print(f"{facts['cpu']}, {facts['cpus']} CPUs ({kind}), {pinned}; Linux {facts['kernel']}, Python {facts['python']}")
+    console.print(table(report, arguments))
+    for kind, what in (("p50", "p50 "), ("rate", "rate")):
+        if report["ratios"][kind]:
+            console.print(
+                f"{what}: " + ", ".join(f"{name} = {value:.2f}" for name, value in report["ratios"][kind].items()), highlight=False
+            )
+    if report["line_us"] is not None:
+        console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs")
+    rest = report["idle"]
+    console.print(f"idle engine: {rest['added_mb']:.1f} MB resident more, {rest['cpu_percent']:.2f} % of a CPU")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs all rows in turns and prints the table."""
+    names = [name.strip() for name in arguments.rows.split(",") if name.strip()]
+    unknown = [name for name in names if name not in WAYS]
+    if unknown or not names:
+        raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
+    if not 14 <= arguments.size <= 1472:
+        raise UserError("--size has to be from 14 (the header) to 1472 bytes")
+    if arguments.seconds <= 0 or arguments.runs < 1:
+        raise UserError("--seconds and --runs have to be above 0")
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    floors = []
+    notes = Console(stderr=True)
+    facts = host()
+    for number in range(arguments.runs):
+        floors.append(line(min(0.3, arguments.seconds)))
+        # Every second run goes the other way round: what warms up or drifts does not favour the same rows.
+        for name in names if number % 2 == 0 else reversed(names):
+            if notes.is_terminal:
+                notes.print(f"run {number + 1} of {arguments.runs}: {name}   ", end="\r")
+            runs[name].append(run_row(Way(name), arguments.size, arguments.seconds))
+    rows = [combine(name, runs[name]) for name in names]
+    measured = [floor for floor in floors if floor is not None]
+    report = {
+        "host": facts,
+        "rows": rows,
+        "ratios": ratios(rows),
+        "line_us": statistics.median(measured) if measured else None,
+        "line_us_runs": measured,
+        "idle": idle(max(0.2, min(2.0, arguments.seconds))),
+        "size": arguments.size,
+        "seconds": arguments.seconds,
+    }
+    if arguments.json == "-":
+        json.dump(report, sys.stdout, indent=1)
+        print()
+        return 0
+    console = Console()
+    show(console if console.is_terminal else Console(width=WIDTH), report, arguments)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
+    return 0
