@@ -11,10 +11,17 @@ import pytest
 from lab import HOSTS4, HOSTS6, softnic_reason
 from sides import Net
 
-NETS = ("stdlib", "loopback", "softnic")
+NETS = [f"{name}-{version}" for name in ("stdlib", "loopback", "softnic") for version in ("ipv4", "ipv6")]
 
 
-@pytest.fixture(params=[f"{name}-{version}" for name in NETS for version in ("ipv4", "ipv6")])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every case runs on every net, but for those that its marks `without` name, whole ("stdlib-ipv4") or in part ("ipv4")."""
+    if "net" in metafunc.fixturenames:
+        without = [part for mark in metafunc.definition.iter_markers("without") for part in mark.args]
+        metafunc.parametrize("net", [name for name in NETS if not any(part in name for part in without)], indirect=True)
+
+
+@pytest.fixture
 def net(request: pytest.FixtureRequest) -> Iterator[Net]:
     name, version = request.param.split("-")
     family = std.AF_INET if version == "ipv4" else std.AF_INET6

@@ -5,25 +5,11 @@ from __future__ import annotations
 import errno
 import gc
 import socket as std
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from sides import Net
 
-
-@pytest.fixture(autouse=True)
-def only_ours(request: pytest.FixtureRequest) -> None:
-    if "stdlib" in request.node.name:
-        pytest.skip("the standard library has no batches")
-
-
-def receive_all(s: Any, count: int, make: Callable[[], Any]) -> list[Any]:
-    """Batches until `count` datagrams are there."""
-    found: list[Any] = []
-    while sum(len(batch) for batch in found) < count:
-        found.append(s.recv_batch(make()))
-    return found
+pytestmark = pytest.mark.without("stdlib")
 
 
 def test_into_buffers(net: Net) -> None:
