@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _socket
 import errno
+import functools
 import math
 import operator
 import os
@@ -21,6 +22,7 @@ import sys
 import time
 import types
 import warnings
+from collections.abc import Callable
 from socket import *
 from typing import Any, NamedTuple
 
@@ -87,13 +89,50 @@ def _parse_control(data: bytes) -> list[tuple[int, int, bytes]]:
     return items
 
 
-def _pack_control(items: list[tuple[int, int, Any]]) -> bytes:
+def _pack_control(items: Any) -> bytes | None:
+    """Ancillary data as the system takes it; None when it is not (level, type, data) each."""
     out = bytearray()
-    for level, kind, value in items:
-        data = bytes(memoryview(value))
-        out += _CMSG.pack(_CMSG.size + len(data), operator.index(level), operator.index(kind)) + data
-        out += bytes(-len(out) % _CMSG_ALIGN)
+    for item in items:
+        if not isinstance(item, tuple) or len(item) != 3:
+            return None
+        level, kind, data = _c_int(item[0]), _c_int(item[1]), _from_buffer(item[2])
+        if level is None or kind is None or data is None:
+            return None
+        out += bytes(-len(out) % _CMSG_ALIGN) + _CMSG.pack(_CMSG.size + len(data), level, kind) + bytes(data)
     return bytes(out)
+
+
+def _integer(value: Any, lowest: int, highest: int) -> int | None:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if lowest <= number <= highest else None
+
+
+def _c_int(value: Any) -> int | None:
+    """The int of C that an argument is; None when it is none."""
+    return _integer(value, -_INT_MAX - 1, _INT_MAX)
+
+
+def _c_ssize(value: Any) -> int | None:
+    return _integer(value, -sys.maxsize - 1, sys.maxsize)
+
+
+def _from_buffer(value: Any, writable: bool = False) -> Any:
+    """The memory of a bytes-like object, held as long as the result; None when there is none."""
+    try:
+        return ffi.from_buffer(value, require_writable=writable)
+    except (TypeError, BufferError, ValueError):
+        return None
+
+
+def _listed(items: Any) -> Any:
+    """Items that can be gone through twice, should the standard library have to; None when they cannot be gone through."""
+    try:
+        return items if isinstance(items, list | tuple) else list(items)
+    except TypeError:
+        return None
 
 
 class _Message:
@@ -120,6 +159,29 @@ class _Message:
 
     def received_control(self) -> list[tuple[int, int, bytes]]:
         return _parse_control(bytes(ffi.buffer(self.control)[: self.header.msg_controllen]) if self.control else b"")
+
+
+def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
+    """Makes a method of that many arguments the engine's for sockets that have a handle.
+
+    All others, wrong numbers of arguments, and arguments that the method answers with NotImplemented, go to the standard library's
+    method of the same name: it says what is wrong in its own words.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Any:
+        theirs = getattr(_std.socket, method.__name__)
+
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._sock is not None and not kwargs and fewest <= len(args) <= most:
+                result = method(self, *args)
+                if result is not NotImplemented:
+                    return result
+            return theirs(self, *args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 class socket(Calls, _std.socket):  # type: ignore[no-redef]
@@ -231,10 +293,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             sock.setblocking(True)
         return sock, address
 
-    def listen(self, *args: Any) -> None:
-        """As socket.listen()."""
-        if self._sock is None or len(args) > 1 or (args and not hasattr(args[0], "__index__")):
-            return super().listen(*args)
+    @_face(0, 1)
+    def listen(self, backlog: int = 0) -> Any:
+        """As socket.listen(): not for datagrams."""
+        if not hasattr(backlog, "__index__"):
+            return NotImplemented
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     def get_inheritable(self) -> bool:
@@ -259,14 +322,14 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             # The standard library's fds with a timeout do not block, which programs can see; the engine's own flag stays clear.
             super().settimeout(timeout)
 
-    def settimeout(self, value: float | None) -> None:
-        """As socket.settimeout()."""
-        super().settimeout(value)
+    def settimeout(self, *args: Any, **kwargs: Any) -> None:
+        """As socket.settimeout(value)."""
+        super().settimeout(*args, **kwargs)
         self._take_timeout()
 
-    def setblocking(self, flag: bool) -> None:
-        """As socket.setblocking()."""
-        super().setblocking(flag)
+    def setblocking(self, *args: Any, **kwargs: Any) -> None:
+        """As socket.setblocking(flag)."""
+        super().setblocking(*args, **kwargs)
         self._take_timeout()
 
     def _patient(self, flags: int) -> int:
@@ -290,38 +353,34 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     # ---- names ----
 
-    def bind(self, address: Any) -> None:
-        """As socket.bind()."""
-        sock = self._sock
-        packed = parse_address(self.family, address) if sock is not None else None
+    @_face(1, 1)
+    def bind(self, address: Any) -> Any:
+        """As socket.bind(address)."""
+        packed = parse_address(self.family, address)
         if packed is None:
-            return super().bind(address)
+            return NotImplemented
         sys.audit("socket.bind", self, address)
-        check(lib.pyvma_sock_bind(sock, _sockaddr(packed), len(packed)))
+        check(lib.pyvma_sock_bind(self._sock, _sockaddr(packed), len(packed)))
         return None
 
-    def _connect(self, address: Any) -> int | None:
-        """The engine's answer, or None when the standard library has to speak."""
-        sock = self._sock
-        packed = parse_address(self.family, address) if sock is not None else None
+    def _connect(self, address: Any) -> Any:
+        packed = parse_address(self.family, address)
         if packed is None:
-            return None
+            return NotImplemented
         sys.audit("socket.connect", self, address)
-        rc: int = lib.pyvma_sock_connect(sock, _sockaddr(packed), len(packed), self._handle.timeout_ns if self._handle else 0)
-        return rc
+        return lib.pyvma_sock_connect(self._sock, _sockaddr(packed), len(packed), self._handle.timeout_ns if self._handle else 0)
 
-    def connect(self, address: Any) -> None:
-        """As socket.connect()."""
+    @_face(1, 1)
+    def connect(self, address: Any) -> Any:
+        """As socket.connect(address)."""
         rc = self._connect(address)
-        if rc is None:
-            return super().connect(address)
-        check(rc)
-        return None
+        return rc if rc is NotImplemented else check(rc) or None
 
-    def connect_ex(self, address: Any) -> int:
-        """As socket.connect_ex()."""
+    @_face(1, 1)
+    def connect_ex(self, address: Any) -> Any:
+        """As socket.connect_ex(address): the error's number, 0 for none."""
         rc = self._connect(address)
-        return super().connect_ex(address) if rc is None else -rc
+        return rc if rc is NotImplemented else -rc
 
     def _name(self, call: Any) -> Any:
         storage = ffi.new("struct sockaddr_storage *")
@@ -329,114 +388,98 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         check(call(self._sock, ffi.cast("struct sockaddr *", storage), size))
         return format_address(bytes(ffi.buffer(storage)[: size[0]]))
 
+    @_face(0, 0)
     def getsockname(self) -> Any:
         """As socket.getsockname()."""
-        return super().getsockname() if self._sock is None else self._name(lib.pyvma_sock_getsockname)
+        return self._name(lib.pyvma_sock_getsockname)
 
+    @_face(0, 0)
     def getpeername(self) -> Any:
         """As socket.getpeername()."""
-        return super().getpeername() if self._sock is None else self._name(lib.pyvma_sock_getpeername)
+        return self._name(lib.pyvma_sock_getpeername)
 
-    def shutdown(self, how: int) -> None:
-        """As socket.shutdown()."""
-        sock = self._sock
-        if sock is None or not hasattr(how, "__index__"):
-            return super().shutdown(how)
-        check(lib.pyvma_sock_shutdown(sock, how))
+    @_face(1, 1)
+    def shutdown(self, how: int) -> Any:
+        """As socket.shutdown(how)."""
+        number = _c_int(how)
+        if number is None:
+            return NotImplemented
+        check(lib.pyvma_sock_shutdown(self._sock, number))
         return None
 
     # ---- options ----
 
-    def setsockopt(self, *args: Any) -> None:
-        """As socket.setsockopt(level, optname, value) and (level, optname, None, optlen)."""
-        sock = self._sock
-        if sock is None or not 3 <= len(args) <= 4 or (len(args) == 4) != (args[2] is None):
-            return super().setsockopt(*args)
-        try:
-            level, name, value = operator.index(args[0]), operator.index(args[1]), args[2]
-            if value is None:
-                data, size = ffi.NULL, operator.index(args[3])
-            elif hasattr(value, "__index__"):
-                data, size = ffi.new("int *", operator.index(value)), ffi.sizeof("int")
-            else:
-                data = ffi.from_buffer(value)
-                size = len(data)
-            call = (level, name, data, size)
-            ffi.new("int[3]", [level, name, size])
-        except (TypeError, ValueError, OverflowError, BufferError):
-            return super().setsockopt(*args)
-        check(lib.pyvma_sock_setsockopt(sock, *call))
+    @_face(3, 4)
+    def setsockopt(self, level: int, name: int, value: Any, size: Any = None) -> Any:
+        """As socket.setsockopt(level, name, value) and (level, name, None, size)."""
+        level_number, name_number = _c_int(level), _c_int(name)
+        if level_number is None or name_number is None or (size is None) == (value is None):
+            return NotImplemented
+        number = _c_int(value)
+        if value is None:
+            data, room = ffi.NULL, _c_int(size)
+        elif number is not None:
+            data, room = ffi.new("int *", number), ffi.sizeof("int")
+        else:
+            data = _from_buffer(value)
+            room = None if data is None else len(data)
+        if room is None or room < 0:
+            return NotImplemented
+        check(lib.pyvma_sock_setsockopt(self._sock, level_number, name_number, data, room))
         return None
 
-    def getsockopt(self, *args: Any) -> Any:
-        """As socket.getsockopt(level, optname[, buflen])."""
-        sock = self._sock
-        if sock is None or not 2 <= len(args) <= 3:
-            return super().getsockopt(*args)
-        try:
-            level, name, room = (*(operator.index(arg) for arg in args), 0)[:3]
-            ffi.new("int[3]", [level, name, room])
-        except (TypeError, OverflowError):
-            return super().getsockopt(*args)
-        if not 0 <= room <= 1024:
-            return super().getsockopt(*args)
+    @_face(2, 3)
+    def getsockopt(self, level: int, name: int, size: int = 0) -> Any:
+        """As socket.getsockopt(level, name[, size])."""
+        level_number, name_number, room = _c_int(level), _c_int(name), _c_int(size)
+        if level_number is None or name_number is None or room is None or not 0 <= room <= 1024:
+            return NotImplemented
         data = ffi.new("char[]", room or ffi.sizeof("int"))
-        size = ffi.new("socklen_t *", len(data))
-        check(lib.pyvma_sock_getsockopt(sock, level, name, data, size))
-        return bytes(ffi.buffer(data)[: size[0]]) if room else ffi.cast("int *", data)[0]
+        length = ffi.new("socklen_t *", len(data))
+        check(lib.pyvma_sock_getsockopt(self._sock, level_number, name_number, data, length))
+        return bytes(ffi.buffer(data)[: length[0]]) if room else ffi.cast("int *", data)[0]
 
     # ---- messages ----
 
-    def sendmsg(self, buffers: Any, ancdata: Any = (), flags: int = 0, address: Any = None, /) -> int:
-        """As socket.sendmsg()."""
-        sock = self._sock
-        if sock is None:
-            return super().sendmsg(buffers, ancdata, flags, address)
-        try:
-            buffers, ancdata = list(buffers), list(ancdata)
-            pieces = [ffi.from_buffer(piece) for piece in buffers]
-            control = _pack_control(ancdata)
-            flags = operator.index(flags)
-        except (TypeError, ValueError, struct.error, BufferError):
-            return super().sendmsg(buffers, ancdata, flags, address)
+    @_face(1, 4)
+    def sendmsg(self, buffers: Any, ancdata: Any = (), flags: Any = 0, address: Any = None) -> Any:
+        """As socket.sendmsg(buffers[, ancdata[, flags[, address]]])."""
+        number, buffers_list, ancdata_list = _c_int(flags), _listed(buffers), _listed(ancdata)
+        if number is None or buffers_list is None or ancdata_list is None:
+            return NotImplemented
+        pieces, control = [_from_buffer(piece) for piece in buffers_list], _pack_control(ancdata_list)
         packed = b"" if address is None else parse_address(self.family, address)
-        if packed is None:
-            return super().sendmsg(buffers, ancdata, flags, address)
+        if None in pieces or control is None or packed is None:
+            return super().sendmsg(buffers_list, ancdata_list, flags, address)
         sys.audit("socket.sendmsg", self, address)
         message = _Message(pieces, control, packed)
-        flags = self._patient(flags)
-        return self._wait(lib.pyvma_sock_sendmsg, sock, message.header, flags)
+        return self._wait(lib.pyvma_sock_sendmsg, self._sock, message.header, self._patient(number))
 
     def _recvmsg(self, pieces: list[Any], ancbufsize: int, flags: int) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
         message = _Message(pieces, bytearray(ancbufsize))
         n = self._wait(lib.pyvma_sock_recvmsg, self._sock, message.header, self._patient(flags))
         return n, message.received_control(), message.header.msg_flags, message.sender()
 
-    def recvmsg(self, *args: Any) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+    @_face(1, 3)
+    def recvmsg(self, bufsize: int, ancbufsize: int = 0, flags: int = 0) -> Any:
         """As socket.recvmsg(bufsize[, ancbufsize[, flags]])."""
-        try:
-            bufsize, ancbufsize, flags = (*(operator.index(arg) for arg in args), 0, 0)[:3]
-        except TypeError:
-            bufsize = -1
-        if self._sock is None or not 1 <= len(args) <= 3 or bufsize < 0 or not 0 <= ancbufsize <= _INT_MAX:
-            return super().recvmsg(*args)
-        data = ffi.new("char[]", min(bufsize, _DATAGRAM_MAX))
-        n, control, answer, sender = self._recvmsg([data], ancbufsize, flags)
+        size, room, number = _c_ssize(bufsize), _c_int(ancbufsize), _c_int(flags)
+        if size is None or room is None or number is None or size < 0 or room < 0:
+            return NotImplemented
+        data = ffi.new("char[]", min(size, _DATAGRAM_MAX))
+        n, control, answer, sender = self._recvmsg([data], room, number)
         return bytes(ffi.buffer(data)[:n]).ljust(n, b"\0"), control, answer, sender
 
-    def recvmsg_into(self, *args: Any) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
+    @_face(1, 3)
+    def recvmsg_into(self, buffers: Any, ancbufsize: int = 0, flags: int = 0) -> Any:
         """As socket.recvmsg_into(buffers[, ancbufsize[, flags]])."""
-        if self._sock is None or not 1 <= len(args) <= 3:
-            return super().recvmsg_into(*args)
-        try:
-            args = (list(args[0]), *args[1:])
-            pieces = [ffi.from_buffer(piece, require_writable=True) for piece in args[0]]
-            ancbufsize, flags = (*(operator.index(arg) for arg in args[1:]), 0, 0)[:2]
-        except (TypeError, BufferError):
-            return super().recvmsg_into(*args)
-        if not 0 <= ancbufsize <= _INT_MAX:
-            return super().recvmsg_into(*args)
-        return self._recvmsg(pieces, ancbufsize, flags)
+        room, number, buffers_list = _c_int(ancbufsize), _c_int(flags), _listed(buffers)
+        if room is None or number is None or room < 0 or buffers_list is None:
+            return NotImplemented
+        pieces = [_from_buffer(piece, writable=True) for piece in buffers_list]
+        if None in pieces:
+            return super().recvmsg_into(buffers_list, room, number)
+        return self._recvmsg(pieces, room, number)
 
     # ---- our own ----
 

@@ -1,0 +1,30 @@
+"""What cffi is told of the public header is what the header says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def functions(text: str) -> dict[str, str]:
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = re.sub(r"\s+", " ", text.replace("PYVMA_EXPORT ", ""))
+    found = re.findall(r"(?:int|int64_t|void|const char \*) ?\*?pyvma_\w+\([^)]*\);", text)
+    return {re.search(r"pyvma_\w+(?=\()", item)[0]: item for item in found}  # type: ignore[index]
+
+
+def structs(text: str) -> dict[str, str]:
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).replace("...;", "")
+    found = re.findall(r"struct (pyvma_\w+) \{(.*?)\};", text, re.DOTALL)
+    return {name: re.sub(r"\s+", " ", body).strip() for name, body in found}
+
+
+def test_definition_and_header_agree() -> None:
+    header = (ROOT / "native" / "include" / "pyvma.h").read_text()
+    definition = (ROOT / "pyvma" / "_native" / "_ffi_cdef.txt").read_text()
+    assert len(functions(header)) > 35
+    assert functions(definition) == functions(header)
+    assert len(structs(header)) >= 5
+    assert structs(definition) == structs(header)
