@@ -209,19 +209,23 @@ static int64_t send_common(enum method which, PyObject *self, PyObject *const *a
 	return n;
 }
 
-static PyObject *calls_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *calls_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	PyObject *result;
-	int64_t n = send_common(SEND, self, args, nargs, &result);
 
+	if (kwnames)
+		return stdlib_call(SEND, self, args, nargs, kwnames);
+	int64_t n = send_common(SEND, self, args, nargs, &result);
 	return n < 0 ? result : PyLong_FromLongLong(n);
 }
 
-static PyObject *calls_sendall(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *calls_sendall(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	PyObject *result;
-	int64_t n = send_common(SENDALL, self, args, nargs, &result);
 
+	if (kwnames)
+		return stdlib_call(SENDALL, self, args, nargs, kwnames);
+	int64_t n = send_common(SENDALL, self, args, nargs, &result);
 	if (n < 0)
 		return result;
 	Py_INCREF(Py_None);
@@ -229,7 +233,7 @@ static PyObject *calls_sendall(PyObject *self, PyObject *const *args, Py_ssize_t
 }
 
 /* sendto(data, address) and sendto(data, flags, address) */
-static PyObject *calls_sendto(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *calls_sendto(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct handle *h = calls_handle(self);
 	struct address addr;
@@ -237,10 +241,10 @@ static PyObject *calls_sendto(PyObject *self, PyObject *const *args, Py_ssize_t 
 	PyObject *result = NULL;
 	Py_buffer data;
 
-	if (!h || nargs < 2 || nargs > 3 || (nargs == 3 && as_flags(args[1], &io.flags)) ||
+	if (!h || kwnames || nargs < 2 || nargs > 3 || (nargs == 3 && as_flags(args[1], &io.flags)) ||
 	    PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE)) {
 		Py_XDECREF(h);
-		return stdlib_call(SENDTO, self, args, nargs, NULL);
+		return stdlib_call(SENDTO, self, args, nargs, kwnames);
 	}
 	int rc = calls_destination(h, args[nargs - 1], &addr);
 	if (rc == 0) {
@@ -296,15 +300,15 @@ static int parse_recv(PyObject *const *args, Py_ssize_t nargs, long *size, int *
 	return nargs < 1 || nargs > 2 || as_long(args[0], 0, LONG_MAX, size) || (nargs > 1 && as_flags(args[1], flags)) ? -1 : 0;
 }
 
-static PyObject *calls_recv(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *calls_recv(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct handle *h = calls_handle(self);
 	struct io io = { 0 };
 	PyObject *result;
 	long size;
 
-	if (!h || parse_recv(args, nargs, &size, &io.flags) || size == 0) /* nothing asked for: nothing is done */
-		result = stdlib_call(RECV, self, args, nargs, NULL);
+	if (!h || kwnames || parse_recv(args, nargs, &size, &io.flags) || size == 0) /* nothing asked for: nothing is done */
+		result = stdlib_call(RECV, self, args, nargs, kwnames);
 	else
 		result = recv_bytes(h, &io, size, do_recv);
 	Py_XDECREF(h);
@@ -326,7 +330,7 @@ static PyObject *with_sender(struct handle *h, PyObject *first, const struct add
 	return pair;
 }
 
-static PyObject *calls_recvfrom(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *calls_recvfrom(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct handle *h = calls_handle(self);
 	struct address addr;
@@ -334,8 +338,8 @@ static PyObject *calls_recvfrom(PyObject *self, PyObject *const *args, Py_ssize_
 	PyObject *result;
 	long size;
 
-	if (!h || parse_recv(args, nargs, &size, &io.flags))
-		result = stdlib_call(RECVFROM, self, args, nargs, NULL);
+	if (!h || kwnames || parse_recv(args, nargs, &size, &io.flags))
+		result = stdlib_call(RECVFROM, self, args, nargs, kwnames);
 	else
 		result = with_sender(h, recv_bytes(h, &io, size, do_recvfrom), &addr);
 	Py_XDECREF(h);
@@ -414,12 +418,12 @@ static PyObject *calls_recvfrom_into(PyObject *self, PyObject *const *args, Py_s
 
 #define FAST(f) ((PyCFunction)(void (*)(void))(f))
 static PyMethodDef calls_methods[] = {
-	{ "send", FAST(calls_send), METH_FASTCALL, NULL },
-	{ "sendall", FAST(calls_sendall), METH_FASTCALL, NULL },
-	{ "sendto", FAST(calls_sendto), METH_FASTCALL, NULL },
-	{ "recv", FAST(calls_recv), METH_FASTCALL, NULL },
+	{ "send", FAST(calls_send), METH_FASTCALL | METH_KEYWORDS, NULL },
+	{ "sendall", FAST(calls_sendall), METH_FASTCALL | METH_KEYWORDS, NULL },
+	{ "sendto", FAST(calls_sendto), METH_FASTCALL | METH_KEYWORDS, NULL },
+	{ "recv", FAST(calls_recv), METH_FASTCALL | METH_KEYWORDS, NULL },
 	{ "recv_into", FAST(calls_recv_into), METH_FASTCALL | METH_KEYWORDS, NULL },
-	{ "recvfrom", FAST(calls_recvfrom), METH_FASTCALL, NULL },
+	{ "recvfrom", FAST(calls_recvfrom), METH_FASTCALL | METH_KEYWORDS, NULL },
 	{ "recvfrom_into", FAST(calls_recvfrom_into), METH_FASTCALL | METH_KEYWORDS, NULL },
 	{ "recv_batch", calls_recv_batch, METH_VARARGS, NULL },
 	{ "send_batch", calls_send_batch, METH_VARARGS, NULL },

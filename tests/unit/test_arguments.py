@@ -53,7 +53,8 @@ def outcome(module: Any, family: int, method: str, args: list[Any], kwargs: dict
         try:
             result = getattr(s, method)(*args, **kwargs)
         except Exception as error:
-            return type(error), str(error)
+            # The interpreter's own words have the class or not, by how a method is called.
+            return type(error), str(error).removeprefix("socket.")
         return "gave", result
 
 
