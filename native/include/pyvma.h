@@ -45,7 +45,8 @@ PYVMA_EXPORT void pyvma_stop(void);
 PYVMA_EXPORT const char *pyvma_last_error(void);
 PYVMA_EXPORT const char *pyvma_version(void);
 
-/* Interfaces of the running engine: index from 1 upwards; -ENOENT past the end. */
+/* Interfaces of the running engine: the first is 1; -ENOENT past the end. The field `index` is what SO_BINDTOIFINDEX, IP_PKTINFO and
+ * scope ids call it, a number that no interface of the kernel has. */
 struct pyvma_interface {
 	char name[32];
 	char ring[64];          /* e.g. "softnic:softnic_demo_0/1" */

@@ -20,8 +20,7 @@
 	  "rx_depth, "                                                                                                             \
 	  "tx_depth")                                                                                                              \
 	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \
-	X(BOOL, strict, "0", 0, 1, "", NULL, 1,                                                                                    \
-	  "raise an error instead of falling back to a kernel socket when an interface cannot be opened")                          \
+	X(BOOL, strict, "0", 0, 1, "", NULL, 1, "a UDP socket that cannot be offloaded is an error instead of a kernel socket")    \
 	X(INT, rx_poll, "1000", -1, 100000000, "us", "VMA_RX_POLL", 10,                                                            \
 	  "a blocking call polls this long before it sleeps; 0: sleeps at once; -1: never sleeps. VMA_RX_POLL counts polls: ten "  \
 	  "are "                                                                                                                   \

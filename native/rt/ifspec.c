@@ -232,6 +232,14 @@ static int finish(const struct entry *e)
 		return pv_error(-EINVAL, "interfaces, entry %u (verbs): device=NAME is missing", e->number);
 	if (!s->naddr)
 		return pv_error(-EINVAL, "interfaces, entry %u (%s): addr=ADDRESS/PREFIX is missing", e->number, e->ring);
+	for (uint32_t i = 0; i < s->naddr && s->mtu; i++) {
+		bool is4 = pv_addr_is4(&s->addr[i].addr);
+		uint32_t least = is4 ? 576 : 1280; /* RFC 791 (what every host takes), RFC 8200 5 */
+
+		if (s->mtu < least)
+			return pv_error(-EINVAL, "interfaces, entry %u (%s): mtu=%u: %s needs at least %u", e->number, e->ring,
+					s->mtu, is4 ? "IPv4" : "IPv6", least);
+	}
 	if (s->ring == PV_IFSPEC_VERBS && !s->have_port)
 		s->port = 1;
 	if (!*s->name) {

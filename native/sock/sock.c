@@ -7,14 +7,15 @@
  */
 #include "sock/sock.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "rt/error.h"
+#include "rt/log.h"
 
 #define POOL_CHUNK 64
 #define REGISTRY_BUCKETS 1024
@@ -23,6 +24,9 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pyvma_sock *free_handles;
 static struct pv_sock *free_socks;
 static struct pv_list registry[REGISTRY_BUCKETS];
+struct pv_list pv_core_socks = { &pv_core_socks, &pv_core_socks }; /* engine lock */
+
+/* ---- memory and registry; the registry lock is held -------------------------------------------------------------------- */
 
 static bool pool_grow(void)
 {
@@ -54,14 +58,15 @@ static struct pv_list *bucket(dev_t dev, ino_t ino)
 
 static int id_add(struct pv_sock *so, unsigned int which, int fd)
 {
+	struct pv_sock_id *id = &so->id[which];
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	so->id[which].dev = st.st_dev;
-	so->id[which].ino = st.st_ino;
-	so->id[which].so = so;
-	pv_list_add(bucket(st.st_dev, st.st_ino), &so->id[which].node);
+	id->dev = st.st_dev;
+	id->ino = st.st_ino;
+	id->so = so;
+	pv_list_add(bucket(st.st_dev, st.st_ino), &id->node);
 	return 0;
 }
 
@@ -80,7 +85,17 @@ static struct pv_sock *registry_find(int fd)
 	return NULL;
 }
 
-/* A shared socket for `fd` with no handle yet; the registry lock is held. */
+int pv_sock_register(struct pv_sock *so, unsigned int which, int fd)
+{
+	int rc;
+
+	pthread_mutex_lock(&registry_lock);
+	rc = id_add(so, which, fd);
+	pthread_mutex_unlock(&registry_lock);
+	return rc;
+}
+
+/* A shared socket for `fd`, with no handle yet. */
 static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 {
 	struct pv_sock *so = free_socks || pool_grow() ? free_socks : NULL;
@@ -88,16 +103,14 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	if (!so)
 		return NULL;
 	free_socks = so->next;
-	so->family = family;
-	so->type = type;
-	so->proto = proto;
+	*so = (struct pv_sock){ .family = family, .type = type, .proto = proto, .exp_fd = -1, .sig_fd = -1 };
 	so->candidate = type == SOCK_DGRAM && (family == AF_INET || family == AF_INET6) && (proto == 0 || proto == IPPROTO_UDP);
-	so->own_kfd = false;
-	so->refs = 0;
-	atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
-	atomic_store_explicit(&so->mode, so->candidate ? PV_SOCK_UNDECIDED : PV_SOCK_KERNEL, memory_order_relaxed);
+	pv_list_init(&so->watch.waiters);
+	pv_list_init(&so->on_core);
 	pv_list_init(&so->id[0].node);
 	pv_list_init(&so->id[1].node);
+	atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
+	atomic_store_explicit(&so->mode, so->candidate ? PV_SOCK_UNDECIDED : PV_SOCK_KERNEL, memory_order_relaxed);
 	if (so->candidate && id_add(so, 0, fd)) {
 		so->next = free_socks;
 		free_socks = so;
@@ -106,10 +119,24 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	return so;
 }
 
-static void sock_put(struct pv_sock *so)
+/* The last reference; the engine's lock is not held. Whoever still waits finds itself off every list and woken. */
+static void sock_free(struct pv_sock *so)
 {
-	if (--so->refs)
-		return;
+	if (so->candidate && pv_engine_state() == PV_ENGINE_RUNNING) {
+		pv_lock_get(&pv_engine.lock);
+		pv_list_for_each_safe(it, tmp, &so->watch.waiters)
+			pv_list_del(it);
+		pv_ready_close(so);
+		pv_core_close(so);
+		if (pv_engine.stack)
+			pv_net_kick(pv_engine.net); /* what leaving groups had to say */
+		pv_lock_put(&pv_engine.lock);
+	} else if (so->sig_fd >= 0) {
+		close(so->sig_fd);
+		close(so->exp_fd);
+	}
+	if (so->own_kfd)
+		close(pv_sock_kfd(so));
 	pv_list_del(&so->id[0].node);
 	pv_list_del(&so->id[1].node);
 	so->next = free_socks;
@@ -123,18 +150,102 @@ static struct pyvma_sock *handle_get(struct pv_sock *so, int fd)
 	if (!h)
 		return NULL;
 	free_handles = h->next;
+	h->exported = false;
 	so->refs++;
 	atomic_store_explicit(&h->fd, fd, memory_order_relaxed);
 	atomic_store_explicit(&h->so, so, memory_order_release);
 	return h;
 }
 
-static void handle_put(struct pyvma_sock *h)
+/* The handle dies: calls that wait in it find out. */
+static void handle_put(struct pyvma_sock *h, struct pv_sock *so)
 {
+	bool engine = so->candidate && pv_engine_state() == PV_ENGINE_RUNNING;
+
+	if (engine)
+		pv_lock_get(&pv_engine.lock);
 	atomic_store_explicit(&h->so, NULL, memory_order_release);
+	h->gen++;
+	if (engine) {
+		pv_list_for_each(it, &so->watch.waiters)
+			pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+		pv_lock_put(&pv_engine.lock);
+	}
 	h->next = free_handles;
 	free_handles = h;
 }
+
+/* ---- the engine's stop and fork ---------------------------------------------------------------------------------------- */
+
+static void lose_all(bool touch)
+{
+	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
+		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
+
+		so->dead = true;
+		if (touch) {
+			pv_core_close(so);
+			pv_list_for_each(w, &so->watch.waiters)
+				pv_engine_wake(pv_list_entry(w, struct pv_waiter, on_watch));
+		} else {
+			so->u = NULL;
+			pv_list_init(&so->watch.waiters);
+			so->watch.ready = NULL;
+			pv_list_del(&so->on_core);
+		}
+	}
+}
+
+static void on_stop(void)
+{
+	lose_all(true);
+}
+
+static void on_forked(void)
+{
+	bool some = !pv_list_empty(&pv_core_socks);
+
+	lose_all(false);
+	if (some)
+		pv_log(PV_LOG_WARN, "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
+}
+
+static void fork_lock(void)
+{
+	pthread_mutex_lock(&registry_lock);
+}
+
+static void fork_unlock(void)
+{
+	pthread_mutex_unlock(&registry_lock);
+}
+
+/* When the library is loaded: fork must be safe from the first socket on. */
+__attribute__((constructor)) static void set_hooks(void)
+{
+	static const struct pv_engine_hooks hooks = {
+		.stop = on_stop, .forked = on_forked, .fork_lock = fork_lock, .fork_unlock = fork_unlock, .extra = pv_ready_extra
+	};
+
+	pv_engine_set_hooks(&hooks);
+}
+
+int pv_sock_lock_failed(const struct pyvma_sock *h, struct pv_sock *so)
+{
+	int rc = -EBADF;
+
+	if (so->dead && (!h || pv_handle_sock(h) == so)) {
+		bool forked = pv_engine_state() == PV_ENGINE_FORKED;
+
+		rc = forked ? pv_error(-ENOTCONN, "an offloaded socket does not survive fork: it is the parent's")
+			    : pv_error(-ENETDOWN, "the engine was stopped");
+	}
+	if (h)
+		pv_lock_put(&pv_engine.lock);
+	return rc;
+}
+
+/* ---- handles ----------------------------------------------------------------------------------------------------------- */
 
 static int handle_new(int fd, int family, int type, int proto, bool nonblock, pyvma_sock **out)
 {
@@ -144,18 +255,31 @@ static int handle_new(int fd, int family, int type, int proto, bool nonblock, py
 	*out = so ? handle_get(so, fd) : NULL;
 	if (so)
 		atomic_store_explicit(&so->nonblock, nonblock, memory_order_relaxed);
+	if (so && !*out) {
+		so->next = free_socks;
+		pv_list_del(&so->id[0].node);
+		free_socks = so;
+	}
 	pthread_mutex_unlock(&registry_lock);
 	return *out ? 0 : -ENOMEM;
 }
 
+/* A UDP socket starts the engine, so that what is wrong with its settings is said where a program looks. */
+static int start_for(int family, int type)
+{
+	return (family == AF_INET || family == AF_INET6) && type == SOCK_DGRAM ? pv_engine_start() : 0;
+}
+
 int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out)
 {
-	int fd = socket(family, type, proto);
+	int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), rc = start_for(family, kind), fd;
 
+	if (rc)
+		return rc;
+	fd = socket(family, type, proto);
 	if (fd < 0)
 		return -errno;
-	int rc = handle_new(fd, family, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), proto, type & SOCK_NONBLOCK, out);
-
+	rc = handle_new(fd, family, kind, proto, type & SOCK_NONBLOCK, out);
 	if (rc)
 		close(fd);
 	return rc;
@@ -175,8 +299,13 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 	pthread_mutex_lock(&registry_lock);
 	struct pv_sock *so = registry_find(fd);
 
-	if (so)
+	if (so) {
 		*out = handle_get(so, fd);
+		if (*out && so->detached_fd == fd && so->detached) {
+			so->detached = false;
+			so->refs--;
+		}
+	}
 	pthread_mutex_unlock(&registry_lock);
 	if (so)
 		return *out ? 0 : -ENOMEM;
@@ -185,6 +314,8 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 		rc = sock_int(fd, SO_TYPE, &type);
 	if (!rc)
 		rc = sock_int(fd, SO_PROTOCOL, &proto);
+	if (!rc)
+		rc = start_for(family, type);
 	int fl = rc ? 0 : fcntl(fd, F_GETFL);
 
 	return rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
@@ -199,10 +330,27 @@ int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 		return so ? -errno : -EBADF;
 	pthread_mutex_lock(&registry_lock);
 	*out = handle_get(so, fd);
+	if (*out)
+		(*out)->exported = h->exported;
 	pthread_mutex_unlock(&registry_lock);
 	if (!*out)
 		close(fd);
 	return *out ? 0 : -ENOMEM;
+}
+
+/* The kernel socket must outlive the fd of a handle while others share it. */
+static int keep_kernel_socket(struct pv_sock *so, int fd)
+{
+	int own;
+
+	if (so->refs == 1 || so->own_kfd || pv_sock_kfd(so) != fd)
+		return 0;
+	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (own < 0)
+		return -errno;
+	so->own_kfd = true;
+	atomic_store_explicit(&so->kfd, own, memory_order_relaxed);
+	return 0;
 }
 
 int pyvma_sock_close(pyvma_sock *h)
@@ -214,8 +362,10 @@ int pyvma_sock_close(pyvma_sock *h)
 	int fd = pyvma_sock_fd(h);
 
 	pthread_mutex_lock(&registry_lock);
-	handle_put(h);
-	sock_put(so);
+	keep_kernel_socket(so, fd);
+	handle_put(h, so);
+	if (--so->refs == 0)
+		sock_free(so);
 	pthread_mutex_unlock(&registry_lock);
 	return close(fd) < 0 ? -errno : 0;
 }
@@ -228,27 +378,21 @@ int pyvma_sock_detach(pyvma_sock *h)
 	if (!so)
 		return -EBADF;
 	pthread_mutex_lock(&registry_lock);
-	handle_put(h);
-	sock_put(so);
+	handle_put(h, so);
+	/* An offloaded socket lives on without a handle; a kernel socket is in the fd itself. */
+	if (so->refs == 1 && pv_sock_is_core(so) && !so->detached) {
+		so->detached = true;
+		so->detached_fd = fd;
+	} else if (--so->refs == 0) {
+		if (!so->own_kfd)
+			atomic_store_explicit(&so->kfd, -1, memory_order_relaxed);
+		sock_free(so);
+	}
 	pthread_mutex_unlock(&registry_lock);
 	return fd;
-}
-
-int pyvma_sock_fileno(pyvma_sock *h)
-{
-	return pv_handle_sock(h) ? pyvma_sock_fd(h) : -EBADF;
 }
 
 int pyvma_sock_fd(const pyvma_sock *h)
 {
 	return atomic_load_explicit(&h->fd, memory_order_relaxed);
-}
-
-int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
-{
-	static const char *const reasons[] = { "not decided yet: no bind, connect or send so far", "kernel" };
-
-	(void)h;
-	snprintf(text, size, "%s", reasons[1]);
-	return PYVMA_KERNEL;
 }

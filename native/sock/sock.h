@@ -3,29 +3,50 @@
  * Sockets: handles (struct pyvma_sock, one an fd) over shared sockets (struct pv_sock, one a kernel socket and at most one UDP
  * socket of the stack).
  *
+ * Legs. An offloaded socket receives by the stack (core_leg), by its kernel socket (kernel_leg), or both: bound to all addresses it
+ * serves the engine's interfaces and everything else at once.
+ *
  * Memory of both is never given back to the system, only reused, so that a thread which still holds the handle of a socket that
  * another one closes finds a closed or a new socket, never freed memory: the same race, with the same outcome, as with fds.
+ *
+ * Locks, in this order: the registry's (sock.c: handles, references, fds), the engine's (all that is marked below).
  */
 #ifndef PV_SOCK_SOCK_H
 #define PV_SOCK_SOCK_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "base/compiler.h"
 #include "base/list.h"
 #include "pyvma.h"
-
-struct pv_udp;
+#include "rt/engine.h"
+#include "udp/udp.h"
 
 enum pv_sock_mode {
 	PV_SOCK_UNDECIDED, /* may become either; so far the kernel's */
 	PV_SOCK_KERNEL,
-	PV_SOCK_CORE, /* the stack's; the kernel socket beneath is its other leg, or only keeps the fd */
+	PV_SOCK_CORE,
 };
+
+/* What recvmsg tells beside the payload; the kernel's options in short. */
+#define PV_RX_PKTINFO4 0x001u
+#define PV_RX_TTL 0x002u
+#define PV_RX_TOS 0x004u
+#define PV_RX_ORIGDST4 0x008u
+#define PV_RX_PKTINFO6 0x010u
+#define PV_RX_HOPLIMIT 0x020u
+#define PV_RX_TCLASS 0x040u
+#define PV_RX_ORIGDST6 0x080u
+#define PV_RX_TSTAMP 0x100u
+#define PV_RX_TSTAMPNS 0x200u
+#define PV_RX_OVERFLOW 0x400u
+
+/* Interface indices of the engine begin here, above any of the kernel's, so that one number means one interface. */
+#define PV_IFINDEX_BASE 0x1000000u
 
 /* An open file in the registry. */
 struct pv_sock_id {
@@ -36,15 +57,38 @@ struct pv_sock_id {
 };
 
 struct pv_sock {
-	struct pv_udp *u; /* engine lock; NULL: no UDP socket in the stack */
+	/* engine lock */
+	struct pv_watch watch; /* first: the stack's `user` */
+	struct pv_udp *u; /* NULL: none, or dead */
+	bool core_leg, kernel_leg;
+	bool bound; /* in the stack */
+	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
+	uint32_t rx_flags; /* PV_RX_* */
+	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
+	int64_t kernel_seen_ns; /* when a call that does not wait looked at it */
+	struct pv_addr last_dst; /* where the last datagram with an address went, and by which leg */
+	bool last_core;
+	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
+	uint32_t segment; /* UDP_SEGMENT */
+	uint64_t eagain, hits, misses, sleeps, kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
+	struct pv_list on_core; /* all sockets with `u` */
+	/* Exported fd (ready.c): what the program sees, our end of it, and what is shown there. */
+	int exp_fd, sig_fd; /* -1: not exported */
+	bool shown, kernel_ready, extra;
+
+	/* set before the socket is shared, or atomic */
 	_Atomic(uint8_t) mode; /* enum pv_sock_mode; written under the engine lock */
 	_Atomic(bool) nonblock;
 	bool candidate; /* a UDP socket that may be offloaded */
 	int family, type, proto;
-	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own (`own_kfd`) */
-	bool own_kfd; /* registry lock */
-	uint32_t refs; /* registry lock: handles, and one for a detached fd */
-	char reason[96]; /* why the kernel; registry lock */
+	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own once that was exported */
+	_Atomic(const char *) reason; /* why the kernel: static text */
+	struct pv_addr reason_addr; /* engine lock; any: none */
+
+	/* registry lock */
+	bool own_kfd, detached; /* detached: no handle, but the fd `detached_fd` may come back */
+	int detached_fd;
+	uint32_t refs; /* handles, and one for each detached fd */
 	struct pv_sock_id id[2]; /* kernel socket, exported fd */
 	struct pv_sock *next; /* free list */
 };
@@ -53,6 +97,8 @@ struct pv_sock {
 struct pyvma_sock {
 	_Atomic(struct pv_sock *) so;
 	_Atomic(int) fd;
+	uint32_t gen; /* engine lock; counts closes */
+	bool exported; /* engine lock; `fd` is the pair's */
 	struct pyvma_sock *next; /* free list */
 };
 
@@ -70,5 +116,122 @@ pv_inline enum pv_sock_mode pv_sock_mode(const struct pv_sock *so)
 {
 	return (enum pv_sock_mode)atomic_load_explicit(&so->mode, memory_order_acquire);
 }
+
+pv_inline bool pv_sock_is_core(const struct pv_sock *so)
+{
+	return so && pv_sock_mode(so) == PV_SOCK_CORE;
+}
+
+pv_inline bool pv_sock_nonblock(const struct pv_sock *so)
+{
+	return atomic_load_explicit(&so->nonblock, memory_order_relaxed);
+}
+
+/* Takes the engine's lock and returns 0 when `so` is still the handle's and has a UDP socket; else -errno without the lock. */
+int pv_sock_lock_failed(const struct pyvma_sock *h, struct pv_sock *so);
+pv_inline int pv_sock_lock(const struct pyvma_sock *h, struct pv_sock *so)
+{
+	pv_lock_get(&pv_engine.lock);
+	if (pv_likely(pv_handle_sock(h) == so && so->u))
+		return 0;
+	return pv_sock_lock_failed(h, so);
+}
+
+pv_inline void pv_sock_unlock(void)
+{
+	pv_lock_put(&pv_engine.lock);
+}
+
+/* After a wait, with the lock held: still the same socket? */
+pv_inline bool pv_sock_same(const struct pyvma_sock *h, const struct pv_sock *so, uint32_t gen)
+{
+	return h->gen == gen && pv_handle_sock(h) == so && so->u;
+}
+
+/* ---- sock.c ------------------------------------------------------------------------------------------------------------ */
+
+extern struct pv_list pv_core_socks; /* engine lock */
+
+/* Another open file leads to `so`; the registry lock is taken inside. 0 or -errno. */
+int pv_sock_register(struct pv_sock *so, unsigned int which, int fd);
+
+/* ---- addr.c ------------------------------------------------------------------------------------------------------------ */
+
+/* False: not an address that this family of sockets takes; the kernel then says which error that is. */
+bool pv_addr_parse(const struct pv_sock *so, const struct sockaddr *addr, socklen_t len, struct pv_endpoint *out);
+/* As the kernel gives an address to a socket of this family. Returns its full length; at most `size` bytes are written. */
+socklen_t pv_addr_format(int family, const struct pv_endpoint *ep, void *addr, socklen_t size);
+/* Interface numbers: the program's to the stack's (0: not one of ours) and back. */
+uint32_t pv_ifindex_core(uint32_t index);
+uint32_t pv_ifindex_public(uint32_t core);
+void pv_addr_text(const struct pv_addr *addr, char *buf, size_t size);
+
+/* ---- decide.c ---------------------------------------------------------------------------------------------------------- */
+
+/* All with the engine's lock. */
+bool pv_decide_route(const struct pv_sock *so, const struct pv_endpoint *to); /* does this destination go by the stack? */
+/* A UDP socket in the stack with the kernel socket's options. 0 or -errno. */
+int pv_core_open(struct pv_sock *so);
+void pv_core_close(struct pv_sock *so);
+void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg);
+/* Returns 0, or in strict mode -EOPNOTSUPP with a text. `addr` may be NULL. */
+int pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
+/* The first datagram of a socket that was neither bound nor connected. 0: decided. */
+int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to);
+
+/* ---- opt.c, opt_mcast.c ------------------------------------------------------------------------------------------------ */
+
+/* Reads every option that the stack must know from the kernel socket; the lock is held. */
+void pv_opt_import(struct pv_sock *so);
+/* Multicast options that name one of our interfaces, or none. -ENOPROTOOPT: the kernel's business alone. */
+int pv_mcast_set(struct pyvma_sock *h, struct pv_sock *so, int level, int name, const void *val, socklen_t len);
+int pv_mcast_get(struct pv_sock *so, int level, int name, void *val, socklen_t *len);
+bool pv_mcast_is_option(int level, int name);
+
+/* ---- ready.c ----------------------------------------------------------------------------------------------------------- */
+
+/* After anything that may have changed what an exported fd shows; the lock is held. */
+void pv_ready_refresh(struct pv_sock *so);
+void pv_ready_close(struct pv_sock *so);
+void pv_ready_extra(void);
+pv_inline void pv_ready_update(struct pv_sock *so)
+{
+	if (pv_unlikely(so->sig_fd >= 0))
+		pv_ready_refresh(so);
+}
+
+/* ---- cmsg.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Ancillary data of a received datagram into msg; msg_controllen and MSG_CTRUNC as the kernel sets them. */
+void pv_cmsg_put_all(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg);
+/* An entry of the error queue as MSG_ERRQUEUE tells it. */
+void pv_cmsg_put_error(struct pv_sock *so, const struct pv_udp_errq *q, struct msghdr *msg);
+struct pv_cmsg_send {
+	struct pv_addr src;
+	uint16_t segment; /* UDP_SEGMENT; 0: none */
+};
+/* Ancillary data of a datagram to send into `m`; `aux` holds what it points to. 0 or -errno. */
+int pv_cmsg_parse(const struct pv_sock *so, const struct msghdr *msg, struct pv_udp_send *m, struct pv_cmsg_send *aux);
+
+/* ---- recv.c ------------------------------------------------------------------------------------------------------------ */
+
+/* A receive by either leg. */
+struct pv_rx {
+	struct pv_udp_recv m;
+	int flags;
+	bool from_kernel;
+	struct msghdr msg; /* the kernel's leg: name and control buffers in, what it wrote out */
+};
+/* The lock is held before and after. `lend`, when not NULL, takes the packet instead of copying. */
+int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns);
+/* One try without polling or waiting. */
+int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend);
+
+/* ---- send.c ------------------------------------------------------------------------------------------------------------ */
+
+/* The lock is held before and after; posts only, the caller kicks. */
+int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns);
+/* Which leg does a datagram to `to` (NULL: the peer) take? The lock is held. */
+bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to);
 
 #endif

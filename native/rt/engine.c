@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Start and stop, and telling waiters what the stack found. */
+#include "rt/engine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "pyvma.h"
+#include "rt/error.h"
+#include "rt/log.h"
+#include "rt/mem.h"
+#include "rt/wait.h"
+
+#define EVENTS_AT_ONCE 32
+
+struct pv_engine pv_engine = { .extra_fd = -1 };
+
+static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
+static const struct pv_engine_hooks *engine_hooks;
+
+void pv_engine_set_hooks(const struct pv_engine_hooks *hooks)
+{
+	engine_hooks = hooks;
+	pv_fork_setup();
+}
+
+const struct pv_engine_hooks *pv_engine_hooks(void)
+{
+	return engine_hooks;
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------------------ */
+
+void pv_engine_wake(struct pv_waiter *w)
+{
+	atomic_store_explicit(&w->woken, true, memory_order_relaxed);
+	if (w->asleep) {
+		uint64_t one = 1;
+
+		/* Fails only when the counter is full: then it is readable anyway. */
+		if (write(w->efd, &one, sizeof(one)) < 0)
+			return;
+	}
+}
+
+void pv_engine_route(struct pv_engine *e)
+{
+	struct pv_event ev[EVENTS_AT_ONCE];
+	uint32_t n;
+
+	do {
+		n = pv_stack_events(e->stack, ev, EVENTS_AT_ONCE);
+		for (uint32_t i = 0; i < n; i++) {
+			struct pv_watch *watch = ev[i].user;
+
+			pv_list_for_each(it, &watch->waiters)
+				pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+			if (watch->ready)
+				watch->ready(watch, ev[i].bits);
+		}
+	} while (n == EVENTS_AT_ONCE);
+}
+
+void pv_engine_wake_sleeper(struct pv_engine *e)
+{
+	int64_t deadline = pv_stack_deadline(e->stack);
+	struct pv_waiter *w = e->leader && e->leader->asleep ? e->leader : e->progress.asleep ? &e->progress : NULL;
+
+	if (w && deadline < w->until) {
+		w->until = deadline; /* one write is enough */
+		pv_engine_wake(w);
+	}
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t choose_seed(const struct pv_config *cfg)
+{
+	uint64_t seed = (uint64_t)cfg->seed;
+
+	while (!seed)
+		if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+			seed = (uint64_t)pv_clock_kernel_ns();
+	return seed;
+}
+
+static int open_stack(struct pv_engine *e, const struct pv_config *cfg)
+{
+	const struct pv_stack_cfg sc = {
+		.mem = pv_mem_system(cfg->huge_pages),
+		.seed = choose_seed(cfg),
+		.net = { .neigh_max = (uint32_t)cfg->neigh_max,
+			 .neigh_queue = (uint32_t)cfg->neigh_queue,
+			 .reass_max = (uint32_t)cfg->reass_max,
+			 .reass_bytes = (uint32_t)cfg->reass_bytes,
+			 .reass_timeout_ns = cfg->reass_timeout * PV_NS_PER_S,
+			 .icmp_rate = (uint32_t)cfg->icmp_rate },
+		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
+		.rx_batch = (uint32_t)cfg->rx_batch,
+	};
+	int rc = pv_stack_open(&e->stack, &sc);
+
+	if (rc)
+		return pv_error(rc, "the stack cannot be opened: %s", strerror(-rc));
+	e->net = pv_stack_net(e->stack);
+	e->udp = pv_stack_udp(e->stack);
+	return 0;
+}
+
+static void close_all(struct pv_engine *e)
+{
+	pv_stack_close(e->stack);
+	pv_ports_close(e);
+	e->stack = NULL;
+	e->net = NULL;
+	e->udp = NULL;
+}
+
+/* With at least one interface open; the start mutex is held. */
+static int run(struct pv_engine *e, const struct pv_config *cfg)
+{
+	e->cfg = cfg;
+	e->rx_budget = (uint32_t)cfg->rx_batch;
+	e->spin_ns = cfg->rx_poll < 0 ? PV_NEVER : cfg->rx_poll * PV_NS_PER_US;
+	e->kernel_ratio = (uint32_t)cfg->kernel_poll_ratio;
+	return cfg->progress ? pv_progress_start(e) : 0;
+}
+
+static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const struct pv_ifspec *specs, uint32_t n)
+{
+	int rc;
+
+	pv_lock_setup();
+	pv_lock_init(&e->lock);
+	pv_list_init(&e->followers);
+	pv_clock_init(&e->clock);
+	rc = open_stack(e, cfg);
+	if (rc)
+		return rc;
+	e->cfg = cfg;
+	rc = pv_ports_open(e, specs, n);
+	if (!rc)
+		rc = run(e, cfg);
+	if (rc)
+		close_all(e);
+	return rc;
+}
+
+static int start_locked(struct pv_engine *e)
+{
+	static struct pv_ifspec specs[PV_IFACE_MAX];
+	const struct pv_config *cfg;
+	int rc = pv_config_load(&cfg), n;
+
+	if (rc)
+		return rc;
+	pv_log_open((enum pv_log_level)cfg->log_level, cfg->log_file);
+	if (cfg->port_low > cfg->port_high)
+		return pv_error(-EINVAL, "port_low is above port_high");
+	n = cfg->offload ? pv_ifspec_parse(cfg->interfaces, specs, PV_IFACE_MAX) : 0;
+	if (n < 0)
+		return n;
+	pv_config_freeze();
+	rc = n ? start_specs(e, cfg, specs, (uint32_t)n) : 0;
+	if (rc)
+		pv_config_thaw();
+	else
+		atomic_store_explicit(&e->state, n ? PV_ENGINE_RUNNING : PV_ENGINE_EMPTY, memory_order_release);
+	return rc;
+}
+
+void pv_engine_fork_lock(void)
+{
+	pthread_mutex_lock(&start_mutex);
+}
+
+void pv_engine_fork_unlock(void)
+{
+	pthread_mutex_unlock(&start_mutex);
+}
+
+static void stop_at_exit(void)
+{
+	pyvma_stop();
+}
+
+int pv_engine_start(void)
+{
+	static bool at_exit;
+	int rc = 0;
+
+	if (pv_likely(pv_engine_state() != PV_ENGINE_NEW))
+		return 0;
+	pthread_mutex_lock(&start_mutex);
+	/* What is wrong may be set right: a start that failed leaves nothing and may be repeated. */
+	if (pv_engine_state() == PV_ENGINE_NEW)
+		rc = start_locked(&pv_engine);
+	if (!at_exit && pv_engine_state() == PV_ENGINE_RUNNING)
+		at_exit = atexit(stop_at_exit) == 0;
+	pthread_mutex_unlock(&start_mutex);
+	return rc;
+}
+
+int pyvma_start(void)
+{
+	return pv_engine_start();
+}
+
+void pyvma_stop(void)
+{
+	struct pv_engine *e = &pv_engine;
+
+	if (pv_engine_state() == PV_ENGINE_FORKED)
+		return;
+	pthread_mutex_lock(&start_mutex);
+	if (pv_engine_state() == PV_ENGINE_RUNNING) {
+		pv_progress_stop(e);
+		pv_lock_get(&e->lock);
+		if (engine_hooks)
+			engine_hooks->stop();
+		close_all(e);
+		pv_lock_put(&e->lock);
+	}
+	atomic_store_explicit(&e->state, PV_ENGINE_NEW, memory_order_release);
+	pv_config_thaw();
+	pv_log_close();
+	pthread_mutex_unlock(&start_mutex);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The engine: the process's one stack, its rings and pools, the lock around them, and who runs them.
+ *
+ * Who runs the stack. Any call that finds its socket empty polls. A call that waits becomes the leader: it polls for everybody,
+ * spinning with the lock held or asleep on the rings' fds; other waiting calls follow: they watch their own flag and fd and are woken
+ * when the leader finds something for them, or made leader when it leaves. While nobody leads, the progress thread does, asleep on
+ * the rings' fds.
+ *
+ * Everything here is under `lock` but where said. Nothing of the engine is touched in a forked child (rt/fork.c).
+ */
+#ifndef PV_RT_ENGINE_H
+#define PV_RT_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "rt/clock.h"
+#include "rt/config.h"
+#include "rt/ifspec.h"
+#include "rt/lock.h"
+#include "stack/stack.h"
+
+/* One thread that waits. On its stack; found through a watch or the list of followers. */
+struct pv_waiter {
+	struct pv_list on_watch, on_engine;
+	_Atomic(bool) woken; /* by an event, a close, or to become leader */
+	bool asleep; /* in ppoll: waking takes a write to `efd` */
+	int efd;
+	int64_t until; /* while asleep as leader: when it wakes by itself */
+};
+
+/* What one waits for: the `user` of the stack's sockets. */
+struct pv_watch {
+	struct pv_list waiters;
+	void (*ready)(struct pv_watch *w, uint32_t bits); /* an event came; NULL: only waiters are told */
+};
+
+struct pv_port {
+	struct pv_ring *ring;
+	struct pv_pool *pool;
+	uint32_t index; /* of the interface */
+	int notify_fd; /* -1: the ring has none */
+	struct pv_ifspec spec;
+	char label[PV_RING_NAME_MAX]; /* the ring's name with the interface's kind: softnic:DEVICE/PORT */
+};
+
+enum pv_engine_state {
+	PV_ENGINE_NEW,
+	PV_ENGINE_RUNNING,
+	PV_ENGINE_EMPTY, /* started with no interface: nothing is offloaded */
+	PV_ENGINE_FORKED, /* this is a forked child */
+};
+
+struct pv_engine {
+	struct pv_lock lock;
+	struct pv_stack *stack;
+	struct pv_net *net;
+	struct pv_udp_table *udp;
+	struct pv_waiter *leader; /* NULL: nobody, or the progress thread */
+	uint32_t interest; /* waiters on watches, and watches with `ready`: events must be read */
+	uint32_t rx_budget;
+	uint64_t polls;
+	int64_t spin_ns; /* PV_NEVER: for ever */
+	uint32_t kernel_ratio; /* 0: never */
+	bool sleeper; /* leader or progress thread is asleep: new deadlines must reach it */
+	bool progress_parked; /* the progress thread waits to be told that a leader left */
+	struct pv_clock clock;
+	struct pv_list followers;
+	uint32_t exports; /* watches with `ready` */
+	uint32_t lent; /* packets away by pyvma_sock_recv_lent */
+	struct pv_waiter progress;
+	bool progress_stop;
+	int extra_fd; /* epoll set of fds that the progress thread watches for the socket layer; -1: none yet */
+	struct pv_port ports[PV_IFACE_MAX];
+	uint32_t nports;
+	_Atomic(int) state; /* enum pv_engine_state */
+	pthread_t thread;
+	bool have_thread;
+	const struct pv_config *cfg;
+};
+
+extern struct pv_engine pv_engine;
+
+/* Starts once. 0 when running or when there is nothing to offload; else the first failure, with a text: nothing is open then. */
+int pv_engine_start(void);
+/* Any thread, no lock. */
+pv_inline enum pv_engine_state pv_engine_state(void)
+{
+	return (enum pv_engine_state)atomic_load_explicit(&pv_engine.state, memory_order_acquire);
+}
+
+/* The socket layer's part in stop and fork. `down`: the lock is held and the stack still there (stop) or not to be touched (fork). */
+struct pv_engine_hooks {
+	void (*stop)(void);
+	void (*forked)(void);
+	void (*fork_lock)(void); /* before fork, ahead of the engine's lock */
+	void (*fork_unlock)(void); /* after it, in both */
+	void (*extra)(void); /* extra_fd is readable; the lock is held */
+};
+void pv_engine_set_hooks(const struct pv_engine_hooks *hooks);
+const struct pv_engine_hooks *pv_engine_hooks(void);
+
+/* Tells waiters and exports of every event that the stack has. */
+void pv_engine_route(struct pv_engine *e);
+void pv_engine_wake(struct pv_waiter *w);
+/* The leader, or else the progress thread, when one sleeps beyond the stack's next deadline. */
+void pv_engine_wake_sleeper(struct pv_engine *e);
+
+/* Runs a piece of the stack; how much it did. */
+pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
+{
+	uint32_t n = pv_stack_poll(e->stack, now, e->rx_budget);
+
+	e->polls++;
+	if (n && e->interest)
+		pv_engine_route(e);
+	return n;
+}
+
+/* After calls that may have set a timer. */
+pv_inline void pv_engine_timers(struct pv_engine *e)
+{
+	if (pv_unlikely(e->sleeper))
+		pv_engine_wake_sleeper(e);
+}
+
+/* ports.c: opens what the settings name into e->ports. 0 or the first failure with a text; those before it are open. */
+int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n);
+void pv_ports_close(struct pv_engine *e);
+/* Reads the rings' events (link, device gone) and says so. */
+void pv_ports_events(struct pv_engine *e);
+
+/* progress.c */
+int pv_progress_start(struct pv_engine *e);
+void pv_progress_stop(struct pv_engine *e);
+
+/* fork.c: once in the process. */
+void pv_fork_setup(void);
+/* Keeps the engine from starting and stopping meanwhile. */
+void pv_engine_fork_lock(void);
+void pv_engine_fork_unlock(void);
+
+#endif

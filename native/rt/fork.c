@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fork(2). Queue pairs belong to the process that made them, so a child keeps none: it forgets the rings without touching the devices,
+ * its offloaded sockets answer -ENOTCONN, and what it opens from then on is the kernel's. Its parent goes on undisturbed.
+ *
+ * The lock is held across fork, so that the child finds no half-made change; it then makes the lock anew, since whoever waits for it
+ * exists in the parent only.
+ */
+#include "rt/engine.h"
+#include "rt/log.h"
+
+static void before(void)
+{
+	pv_engine_fork_lock();
+	pv_engine_hooks()->fork_lock();
+	if (pv_engine_state() == PV_ENGINE_RUNNING)
+		pv_lock_get(&pv_engine.lock);
+}
+
+static void unlock_others(void)
+{
+	pv_engine_hooks()->fork_unlock();
+	pv_engine_fork_unlock();
+}
+
+static void in_parent(void)
+{
+	if (pv_engine_state() == PV_ENGINE_RUNNING)
+		pv_lock_put(&pv_engine.lock);
+	unlock_others();
+}
+
+/* The thread that forked is the only one, so nothing here is contended. */
+static void forget(struct pv_engine *e)
+{
+	atomic_store_explicit(&e->state, PV_ENGINE_FORKED, memory_order_release);
+	pv_lock_init(&e->lock);
+	for (uint32_t i = 0; i < e->nports; i++)
+		pv_ring_forget(e->ports[i].ring);
+	e->nports = 0;
+	e->leader = NULL;
+	e->progress.asleep = e->sleeper = e->progress_parked = false;
+	e->exports = e->interest = 0;
+	pv_list_init(&e->followers);
+	e->have_thread = false;
+	pv_engine_hooks()->forked();
+}
+
+static void in_child(void)
+{
+	/* With nothing open the child may start an engine of its own. */
+	if (pv_engine_state() == PV_ENGINE_RUNNING)
+		forget(&pv_engine);
+	unlock_others();
+}
+
+void pv_fork_setup(void)
+{
+	static bool done;
+
+	if (!done)
+		pthread_atfork(before, in_parent, in_child);
+	done = true;
+}

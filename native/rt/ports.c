@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rings and pools of the interfaces named in the settings. */
+#include "rt/engine.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pyvma.h"
+#include "ring/verbs.h"
+#include "rt/error.h"
+#include "rt/log.h"
+#include "rt/mem.h"
+
+/* Frame bytes beside the IP packet: Ethernet and a VLAN tag. */
+#define L2_MAX 18u
+/* Buffers beyond the two queues: being read, being built, waiting for a neighbour, in reassembly. */
+#define SPARE_BUFS 128u
+
+#ifdef PV_HAVE_VERBS
+
+/* libpyvma-softnic.so, beside the library that this code is in. */
+static void softnic_library(const struct pv_config *cfg, char *path, size_t size)
+{
+	static const char name[] = "libpyvma-softnic.so";
+	Dl_info info;
+	const char *slash;
+
+	if (*cfg->softnic_lib) {
+		snprintf(path, size, "%s", cfg->softnic_lib);
+		return;
+	}
+	snprintf(path, size, "%s", name);
+	if (!dladdr((const void *)softnic_library, &info) || !info.dli_fname)
+		return;
+	slash = strrchr(info.dli_fname, '/');
+	if (slash)
+		snprintf(path, size, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname, name);
+	if (access(path, R_OK) < 0)
+		snprintf(path, size, "%s", name);
+}
+
+/* Makes the software NIC's port a device of its library; writes the device's name. */
+static int softnic_device(const struct pv_ifspec *s, const char *lib, char *device, size_t size)
+{
+	void *dl = dlopen(lib, RTLD_NOW | RTLD_LOCAL);
+	int (*add)(const char *spec, char *name, size_t n);
+	char spec[128];
+	int n, rc;
+
+	if (!dl)
+		return pv_error(-ENOENT, "%s: the software NIC is not there: %s (softnic_lib names its library)", s->name,
+				dlerror());
+	*(void **)&add = dlsym(dl, "softnic_device_add");
+	if (!add)
+		return pv_error(-ENOENT, "%s: %s is not the software NIC's library: %s", s->name, lib, dlerror());
+	n = snprintf(spec, sizeof(spec), "%s/%u", s->fabric, s->port);
+	if (s->have_mac)
+		n += snprintf(spec + n, sizeof(spec) - (size_t)n, ",mac=%02x:%02x:%02x:%02x:%02x:%02x", s->mac[0], s->mac[1],
+			      s->mac[2], s->mac[3], s->mac[4], s->mac[5]);
+	if (s->mtu)
+		snprintf(spec + n, sizeof(spec) - (size_t)n, ",mtu=%u", s->mtu);
+	rc = add(spec, device, size);
+	if (rc < 0 && rc != -EEXIST)
+		return pv_error(rc, "%s: the software NIC refuses \"%s\": %s", s->name, spec, strerror(-rc));
+	return 0;
+}
+
+static int open_pool(struct pv_port *p, const struct pv_config *cfg, uint32_t mtu, uint32_t rx_depth, uint32_t tx_depth)
+{
+	struct pv_pool_cfg pc = {
+		.buf_size = (PV_NET_HEADROOM + L2_MAX + mtu + 63u) & ~63u,
+		.headroom = PV_NET_HEADROOM,
+		.chunk = (uint32_t)cfg->buf_chunk,
+	};
+	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + SPARE_BUFS), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
+
+	pc.count = rx + tx;
+	pc.max = PV_MAX((uint32_t)cfg->buf_max, pc.count);
+	int rc = pv_pool_open(&p->pool, pv_mem_system(cfg->huge_pages), &pc);
+
+	return rc ? pv_error(rc, "%s: no memory for %u buffers of %u bytes", p->spec.name, pc.count, pc.buf_size) : 0;
+}
+
+static int open_ring(struct pv_port *p, const struct pv_config *cfg)
+{
+	const struct pv_ifspec *s = &p->spec;
+	char lib[512], device[PV_RING_NAME_MAX], err[512] = "";
+	struct pv_verbs_cfg vc = {
+		.library = lib,
+		.device = device,
+		.port = s->ring == PV_IFSPEC_SOFTNIC ? 1 : (uint8_t)s->port,
+		.rx_depth = s->rx_depth ? s->rx_depth : (uint32_t)cfg->rx_depth,
+		.tx_depth = s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth,
+		.inline_max = cfg->tx_inline_max ? (uint32_t)cfg->tx_inline_max : UINT32_MAX,
+		.legacy = cfg->legacy_verbs,
+		.no_csum = cfg->no_csum_offload,
+		.rx_interrupts = true,
+	};
+	struct pv_verbs_info info;
+	int rc;
+
+	if (s->ring == PV_IFSPEC_SOFTNIC) {
+		softnic_library(cfg, lib, sizeof(lib));
+		rc = softnic_device(s, lib, device, sizeof(device));
+		if (rc)
+			return rc;
+	} else {
+		snprintf(lib, sizeof(lib), "%s", *s->lib ? s->lib : cfg->verbs_lib);
+		snprintf(device, sizeof(device), "%s", s->device);
+	}
+	rc = pv_verbs_probe(&vc, &info, err, sizeof(err));
+	if (rc)
+		return pv_error(rc, "%s: %s", s->name, err);
+	if (s->mtu > info.mtu)
+		return pv_error(-EINVAL, "%s: mtu=%u is above the port's %u", s->name, s->mtu, info.mtu);
+	rc = open_pool(p, cfg, info.mtu, vc.rx_depth, vc.tx_depth);
+	if (rc)
+		return rc;
+	rc = pv_verbs_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &vc, err, sizeof(err));
+	if (rc) {
+		pv_pool_close(p->pool);
+		return pv_error(rc, "%s: %s", s->name, err);
+	}
+	return 0;
+}
+
+#else
+
+static int open_ring(struct pv_port *p, const struct pv_config *cfg)
+{
+	(void)cfg;
+	return pv_error(-EOPNOTSUPP, "%s: this build has no verbs: libibverbs' headers (libibverbs-dev) were not there",
+			p->spec.name);
+}
+
+#endif
+
+static void close_ring(struct pv_port *p)
+{
+	pv_ring_close(p->ring);
+	uint32_t away = pv_pool_close(p->pool);
+
+	if (away)
+		pv_log(PV_LOG_INFO, "%s: %u lent buffers were not given back", p->spec.name, away);
+}
+
+static int open_port(struct pv_engine *e, const struct pv_ifspec *s)
+{
+	struct pv_port *p = &e->ports[e->nports];
+	struct pv_iface_cfg ic = {
+		.mtu = s->mtu ? s->mtu : (uint32_t)e->cfg->mtu,
+		.vlan = (uint16_t)s->vlan,
+		.steer = PV_STEER_ADDRESS,
+		.naddr = s->naddr,
+		.gateway4 = s->gateway4,
+		.gateway6 = s->gateway6,
+	};
+	int rc;
+
+	memset(p, 0, sizeof(*p));
+	p->spec = *s;
+	rc = open_ring(p, e->cfg);
+	if (rc)
+		return rc;
+	snprintf(ic.name, sizeof(ic.name), "%s", s->name);
+	memcpy(ic.addr, s->addr, sizeof(ic.addr));
+	ic.ring = p->ring;
+	rc = pv_stack_iface_add(e->stack, &ic);
+	if (rc < 0) {
+		const char *why = rc == -EINVAL
+				      ? "the MTU is too small for its addresses (576 for IPv4, 1280 for IPv6) or above the port's"
+				      : strerror(-rc);
+
+		close_ring(p);
+		return pv_error(rc, "%s: %s", s->name, why);
+	}
+	p->index = (uint32_t)rc;
+	const char *colon = strchr(p->ring->caps.name, ':');
+
+	snprintf(p->label, sizeof(p->label), "%s:%.*s", s->ring == PV_IFSPEC_SOFTNIC ? "softnic" : "verbs",
+		 (int)sizeof(p->label) - 10, colon ? colon + 1 : p->ring->caps.name);
+	p->notify_fd = pv_ring_notify_fd(p->ring);
+	if (p->notify_fd < 0)
+		p->notify_fd = -1;
+	e->nports++;
+	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, p->ring->caps.mtu);
+	return 0;
+}
+
+int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n)
+{
+	int rc = 0;
+
+	e->nports = 0;
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = open_port(e, &specs[i]);
+	return rc;
+}
+
+void pv_ports_close(struct pv_engine *e)
+{
+	for (uint32_t i = 0; i < e->nports; i++)
+		close_ring(&e->ports[i]);
+	e->nports = 0;
+}
+
+void pv_ports_events(struct pv_engine *e)
+{
+	static const char *const texts[] = { "", "link up", "link down", "the device is gone", "the device reports an error" };
+
+	for (uint32_t i = 0; i < e->nports; i++) {
+		enum pv_ring_event ev;
+
+		while ((ev = pv_ring_event(e->ports[i].ring)) != PV_RING_EV_NONE)
+			pv_log(ev >= PV_RING_EV_GONE ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", e->ports[i].spec.name, texts[ev]);
+	}
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The progress thread runs the stack while the application does not.
+ *
+ * It has three states. Running: asleep on the rings' fds and the next deadline, awake only for frames and timers. Standing by: calls of
+ * the application poll (somebody leads, or polls were counted since the last look), so it only looks again after progress_interval,
+ * doubling up to ten times that; otherwise each frame would wake two threads. Parked: a leader has been there for two looks in a row;
+ * no more looks until a leader leaves and says so. An idle process costs nothing in the first state and nothing in the third.
+ *
+ * While an fd is exported (fileno) nobody may be waiting in a call of ours, so a non-blocking reader does not make it stand by.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "rt/engine.h"
+#include "rt/error.h"
+
+#define STANDBY_MAX 10
+
+struct standby {
+	uint64_t seen; /* e->polls at the last look */
+	uint32_t factor;
+	bool led; /* somebody led at the last look */
+};
+
+/* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set. */
+static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until)
+{
+	int64_t left = until == PV_NEVER ? 0 : PV_MAX(until - pv_clock_kernel_ns(), INT64_C(0));
+	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	uint64_t count;
+
+	fds[0] = (struct pollfd){ .fd = e->progress.efd, .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
+	pv_lock_put(&e->lock);
+	ppoll(fds, n, until == PV_NEVER ? NULL : &ts, NULL);
+	pv_lock_get(&e->lock);
+	if (fds[0].revents && read(e->progress.efd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		return;
+	if (fds[1].revents && e->extra_fd >= 0 && pv_engine_hooks())
+		pv_engine_hooks()->extra();
+}
+
+static void stand_by(struct pv_engine *e, struct standby *s)
+{
+	struct pollfd fds[2];
+	int64_t until = pv_clock_kernel_ns() + e->cfg->progress_interval * s->factor * PV_NS_PER_MS;
+
+	e->progress_parked = e->leader && s->led;
+	if (e->progress_parked)
+		until = PV_NEVER;
+	s->led = e->leader != NULL;
+	s->factor = PV_MIN(2 * s->factor, (uint32_t)STANDBY_MAX);
+	s->seen = e->polls;
+	e->progress.asleep = true;
+	e->progress.until = INT64_MIN; /* deadlines are the leader's */
+	sleep_on(e, fds, 2, until);
+	e->progress.asleep = false;
+	e->progress_parked = false;
+	pv_stack_grow(e->stack);
+	pv_ports_events(e);
+}
+
+/* Polls until nothing is left; false when the application wants the stack. */
+static bool drain(struct pv_engine *e)
+{
+	while (pv_engine_poll(e, pv_clock_now(&e->clock))) {
+		if (pv_lock_wanted(&e->lock))
+			pv_lock_yield(&e->lock);
+		if (e->leader || e->progress_stop)
+			return false;
+	}
+	return true;
+}
+
+static void run(struct pv_engine *e, struct standby *s)
+{
+	struct pollfd fds[PV_IFACE_MAX + 2];
+	nfds_t n = 2;
+
+	s->factor = 1;
+	s->led = false;
+	if (!drain(e))
+		return;
+	pv_stack_grow(e->stack);
+	pv_ports_events(e);
+	for (uint32_t i = 0; i < e->nports; i++) {
+		if (e->ports[i].notify_fd < 0)
+			continue;
+		if (pv_ring_arm(e->ports[i].ring) > 0)
+			return;
+		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
+	}
+	s->seen = e->polls;
+	e->progress.until = pv_stack_deadline(e->stack);
+	e->progress.asleep = true;
+	e->sleeper = true;
+	sleep_on(e, fds, n, e->progress.until);
+	e->progress.asleep = false;
+	e->sleeper = e->leader && e->leader->asleep;
+}
+
+static void *progress_main(void *arg)
+{
+	struct pv_engine *e = arg;
+	struct standby s = { .factor = 1 };
+
+	pv_lock_get(&e->lock);
+	s.seen = e->polls;
+	while (!e->progress_stop) {
+		if (e->leader || (e->polls != s.seen && !e->exports))
+			stand_by(e, &s);
+		else
+			run(e, &s);
+	}
+	pv_lock_put(&e->lock);
+	return NULL;
+}
+
+int pv_progress_start(struct pv_engine *e)
+{
+	sigset_t all, old;
+	int rc;
+
+	e->progress_stop = false;
+	e->progress.asleep = false;
+	e->progress.efd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (e->progress.efd < 0)
+		return pv_error(-errno, "no wake-up fd for the progress thread: %s", strerror(errno));
+	/* The application's signals are its own threads' business. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&e->thread, NULL, progress_main, e);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		close(e->progress.efd);
+		return pv_error(-rc, "the progress thread cannot be started: %s", strerror(rc));
+	}
+	pthread_setname_np(e->thread, "pyvma");
+	e->have_thread = true;
+	return 0;
+}
+
+void pv_progress_stop(struct pv_engine *e)
+{
+	if (!e->have_thread)
+		return;
+	pv_lock_get(&e->lock);
+	e->progress_stop = true;
+	pv_engine_wake(&e->progress);
+	pv_lock_put(&e->lock);
+	pthread_join(e->thread, NULL);
+	close(e->progress.efd);
+	e->progress.efd = -1;
+	e->have_thread = false;
+}

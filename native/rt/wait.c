@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Leader and followers (rt/engine.h).
+ *
+ * Signals. A thread that sleeps is interrupted by ppoll. A thread that spins makes no system calls that a signal could interrupt, yet
+ * Python's handlers run only when the call returns. So a spin that lasts longer than 50 us blocks the thread's signals, which is what
+ * makes them visible: every 2 ms a ppoll of nothing with the thread's own mask lets a pending handler run and tells that one did.
+ * Signals that report a fault of the thread itself are never blocked.
+ */
+#include "rt/wait.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define MASK_AFTER_NS (50 * PV_NS_PER_US)
+#define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
+#define FOLLOWER_TURNS 32 /* between looks at the clock */
+
+/* ---- this thread's fd -------------------------------------------------------------------------------------------------- */
+
+static pthread_key_t efd_key;
+static pthread_once_t efd_once = PTHREAD_ONCE_INIT;
+static _Thread_local int efd_fd = -1;
+static _Thread_local pid_t efd_pid;
+
+static void efd_close(void *value)
+{
+	(void)value;
+	if (efd_fd >= 0)
+		close(efd_fd);
+	efd_fd = -1;
+}
+
+static void efd_key_make(void)
+{
+	pthread_key_create(&efd_key, efd_close);
+}
+
+int pv_wait_efd(void)
+{
+	/* After fork the number still leads to the parent's counter. */
+	if (efd_fd >= 0 && efd_pid == getpid())
+		return efd_fd;
+	if (efd_fd >= 0)
+		close(efd_fd);
+	pthread_once(&efd_once, efd_key_make);
+	efd_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (efd_fd < 0)
+		return -errno;
+	efd_pid = getpid();
+	pthread_setspecific(efd_key, &efd_fd);
+	return efd_fd;
+}
+
+static void efd_clear(int fd)
+{
+	uint64_t count;
+
+	while (read(fd, &count, sizeof(count)) < 0 && errno == EINTR)
+		;
+}
+
+/* ---- signals ----------------------------------------------------------------------------------------------------------- */
+
+static void mask_signals(struct pv_wait *w)
+{
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF };
+	sigset_t set;
+
+	sigfillset(&set);
+	for (size_t i = 0; i < pv_array_size(own); i++)
+		sigdelset(&set, own[i]);
+	pthread_sigmask(SIG_BLOCK, &set, &w->saved);
+	w->masked = true;
+}
+
+/* Called every turn once signals_at has come. The lock is not held while handlers run. */
+static int look_for_signals(struct pv_engine *e, struct pv_wait *w, int64_t now)
+{
+	struct timespec zero = { 0 };
+	int rc = 0;
+
+	w->signals_at = now + SIGNALS_EVERY_NS;
+	if (!w->masked) {
+		mask_signals(w);
+		return 0;
+	}
+	if (e)
+		pv_lock_put(&e->lock);
+	if (ppoll(NULL, 0, &zero, &w->saved) < 0)
+		rc = -errno;
+	if (e)
+		pv_lock_get(&e->lock);
+	return rc;
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------------------------------------- */
+
+static void watch_add(struct pv_engine *e, struct pv_wait *w)
+{
+	atomic_store_explicit(&w->waiter.woken, false, memory_order_relaxed);
+	pv_list_add(&w->watch->waiters, &w->waiter.on_watch);
+	e->interest++;
+}
+
+static void watch_del(struct pv_engine *e, struct pv_wait *w)
+{
+	pv_list_del(&w->waiter.on_watch);
+	e->interest--;
+}
+
+/* Lets go of the lock, sleeps until `until`, takes it again. The waiter is on its watch, fds[0] is its own. */
+static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, nfds_t n, int64_t until)
+{
+	int64_t left = until == PV_NEVER ? 0 : PV_MAX(until - pv_clock_kernel_ns(), INT64_C(0));
+	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	int rc;
+
+	w->waiter.asleep = true;
+	w->sleeps++;
+	pv_lock_put(&e->lock);
+	rc = ppoll(fds, n, until == PV_NEVER ? NULL : &ts, w->masked ? &w->saved : NULL);
+	rc = rc < 0 ? -errno : rc;
+	pv_lock_get(&e->lock);
+	w->waiter.asleep = false;
+	/* The waker wrote under the lock, so what it wrote is there by now even if ppoll ended for another reason. */
+	if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
+		efd_clear(w->waiter.efd);
+	return rc;
+}
+
+static nfds_t own_fds(struct pv_wait *w, struct pollfd *fds)
+{
+	fds[0] = (struct pollfd){ .fd = w->waiter.efd, .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = w->kfd, .events = w->kevents }; /* ppoll passes over fd -1 */
+	return 2;
+}
+
+/* What a sleep that ended means to the caller. A signal matters only when nothing else happened. */
+static int slept(const struct pv_wait *w, int rc)
+{
+	if (rc == -EINTR && atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
+		return 0;
+	return rc < 0 ? rc : 0;
+}
+
+static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
+{
+	struct pollfd fds[PV_IFACE_MAX + 2];
+	int64_t until;
+	nfds_t n;
+	int rc;
+
+	if (now >= w->deadline)
+		return -ETIMEDOUT;
+	if (w->waiter.efd < 0 && (w->waiter.efd = pv_wait_efd()) < 0)
+		return w->waiter.efd;
+	pv_stack_grow(e->stack);
+	n = own_fds(w, fds);
+	for (uint32_t i = 0; i < e->nports; i++) {
+		if (e->ports[i].notify_fd < 0)
+			continue;
+		rc = pv_ring_arm(e->ports[i].ring);
+		if (rc > 0)
+			return 0;
+		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
+	}
+	until = PV_MIN(w->deadline, pv_stack_deadline(e->stack));
+	if (w->nap_ns != PV_NEVER)
+		until = PV_MIN(until, now + w->nap_ns);
+	watch_add(e, w);
+	w->waiter.until = until;
+	e->sleeper = true;
+	rc = sleep_on(e, w, fds, n, until);
+	e->sleeper = e->progress.asleep;
+	watch_del(e, w);
+	pv_ports_events(e);
+	pv_engine_poll(e, pv_clock_now(&e->clock));
+	return slept(w, rc);
+}
+
+/* ---- the two ways to wait ---------------------------------------------------------------------------------------------- */
+
+static bool kernel_readable(const struct pv_wait *w)
+{
+	struct pollfd p = { .fd = w->kfd, .events = w->kevents };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static int lead(struct pv_engine *e, struct pv_wait *w)
+{
+	for (;;) {
+		int64_t now = pv_clock_now(&e->clock);
+
+		if (pv_engine_poll(e, now))
+			return 0;
+		if (pv_unlikely(pv_lock_wanted(&e->lock))) {
+			pv_lock_yield(&e->lock);
+			return 0;
+		}
+		if (pv_unlikely(now >= w->spin_until))
+			return lead_sleep(e, w, now);
+		if (pv_unlikely(w->kfd >= 0) && e->kernel_ratio && ++w->turns >= e->kernel_ratio) {
+			w->turns = 0;
+			if (kernel_readable(w))
+				return 0;
+		}
+		if (pv_unlikely(now >= w->signals_at)) {
+			int rc = look_for_signals(e, w, now);
+
+			if (rc)
+				return rc;
+		}
+		pv_cpu_relax();
+	}
+}
+
+/* Without the lock: until woken, spin_until, or a signal. */
+static int follow_spin(struct pv_engine *e, struct pv_wait *w)
+{
+	int rc = 0;
+
+	pv_lock_put(&e->lock);
+	for (uint32_t turn = 1; !rc && !atomic_load_explicit(&w->waiter.woken, memory_order_relaxed); turn++) {
+		pv_cpu_relax();
+		if (turn % FOLLOWER_TURNS)
+			continue;
+		int64_t now = pv_clock_kernel_ns();
+
+		if (now >= w->spin_until)
+			break;
+		if (e->kernel_ratio && w->kfd >= 0 && turn % (FOLLOWER_TURNS * e->kernel_ratio) == 0 && kernel_readable(w))
+			break;
+		if (now >= w->signals_at)
+			rc = look_for_signals(NULL, w, now);
+	}
+	pv_lock_get(&e->lock);
+	return rc;
+}
+
+static int follow(struct pv_engine *e, struct pv_wait *w)
+{
+	struct pollfd fds[2];
+	int rc;
+
+	if (w->waiter.efd < 0 && (w->waiter.efd = pv_wait_efd()) < 0)
+		return w->waiter.efd;
+	watch_add(e, w);
+	pv_list_add(&e->followers, &w->waiter.on_engine);
+	rc = follow_spin(e, w);
+	if (!rc && !atomic_load_explicit(&w->waiter.woken, memory_order_relaxed)) {
+		int64_t now = pv_clock_kernel_ns();
+
+		if (now >= w->deadline)
+			rc = -ETIMEDOUT;
+		else if (now >= w->spin_until)
+			rc = sleep_on(e, w, fds, own_fds(w, fds), w->deadline);
+	}
+	pv_list_del(&w->waiter.on_engine);
+	watch_del(e, w);
+	return slept(w, rc);
+}
+
+static void begin(struct pv_engine *e, struct pv_wait *w)
+{
+	int64_t now = pv_clock_now(&e->clock);
+
+	w->begun = true;
+	w->deadline = w->timeout_ns < 0 || w->timeout_ns > PV_NEVER - now ? PV_NEVER : now + w->timeout_ns;
+	w->spin_until = e->spin_ns == PV_NEVER ? PV_NEVER : now + e->spin_ns;
+	w->spin_until = PV_MIN(w->spin_until, w->deadline);
+	w->signals_at = now + MASK_AFTER_NS;
+	pv_list_init(&w->waiter.on_watch);
+	pv_list_init(&w->waiter.on_engine);
+	atomic_init(&w->waiter.woken, false);
+	w->waiter.asleep = false;
+	w->waiter.efd = -1;
+}
+
+int pv_wait(struct pv_engine *e, struct pv_wait *w)
+{
+	if (!w->begun)
+		begin(e, w);
+	if (e->leader && e->leader != &w->waiter)
+		return follow(e, w);
+	e->leader = &w->waiter;
+	return lead(e, w);
+}
+
+void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
+{
+	if (e->leader == &w->waiter) {
+		e->leader = NULL;
+		if (!pv_list_empty(&e->followers))
+			pv_engine_wake(pv_list_entry(e->followers.next, struct pv_waiter, on_engine));
+		else if (pv_unlikely(e->progress_parked))
+			pv_engine_wake(&e->progress);
+	}
+	if (w->masked)
+		pthread_sigmask(SIG_SETMASK, &w->saved, NULL);
+}

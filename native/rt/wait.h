@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Waiting for a socket: spin, then sleep. The caller holds the engine's lock, tries, and as long as that says -EAGAIN calls pv_wait,
+ * which may let go of the lock meanwhile and returns with it held:
+ *
+ *	pv_wait_init(&w, &watch, timeout_ns);
+ *	while ((n = try()) == -EAGAIN && !(rc = pv_wait(e, &w)))
+ *		(check that the socket is still the same);
+ *	pv_wait_fini(e, &w);
+ */
+#ifndef PV_RT_WAIT_H
+#define PV_RT_WAIT_H
+
+#include <signal.h>
+
+#include "rt/engine.h"
+
+struct pv_wait {
+	struct pv_waiter waiter;
+	struct pv_watch *watch;
+	int64_t timeout_ns; /* < 0: for ever */
+	int64_t nap_ns; /* a sleep is no longer than this: for what no ring interrupts, room to send; PV_NEVER: any */
+	int64_t deadline, spin_until, signals_at;
+	int kfd; /* a kernel socket to watch too; -1: none */
+	short kevents;
+	bool begun, masked;
+	uint32_t turns, sleeps;
+	sigset_t saved; /* the thread's mask while `masked` */
+};
+
+pv_inline void pv_wait_init(struct pv_wait *w, struct pv_watch *watch, int64_t timeout_ns)
+{
+	w->watch = watch;
+	w->timeout_ns = timeout_ns;
+	w->nap_ns = PV_NEVER;
+	w->kfd = -1;
+	w->kevents = 0;
+	w->begun = false;
+	w->masked = false;
+	w->turns = 0;
+	w->sleeps = 0;
+}
+
+/* 0: something may have changed, try again; -ETIMEDOUT; -EINTR: a signal's handler ran; -EMFILE and the like when no fd can be had. */
+int pv_wait(struct pv_engine *e, struct pv_wait *w);
+/* Must follow, before the lock is let go, whatever pv_wait returned. */
+void pv_wait_end(struct pv_engine *e, struct pv_wait *w);
+
+pv_inline void pv_wait_fini(struct pv_engine *e, struct pv_wait *w)
+{
+	if (w->begun)
+		pv_wait_end(e, w);
+}
+
+/* This thread's wake-up fd, made at first use and closed when the thread ends; -errno. Not inherited by a forked child. */
+int pv_wait_efd(void);
+
+#endif

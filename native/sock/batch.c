@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several datagrams a call: one lock, one clock reading and one doorbell for all of them; receiving copies or lends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sock/kernel.h"
+#include "sock/sock.h"
+
+/* `lent` of a message: the packet, or, with this bit, heap memory (a datagram put together from fragments). */
+#define LENT_HEAP ((uintptr_t)1)
+
+/* ---- sending ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t send_slow(struct pyvma_sock *h, const struct pyvma_msg *m, int flags, int64_t timeout_ns)
+{
+	return pyvma_sock_sendto(h, m->base, m->len, flags, m->addrlen ? (const struct sockaddr *)&m->addr : NULL, m->addrlen,
+				 timeout_ns);
+}
+
+/* One datagram with the lock held; -EDOM: not for this way, take the slow one. */
+static int64_t send_one(struct pyvma_sock *h, struct pv_sock *so, const struct pyvma_msg *m, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov = { m->base, m->len };
+	struct pv_udp_send s = { .iov = &iov, .iovcnt = 1, .ttl = -1, .tos = -1 };
+	struct pv_endpoint to;
+
+	if (m->addrlen) {
+		if (!pv_addr_parse(so, (const struct sockaddr *)&m->addr, m->addrlen, &to) || !to.port || !so->bound)
+			return -EDOM;
+		s.to = &to;
+	}
+	if (!pv_send_by_core(so, s.to) || so->segment)
+		return -EDOM;
+	return pv_send_locked(h, so, &s, flags, timeout_ns);
+}
+
+int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	bool core = pv_sock_is_core(so) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM));
+	uint32_t done = 0;
+	int64_t rc = so ? 0 : -EBADF;
+
+	while (rc >= 0 && done < n) {
+		if (core) {
+			rc = pv_sock_lock(h, so);
+			if (rc)
+				break;
+			do
+				rc = send_one(h, so, &msgs[done], flags, done ? 0 : timeout_ns);
+			while (rc >= 0 && ++done < n);
+			pv_net_kick(pv_engine.net);
+			pv_engine_timers(&pv_engine);
+			pv_sock_unlock();
+			if (rc != -EDOM)
+				break;
+		}
+		rc = send_slow(h, &msgs[done], done ? flags | MSG_DONTWAIT : flags, done ? 0 : timeout_ns);
+		done += rc >= 0;
+		core = core || pv_sock_is_core(so);
+	}
+	return done ? (int)done : (int)rc;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------------- */
+
+/* A packet in several buffers becomes one piece of heap memory. */
+static int make_one_piece(struct pyvma_msg *m, struct pv_pkt *pkt)
+{
+	char *p = malloc(pkt->total ? pkt->total : 1), *at = p;
+
+	if (!p)
+		return -ENOMEM;
+	for (const struct pv_pkt *f = pkt; f; f = f->frag) {
+		memcpy(at, f->data, f->len);
+		at += f->len;
+	}
+	m->base = p;
+	m->lent = (void *)((uintptr_t)p | LENT_HEAP);
+	return 0;
+}
+
+static int lend(struct pyvma_msg *m, struct pv_pkt *pkt, int64_t len)
+{
+	int rc = 0;
+
+	m->len = (uint32_t)len;
+	if (pkt->frag) {
+		rc = make_one_piece(m, pkt);
+		pv_pkt_put(pkt);
+		return rc;
+	}
+	m->base = pkt->data;
+	m->lent = pkt;
+	pv_engine.lent++;
+	return 0;
+}
+
+/* At most half of the buffers may be away. */
+static bool may_lend(uint32_t n)
+{
+	const struct pv_engine *e = &pv_engine;
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < e->nports; i++) {
+		struct pv_pool_stats st;
+
+		pv_pool_get_stats(e->ports[i].pool, &st);
+		total += st.total;
+	}
+	return e->lent + n <= total / 2;
+}
+
+static void finish(struct pv_sock *so, struct pyvma_msg *m, struct pv_rx *rx, int64_t n)
+{
+	if (rx->from_kernel) {
+		m->addrlen = rx->msg.msg_namelen;
+		m->flags = (uint32_t)rx->msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
+		m->arrival_ns = pv_clock_kernel_ns();
+	} else {
+		m->addrlen = pv_addr_format(so->family, &rx->m.from, &m->addr, sizeof(m->addr));
+		m->flags = n < rx->m.full_len ? MSG_TRUNC : 0;
+		m->arrival_ns = rx->m.arrival_ns;
+	}
+}
+
+static int recv_core(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns,
+		     bool lent)
+{
+	uint32_t done = 0;
+	int64_t rc = pv_sock_lock(h, so);
+
+	if (rc)
+		return (int)rc;
+	if (lent && !may_lend(n)) {
+		pv_sock_unlock();
+		return -ENOBUFS;
+	}
+	for (; done < n; done++) {
+		struct pyvma_msg *m = &msgs[done];
+		struct pv_iov iov = { m->base, m->len };
+		struct pv_rx rx = { .flags = flags, .msg = { .msg_name = &m->addr, .msg_namelen = sizeof(m->addr) } };
+		struct pv_pkt *pkt = NULL;
+
+		rx.m.iov = &iov;
+		rx.m.iovcnt = lent ? 0 : 1;
+		rc = done ? pv_recv_try(so, &rx, lent ? &pkt : NULL) : pv_recv_locked(h, so, &rx, lent ? &pkt : NULL, timeout_ns);
+		if (rc < 0)
+			break;
+		finish(so, m, &rx, rc);
+		m->lent = NULL;
+		if (!lent)
+			m->len = (uint32_t)rc;
+		else if ((rc = lend(m, pkt, rc)) < 0)
+			break;
+	}
+	if (rc != -EBADF && rc != -ENETDOWN)
+		pv_ready_update(so);
+	pv_sock_unlock();
+	return done ? (int)done : (int)rc;
+}
+
+static int recv_kernel(struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
+{
+	uint32_t done = 0;
+	int64_t rc = 0;
+
+	for (; done < n; done++) {
+		struct pyvma_msg *m = &msgs[done];
+		struct iovec iov = { .iov_base = m->base, .iov_len = m->len };
+		struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_name = &m->addr, .msg_namelen = sizeof(m->addr) };
+
+		rc = pv_kernel_recvmsg(pv_sock_kfd(so), &msg, flags, done ? 0 : timeout_ns);
+		if (rc < 0)
+			break;
+		m->len = (uint32_t)rc;
+		m->flags = (uint32_t)msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
+		m->addrlen = msg.msg_namelen;
+		m->arrival_ns = pv_clock_kernel_ns();
+		m->lent = NULL;
+	}
+	return done ? (int)done : (int)rc;
+}
+
+int pyvma_sock_recv_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (!so)
+		return -EBADF;
+	if (!n)
+		return 0;
+	if (flags & ~MSG_DONTWAIT)
+		return -EINVAL;
+	return pv_sock_is_core(so) ? recv_core(h, so, msgs, n, flags, timeout_ns, false)
+				   : recv_kernel(so, msgs, n, flags, timeout_ns);
+}
+
+int pyvma_sock_recv_lent(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (!so)
+		return -EBADF;
+	if (!pv_sock_is_core(so))
+		return -EOPNOTSUPP;
+	if (!n)
+		return 0;
+	return flags & ~MSG_DONTWAIT ? -EINVAL : recv_core(h, so, msgs, n, flags, timeout_ns, true);
+}
+
+void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n)
+{
+	bool locked = false;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uintptr_t lent = (uintptr_t)msgs[i].lent;
+
+		msgs[i].lent = NULL;
+		if (!lent)
+			continue;
+		if (lent & LENT_HEAP) {
+			free((void *)(lent & ~LENT_HEAP));
+			continue;
+		}
+		if (pv_engine_state() == PV_ENGINE_FORKED)
+			continue; /* buffers are the parent's */
+		if (!locked)
+			pv_lock_get(&pv_engine.lock);
+		locked = true;
+		pv_pkt_put((struct pv_pkt *)lent);
+		pv_engine.lent--;
+	}
+	if (locked)
+		pv_lock_put(&pv_engine.lock);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* getsockname, getpeername, shutdown, ioctl. */
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include "sock/sock.h"
+
+int pyvma_sock_getsockname(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct pv_endpoint ep;
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (pv_sock_is_core(so)) {
+		rc = pv_sock_lock(h, so);
+		if (rc)
+			return rc;
+		bool ours = so->core_leg && so->bound;
+
+		pv_udp_local(so->u, &ep);
+		pv_sock_unlock();
+		if (ours) {
+			if ((int)*len < 0)
+				return -EINVAL;
+			*len = pv_addr_format(so->family, &ep, addr, *len);
+			return 0;
+		}
+	}
+	return getsockname(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+}
+
+int pyvma_sock_getpeername(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct pv_endpoint ep;
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (pv_sock_is_core(so)) {
+		rc = pv_sock_lock(h, so);
+		if (rc)
+			return rc;
+		bool ours = so->core_leg, connected = pv_udp_remote(so->u, &ep);
+
+		pv_sock_unlock();
+		if (ours && (!connected || (int)*len < 0))
+			return connected ? -EINVAL : -ENOTCONN;
+		if (ours) {
+			*len = pv_addr_format(so->family, &ep, addr, *len);
+			return 0;
+		}
+	}
+	return getpeername(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+}
+
+int pyvma_sock_shutdown(pyvma_sock *h, int how)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (!pv_sock_is_core(so) || how < SHUT_RD || how > SHUT_RDWR)
+		return shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
+	rc = pv_sock_lock(h, so);
+	if (rc)
+		return rc;
+	rc = pv_udp_shutdown(so->u, (uint32_t)how + 1);
+	if ((shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0) == 0 && !so->core_leg)
+		rc = 0;
+	pv_list_for_each(it, &so->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+	pv_ready_update(so);
+	pv_sock_unlock();
+	return rc;
+}
+
+static int next_len(struct pyvma_sock *h, struct pv_sock *so, int *out)
+{
+	int rc = pv_sock_lock(h, so);
+
+	if (rc)
+		return rc;
+	if (!pv_udp_queued(so->u))
+		pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+	*out = (int)pv_udp_next_len(so->u);
+	if (!pv_udp_queued(so->u) && so->kernel_leg)
+		rc = ioctl(pv_sock_kfd(so), FIONREAD, out) < 0 ? -errno : 0;
+	pv_sock_unlock();
+	return rc;
+}
+
+int pyvma_sock_ioctl(pyvma_sock *h, unsigned long request, void *arg)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (request == FIONBIO)
+		return arg ? pyvma_sock_set_nonblock(h, *(const int *)arg) : -EFAULT;
+	if (pv_sock_is_core(so) && request == FIONREAD)
+		return arg ? next_len(h, so, arg) : -EFAULT;
+	rc = ioctl(pv_sock_kfd(so), request, arg);
+	return rc < 0 ? -errno : rc;
+}
+
+int pyvma_sock_set_nonblock(pyvma_sock *h, int on)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (!so)
+		return -EBADF;
+	if (ioctl(pv_sock_kfd(so), FIONBIO, &on) < 0)
+		return -errno;
+	atomic_store_explicit(&so->nonblock, on != 0, memory_order_relaxed);
+	return 0;
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Socket options. The kernel socket beneath is the authority: it takes every option, checks it, and answers what was set; the stack is
+ * then told what the kernel now says. So values, limits, defaults and errors are Linux's without a second copy of its rules.
+ *
+ * Three kinds are different. Options that name an interface or address of ours, which the kernel does not know (opt_mcast.c, and
+ * SO_BINDTODEVICE here). Options whose answer only the stack has: SO_ERROR, IP_MTU. And options that only the kernel could carry out:
+ * an undecided socket becomes the kernel's by them, an offloaded one refuses them.
+ */
+#include <linux/filter.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "sock/sock.h"
+
+#ifndef SO_BINDTOIFINDEX
+#define SO_BINDTOIFINDEX 62
+#endif
+#ifndef SO_TXTIME
+#define SO_TXTIME 61
+#endif
+#ifndef IPV6_MULTICAST_ALL
+#define IPV6_MULTICAST_ALL 29
+#endif
+#ifndef UDP_CORK
+#define UDP_CORK 1
+#endif
+#ifndef UDP_ENCAP
+#define UDP_ENCAP 100
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+/* ---- what the stack is told -------------------------------------------------------------------------------------------- */
+
+#define OPT_NONE UINT16_MAX
+#define OPT_FIELD(f) offsetof(struct pv_udp_opts, f), sizeof(((struct pv_udp_opts *)0)->f)
+
+/* One option of the kernel that the stack must know: a field of pv_udp_opts, or a bit of rx_flags. */
+struct opt_row {
+	int level, name;
+	uint16_t off;
+	uint16_t size;
+	uint32_t rx_flag;
+};
+
+static const struct opt_row rows[] = {
+	{ SOL_SOCKET, SO_RCVBUF, OPT_FIELD(rcvbuf), 0 },
+	{ SOL_SOCKET, SO_SNDBUF, OPT_FIELD(sndbuf), 0 },
+	{ SOL_SOCKET, SO_BROADCAST, OPT_FIELD(broadcast), 0 },
+	{ SOL_SOCKET, SO_REUSEADDR, OPT_FIELD(reuse_addr), 0 },
+	{ SOL_SOCKET, SO_REUSEPORT, OPT_FIELD(reuse_port), 0 },
+	{ SOL_SOCKET, SO_NO_CHECK, OPT_FIELD(no_check), 0 },
+	{ SOL_SOCKET, SO_TIMESTAMP, OPT_NONE, 0, PV_RX_TSTAMP },
+	{ SOL_SOCKET, SO_TIMESTAMPNS, OPT_NONE, 0, PV_RX_TSTAMPNS },
+	{ SOL_SOCKET, SO_RXQ_OVFL, OPT_NONE, 0, PV_RX_OVERFLOW },
+	{ IPPROTO_IP, IP_TTL, OPT_FIELD(ttl), 0 },
+	{ IPPROTO_IP, IP_TOS, OPT_FIELD(tos), 0 },
+	{ IPPROTO_IP, IP_MULTICAST_TTL, OPT_FIELD(mcast_ttl), 0 },
+	{ IPPROTO_IP, IP_MULTICAST_LOOP, OPT_FIELD(mcast_loop4), 0 },
+	{ IPPROTO_IP, IP_MULTICAST_ALL, OPT_FIELD(mcast_all4), 0 },
+	{ IPPROTO_IP, IP_MTU_DISCOVER, OPT_FIELD(pmtudisc4), 0 },
+	{ IPPROTO_IP, IP_RECVERR, OPT_FIELD(recverr4), 0 },
+	{ IPPROTO_IP, IP_FREEBIND, OPT_FIELD(freebind), 0 },
+	{ IPPROTO_IP, IP_PKTINFO, OPT_NONE, 0, PV_RX_PKTINFO4 },
+	{ IPPROTO_IP, IP_RECVTTL, OPT_NONE, 0, PV_RX_TTL },
+	{ IPPROTO_IP, IP_RECVTOS, OPT_NONE, 0, PV_RX_TOS },
+	{ IPPROTO_IP, IP_RECVORIGDSTADDR, OPT_NONE, 0, PV_RX_ORIGDST4 },
+	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, OPT_FIELD(hops), 0 },
+	{ IPPROTO_IPV6, IPV6_TCLASS, OPT_FIELD(tclass), 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_HOPS, OPT_FIELD(mcast_hops), 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_LOOP, OPT_FIELD(mcast_loop6), 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_ALL, OPT_FIELD(mcast_all6), 0 },
+	{ IPPROTO_IPV6, IPV6_MTU_DISCOVER, OPT_FIELD(pmtudisc6), 0 },
+	{ IPPROTO_IPV6, IPV6_RECVERR, OPT_FIELD(recverr6), 0 },
+	{ IPPROTO_IPV6, IPV6_V6ONLY, OPT_FIELD(v6only), 0 },
+	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, OPT_NONE, 0, PV_RX_PKTINFO6 },
+	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, OPT_NONE, 0, PV_RX_HOPLIMIT },
+	{ IPPROTO_IPV6, IPV6_RECVTCLASS, OPT_NONE, 0, PV_RX_TCLASS },
+	{ IPPROTO_IPV6, IPV6_RECVORIGDSTADDR, OPT_NONE, 0, PV_RX_ORIGDST6 },
+};
+
+static void import_row(struct pv_sock *so, const struct opt_row *row)
+{
+	char *opts = (char *)pv_udp_options(so->u);
+	socklen_t len = sizeof(int);
+	int val = 0;
+	bool flag;
+
+	if ((row->level == IPPROTO_IPV6 && so->family != AF_INET6) ||
+	    getsockopt(pv_sock_kfd(so), row->level, row->name, &val, &len) < 0)
+		return;
+	flag = val != 0;
+	if (row->off == OPT_NONE) {
+		so->rx_flags = (so->rx_flags & ~row->rx_flag) | (flag ? row->rx_flag : 0);
+		return;
+	}
+	if (row->name == SO_RCVBUF && row->level == SOL_SOCKET)
+		val = (int)PV_MAX((int64_t)val, pv_engine.cfg->rcvbuf);
+	if (row->name == SO_SNDBUF && row->level == SOL_SOCKET)
+		val = (int)PV_MAX((int64_t)val, pv_engine.cfg->sndbuf);
+	switch (row->size) {
+	case 1: {
+		uint8_t v = (uint8_t)val;
+
+		/* Switches are bool, which must not get any other value than 0 and 1. */
+		if (row->name == IP_TOS || row->name == IP_MULTICAST_TTL || row->name == IP_MTU_DISCOVER ||
+		    row->name == IPV6_TCLASS || row->name == IPV6_MTU_DISCOVER)
+			memcpy(opts + row->off, &v, 1);
+		else
+			memcpy(opts + row->off, &flag, 1);
+		break;
+	}
+	case 2: {
+		int16_t v = (int16_t)val;
+
+		memcpy(opts + row->off, &v, 2);
+		break;
+	}
+	default:
+		memcpy(opts + row->off, &val, 4);
+	}
+}
+
+static void import_timeouts(struct pv_sock *so)
+{
+	struct timeval tv;
+	socklen_t len = sizeof(tv);
+
+	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_RCVTIMEO, &tv, &len) == 0)
+		so->rcvtimeo_ns = tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US;
+	len = sizeof(tv);
+	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_SNDTIMEO, &tv, &len) == 0)
+		so->sndtimeo_ns = tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US;
+}
+
+static void import_segment(struct pv_sock *so)
+{
+	int val = 0;
+	socklen_t len = sizeof(val);
+
+	so->segment = getsockopt(pv_sock_kfd(so), IPPROTO_UDP, UDP_SEGMENT, &val, &len) == 0 ? (uint32_t)val : 0;
+}
+
+void pv_opt_import(struct pv_sock *so)
+{
+	so->rx_flags = 0;
+	for (size_t i = 0; i < pv_array_size(rows); i++)
+		import_row(so, &rows[i]);
+	import_timeouts(so);
+	import_segment(so);
+	pv_udp_options_changed(so->u);
+}
+
+static void import_one(struct pv_sock *so, int level, int name)
+{
+	for (size_t i = 0; i < pv_array_size(rows); i++)
+		if (rows[i].level == level && rows[i].name == name)
+			import_row(so, &rows[i]);
+	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+		import_timeouts(so);
+	/* The two stamps exclude each other, and FORCE variants set the same value. */
+	if (level == SOL_SOCKET &&
+	    (name == SO_TIMESTAMP || name == SO_TIMESTAMPNS || name == SO_RCVBUFFORCE || name == SO_SNDBUFFORCE))
+		pv_opt_import(so);
+	if (level == IPPROTO_UDP && name == UDP_SEGMENT)
+		import_segment(so);
+	pv_udp_options_changed(so->u);
+}
+
+/* ---- the device -------------------------------------------------------------------------------------------------------- */
+
+/* Index of our interface of that name; 0: none. */
+static uint32_t iface_by_name(const char *name)
+{
+	const struct pv_engine *e = &pv_engine;
+
+	for (uint32_t i = 0; i < e->nports; i++)
+		if (!strcmp(e->ports[i].spec.name, name))
+			return e->ports[i].index;
+	return 0;
+}
+
+/* SO_BINDTODEVICE and SO_BINDTOIFINDEX of an interface of ours; 0 otherwise. */
+static uint32_t device_named(int level, int name, const void *val, socklen_t len)
+{
+	char text[IFNAMSIZ + 1] = "";
+	int index;
+
+	if (level != SOL_SOCKET || !val)
+		return 0;
+	if (name == SO_BINDTODEVICE) {
+		memcpy(text, val, PV_MIN((size_t)len, sizeof(text) - 1));
+		return iface_by_name(text);
+	}
+	if (name != SO_BINDTOIFINDEX || len < sizeof(index))
+		return 0;
+	memcpy(&index, val, sizeof(index));
+	return pv_ifindex_core((uint32_t)index);
+}
+
+static int bind_device(struct pv_sock *so, uint32_t iface)
+{
+	int rc = pv_core_open(so);
+
+	if (rc)
+		return rc;
+	pv_udp_options(so->u)->bound_iface = iface;
+	pv_udp_options_changed(so->u);
+	pv_decide_core(so, true, false);
+	return 0;
+}
+
+/* ---- set --------------------------------------------------------------------------------------------------------------- */
+
+static bool kernel_only(int level, int name)
+{
+	if (level == SOL_SOCKET)
+		return name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF || name == SO_PEEK_OFF || name == SO_TXTIME ||
+		       name == SO_ATTACH_REUSEPORT_CBPF || name == SO_ATTACH_REUSEPORT_EBPF;
+	if (level == IPPROTO_UDP)
+		return name == UDP_CORK || name == UDP_ENCAP;
+	return level == IPPROTO_IP && (name == IP_TRANSPARENT || name == IP_HDRINCL);
+}
+
+/* The kernel's FORCE variants report under the plain names. */
+static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	uint32_t device = device_named(level, name, val, len);
+	int rc;
+
+	if (device)
+		return so->bound ? -EINVAL : bind_device(so, device);
+	if (pv_mcast_is_option(level, name)) {
+		rc = pv_mcast_set(h, so, level, name, val, len);
+		if (rc != -ENOPROTOOPT)
+			return rc;
+	}
+	if (so->u && kernel_only(level, name))
+		return -EOPNOTSUPP;
+	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
+		return -errno;
+	if (so->u) {
+		if (level == SOL_SOCKET && (name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX))
+			pv_udp_options(so->u)->bound_iface = 0;
+		import_one(so, level, name);
+		return 0;
+	}
+	return kernel_only(level, name) ? pv_decide_kernel(so, "an option that only the kernel serves", NULL) : 0;
+}
+
+int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, socklen_t len)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING)
+		return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	pv_lock_get(&pv_engine.lock);
+	if (pv_handle_sock(h) != so || so->dead)
+		return pv_sock_lock_failed(h, so);
+	rc = set_locked(h, so, level, name, val, len);
+	pv_sock_unlock();
+	return rc;
+}
+
+/* ---- get --------------------------------------------------------------------------------------------------------------- */
+
+static int give_int(int val, void *out, socklen_t *len)
+{
+	if ((int)*len < 0)
+		return -EINVAL;
+	*len = PV_MIN(*len, (socklen_t)sizeof(val));
+	memcpy(out, &val, *len);
+	return 0;
+}
+
+static int path_mtu(struct pv_sock *so, void *val, socklen_t *len)
+{
+	struct pv_endpoint to, local;
+	struct pv_path path;
+	int rc;
+
+	if (!pv_udp_remote(so->u, &to))
+		return -ENOTCONN;
+	pv_udp_local(so->u, &local);
+	rc = pv_net_path(pv_engine.net, &(struct pv_path_query){ .dst = to.addr, .src = local.addr, .iface = to.iface },
+			 pv_clock_now(&pv_engine.clock), &path);
+	return rc ? rc : give_int((int)path.mtu, val, len);
+}
+
+static int get_device(struct pv_sock *so, int name, uint32_t iface, void *val, socklen_t *len)
+{
+	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, iface));
+	socklen_t need = (socklen_t)strlen(ic->name) + 1;
+
+	(void)so;
+	if (name == SO_BINDTOIFINDEX)
+		return give_int((int)pv_ifindex_public(iface), val, len);
+	if (*len < need)
+		return -EINVAL;
+	memcpy(val, ic->name, need);
+	*len = need;
+	return 0;
+}
+
+/* -ENOPROTOOPT: the kernel answers. */
+static int get_locked(struct pv_sock *so, int level, int name, void *val, socklen_t *len)
+{
+	const struct pv_udp_opts *o = pv_udp_options(so->u);
+	int err;
+
+	if (pv_mcast_is_option(level, name))
+		return pv_mcast_get(so, level, name, val, len);
+	if (level == SOL_SOCKET) {
+		switch (name) {
+		case SO_ERROR:
+			err = so->core_leg ? pv_udp_error(so->u) : 0;
+			return err ? give_int(err, val, len) : -ENOPROTOOPT;
+		case SO_RCVBUF:
+			return give_int((int)o->rcvbuf, val, len);
+		case SO_SNDBUF:
+			return give_int((int)o->sndbuf, val, len);
+		case SO_BINDTODEVICE:
+		case SO_BINDTOIFINDEX:
+			return o->bound_iface ? get_device(so, name, o->bound_iface, val, len) : -ENOPROTOOPT;
+		}
+	}
+	if (so->core_leg && ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU)))
+		return path_mtu(so, val, len);
+	return -ENOPROTOOPT;
+}
+
+int pyvma_sock_getsockopt(pyvma_sock *h, int level, int name, void *val, socklen_t *len)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc = -ENOPROTOOPT;
+
+	if (!so)
+		return -EBADF;
+	if (!val || !len)
+		return -EFAULT;
+	if (pv_sock_is_core(so)) {
+		rc = pv_sock_lock(h, so);
+		if (rc)
+			return rc;
+		rc = get_locked(so, level, name, val, len);
+		if (!rc && level == SOL_SOCKET && name == SO_ERROR)
+			pv_ready_update(so);
+		pv_sock_unlock();
+	}
+	if (rc != -ENOPROTOOPT)
+		return rc;
+	return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Readiness for stock select, poll, epoll and asyncio.
+ *
+ * Until pyvma_sock_fileno asks for it, the fd of an offloaded socket is its kernel socket and nothing is spent on readiness. From then
+ * on the fd is one end of a pair of local datagram sockets (dup3 over the same number; the kernel socket lives on under a number of our
+ * own): a byte lies in it exactly while the socket is readable, so the fd polls readable exactly then. A new arrival takes the byte out
+ * and puts it in again, which is an edge for EPOLLET. The fd always polls writable: a UDP socket that cannot send is one whose ring is
+ * full, for microseconds.
+ *
+ * Where the socket has a kernel leg, that one is in an epoll set which the progress thread watches, one shot at a time.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "rt/wait.h"
+#include "sock/kernel.h"
+#include "sock/sock.h"
+
+/* ---- what an exported fd shows ----------------------------------------------------------------------------------------- */
+
+static void show(struct pv_sock *so, bool readable)
+{
+	char byte = 0;
+
+	if (readable == so->shown)
+		return;
+	if (readable)
+		so->shown = send(so->sig_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+	else if (recv(so->exp_fd, &byte, 1, MSG_DONTWAIT) >= 0 || errno == EAGAIN)
+		so->shown = false;
+}
+
+static bool kernel_readable(const struct pv_sock *so)
+{
+	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* Watch the kernel's leg until it is readable once. */
+static void watch_kernel(struct pv_sock *so)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data = { .ptr = so } };
+	struct pv_engine *e = &pv_engine;
+
+	if (e->extra_fd < 0) {
+		e->extra_fd = epoll_create1(EPOLL_CLOEXEC);
+		pv_engine_wake(&e->progress);
+	}
+	if (epoll_ctl(e->extra_fd, so->extra ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, pv_sock_kfd(so), &ev) == 0)
+		so->extra = true;
+}
+
+void pv_ready_refresh(struct pv_sock *so)
+{
+	bool core = so->u && so->core_leg && pv_udp_readable(so->u);
+
+	if (so->kernel_leg || (!so->u && so->extra)) {
+		bool was = so->kernel_ready;
+
+		if (was || !so->extra) {
+			so->kernel_ready = kernel_readable(so);
+			if (!so->kernel_ready)
+				watch_kernel(so);
+		}
+	} else {
+		so->kernel_ready = false;
+	}
+	show(so, core || so->kernel_ready);
+}
+
+/* From the stack, for every event while exported. */
+static void on_event(struct pv_watch *watch, uint32_t bits)
+{
+	struct pv_sock *so = pv_container_of(watch, struct pv_sock, watch);
+
+	if (so->shown && (bits & (PV_EV_IN | PV_EV_ERR)))
+		show(so, false);
+	pv_ready_refresh(so);
+}
+
+void pv_ready_extra(void)
+{
+	struct epoll_event ev[16];
+	int n = epoll_wait(pv_engine.extra_fd, ev, pv_array_size(ev), 0);
+
+	for (int i = 0; i < n; i++) {
+		struct pv_sock *so = ev[i].data.ptr;
+
+		so->kernel_ready = true;
+		show(so, true);
+	}
+}
+
+/* ---- fileno ------------------------------------------------------------------------------------------------------------ */
+
+/* Makes the pair and puts the kernel socket under a number of our own. */
+static int make_pair(struct pv_sock *so)
+{
+	int pair[2], kfd, one = 1;
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	kfd = fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0);
+	if (kfd < 0) {
+		int rc = -errno;
+
+		close(pair[0]);
+		close(pair[1]);
+		return rc;
+	}
+	if (pv_sock_nonblock(so))
+		ioctl(pair[0], FIONBIO, &one);
+	so->exp_fd = pair[0];
+	so->sig_fd = pair[1];
+	so->shown = so->kernel_ready = so->extra = false;
+	so->own_kfd = true;
+	atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
+	so->watch.ready = on_event;
+	pv_engine.exports++;
+	pv_engine.interest++;
+	/* It may be standing by, or asleep for a leader's sake. */
+	if (pv_engine.have_thread)
+		pv_engine_wake(&pv_engine.progress);
+	return 0;
+}
+
+/* The lock is held; `so` is the stack's. */
+static int export_fd(struct pyvma_sock *h, struct pv_sock *so)
+{
+	int fd = pyvma_sock_fd(h), rc = so->sig_fd < 0 ? make_pair(so) : 0, flags;
+
+	if (rc)
+		return rc;
+	flags = fcntl(fd, F_GETFD);
+	if (dup3(so->exp_fd, fd, flags >= 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0) < 0)
+		return -errno;
+	h->exported = true;
+	pv_ready_refresh(so);
+	return 0;
+}
+
+int pyvma_sock_fileno(pyvma_sock *h)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc = 0;
+
+	if (!so)
+		return -EBADF;
+	if (pv_sock_is_core(so)) {
+		bool fresh;
+
+		rc = pv_sock_lock(h, so);
+		if (rc)
+			return so->dead ? pyvma_sock_fd(h) : rc;
+		fresh = so->sig_fd < 0;
+		if (!h->exported)
+			rc = export_fd(h, so);
+		pv_sock_unlock();
+		if (!rc && fresh)
+			rc = pv_sock_register(so, 1, so->exp_fd);
+	}
+	return rc ? rc : pyvma_sock_fd(h);
+}
+
+/* With the last handle; the lock is held. */
+void pv_ready_close(struct pv_sock *so)
+{
+	if (so->sig_fd < 0)
+		return;
+	if (so->extra)
+		epoll_ctl(pv_engine.extra_fd, EPOLL_CTL_DEL, pv_sock_kfd(so), NULL);
+	close(so->sig_fd);
+	close(so->exp_fd);
+	so->sig_fd = so->exp_fd = -1;
+	so->watch.ready = NULL;
+	so->extra = false;
+	pv_engine.exports--;
+	pv_engine.interest--;
+}
+
+/* ---- poll on one socket ------------------------------------------------------------------------------------------------ */
+
+static int revents(struct pv_sock *so, int events)
+{
+	int r = 0;
+
+	if (so->core_leg) {
+		if (pv_udp_readable(so->u))
+			r |= POLLIN | POLLRDNORM;
+		if (pv_udp_writable(so->u))
+			r |= POLLOUT | POLLWRNORM;
+	}
+	if (so->kernel_leg) {
+		struct pollfd p = { .fd = pv_sock_kfd(so), .events = (short)events };
+
+		if (poll(&p, 1, 0) > 0)
+			r |= p.revents;
+	}
+	return r & (events | POLLERR | POLLHUP);
+}
+
+static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int64_t timeout_ns)
+{
+	struct pv_engine *e = &pv_engine;
+	uint32_t gen = h->gen;
+	struct pv_wait w;
+	int r, rc = 0;
+
+	pv_engine_poll(e, pv_clock_now(&e->clock));
+	r = revents(so, events);
+	if (r || timeout_ns == 0)
+		return r;
+	pv_wait_init(&w, &so->watch, timeout_ns);
+	if (so->kernel_leg) {
+		w.kfd = pv_sock_kfd(so);
+		w.kevents = (short)(events & ~POLLOUT);
+	}
+	if (events & POLLOUT)
+		w.nap_ns = PV_NS_PER_MS;
+	while (!r && !rc) {
+		rc = pv_wait(e, &w);
+		if (!pv_sock_same(h, so, gen)) {
+			r = -EBADF;
+			break;
+		}
+		r = revents(so, events);
+	}
+	pv_wait_fini(e, &w);
+	return r ? r : rc == -ETIMEDOUT ? 0 : rc;
+}
+
+int pyvma_sock_poll(pyvma_sock *h, int events, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (!pv_sock_is_core(so))
+		return pv_kernel_poll(pv_sock_kfd(so), events, timeout_ns);
+	rc = pv_sock_lock(h, so);
+	if (rc)
+		return rc;
+	rc = poll_locked(h, so, events, timeout_ns);
+	pv_sock_unlock();
+	return rc;
+}

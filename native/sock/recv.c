@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receiving. A queued datagram costs one lock, one copy and nothing else; a call that finds none polls, then waits (rt/wait.h). The
+ * kernel's leg, where a socket has one, is looked at every kernel_poll_ratio receives or empty polls, and before every sleep.
+ */
+#include <poll.h>
+#include <string.h>
+
+#include "rt/wait.h"
+#include "sock/kernel.h"
+#include "sock/sock.h"
+
+/* A call that does not wait looks at the kernel's leg at the latest this long after the last look. */
+#define KERNEL_LOOK_NS (50 * PV_NS_PER_US)
+/* Flags that the stack serves; any other goes the long way. */
+#define FAST_FLAGS MSG_DONTWAIT
+
+static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx)
+{
+	struct msghdr msg = rx->msg;
+	ssize_t n;
+
+	msg.msg_iov = (struct iovec *)(void *)rx->m.iov;
+	msg.msg_iovlen = rx->m.iovcnt;
+	n = recvmsg(pv_sock_kfd(so), &msg, (rx->flags & (MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC)) | MSG_DONTWAIT);
+	so->kernel_turns = 0;
+	if (n < 0)
+		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+	rx->msg = msg;
+	rx->from_kernel = true;
+	so->kernel_rx++;
+	so->kernel_rx_bytes += (uint64_t)n;
+	return n;
+}
+
+static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
+{
+	if (pv_unlikely(lend != NULL)) {
+		*lend = pv_udp_take(so->u, &rx->m);
+		if (*lend)
+			return rx->m.full_len;
+		/* Nothing to take may be an error to tell. */
+		return pv_udp_queued(so->u) ? -EAGAIN : pv_udp_recv(so->u, &rx->m);
+	}
+	return pv_udp_recv(so->u, &rx->m);
+}
+
+int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
+{
+	int64_t n = -EAGAIN;
+
+	if (pv_likely(so->core_leg) && (!so->kernel_leg || lend || ++so->kernel_turns < PV_MAX(pv_engine.kernel_ratio, 1u)))
+		n = try_core(so, rx, lend);
+	if (n == -EAGAIN && so->kernel_leg && !lend && so->kernel_turns >= PV_MAX(pv_engine.kernel_ratio, 1u)) {
+		n = try_kernel(so, rx);
+		if (n == -EAGAIN && so->core_leg)
+			n = try_core(so, rx, lend);
+	}
+	return n;
+}
+
+/* Both legs, whatever the ratio. */
+static int64_t try_both(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
+{
+	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
+
+	return n == -EAGAIN && so->kernel_leg && !lend ? try_kernel(so, rx) : n;
+}
+
+static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t now)
+{
+	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
+
+	if (n == -EAGAIN && so->kernel_leg && !lend &&
+	    (now - so->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready)) {
+		so->kernel_seen_ns = now;
+		n = try_kernel(so, rx);
+	}
+	if (n == -EAGAIN)
+		so->eagain++;
+	return n;
+}
+
+static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
+{
+	struct pv_engine *e = &pv_engine;
+	bool by_option = timeout_ns < 0 && so->rcvtimeo_ns;
+	uint32_t gen = h->gen;
+	struct pv_wait w;
+	int64_t n;
+
+	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
+	if (so->kernel_leg && !lend) {
+		w.kfd = pv_sock_kfd(so);
+		w.kevents = POLLIN;
+	}
+	for (;;) {
+		int rc = pv_wait(e, &w);
+
+		if (!pv_sock_same(h, so, gen)) {
+			n = pv_handle_sock(h) == so && h->gen == gen && so->dead ? -ENETDOWN : -EBADF;
+			break;
+		}
+		n = try_both(so, rx, lend);
+		if (n != -EAGAIN)
+			break;
+		if (rc) {
+			n = rc == -ETIMEDOUT && by_option ? -EAGAIN : rc;
+			break;
+		}
+	}
+	pv_wait_fini(e, &w);
+	if (!w.sleeps)
+		so->hits++;
+	else
+		so->misses++;
+	so->sleeps += w.sleeps;
+	return n;
+}
+
+int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
+{
+	int64_t n = pv_recv_try(so, rx, lend);
+
+	if (n == -EAGAIN) {
+		if (timeout_ns == 0 || (rx->flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
+			int64_t now = pv_clock_now(&pv_engine.clock);
+
+			pv_engine_poll(&pv_engine, now);
+			n = recv_now(so, rx, lend, now);
+		} else {
+			n = recv_wait(h, so, rx, lend, timeout_ns);
+			if (n == -EBADF || n == -ENETDOWN)
+				return n;
+		}
+	}
+	pv_ready_update(so);
+	return n;
+}
+
+static pv_noinline int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns);
+
+int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS))) {
+		struct pv_iov iov = { buf, len };
+		struct pv_rx rx;
+		int64_t n = pv_sock_lock(h, so);
+
+		if (pv_unlikely(n))
+			return n;
+		rx.m.iov = &iov;
+		rx.m.iovcnt = 1;
+		rx.m.peek = false;
+		rx.flags = flags;
+		rx.from_kernel = false;
+		memset(&rx.msg, 0, sizeof(rx.msg));
+		n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
+		pv_sock_unlock();
+		return n;
+	}
+	struct iovec iov = { buf, len };
+
+	return recv_other(h, so, &(struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1 }, flags, timeout_ns);
+}
+
+int64_t pyvma_sock_recvfrom(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen,
+			    int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct iovec iov = { buf, len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_name = addr, .msg_namelen = addr && addrlen ? *addrlen : 0 };
+
+	if (addr && addrlen && (int)*addrlen < 0)
+		return -EINVAL;
+	int64_t n = recv_other(h, so, &msg, flags, timeout_ns);
+
+	if (n >= 0 && addr && addrlen)
+		*addrlen = msg.msg_namelen;
+	return n;
+}
+
+int64_t pyvma_sock_recvmsg(pyvma_sock *h, struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	return recv_other(h, pv_handle_sock(h), msg, flags, timeout_ns);
+}
+
+/* The error queue (ip(7), IP_RECVERR): the payload is not kept, the address is where the datagram went. */
+static int64_t recv_error(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg)
+{
+	struct pv_udp_errq q;
+	int64_t n = pv_sock_lock(h, so);
+
+	if (n)
+		return n;
+	n = pv_udp_errq_get(so->u, &q);
+	if (n == -EAGAIN && so->kernel_leg) {
+		ssize_t k = recvmsg(pv_sock_kfd(so), msg, MSG_ERRQUEUE | MSG_DONTWAIT);
+
+		n = k < 0 ? -errno : k;
+	} else if (!n) {
+		pv_cmsg_put_error(so, &q, msg);
+	}
+	pv_ready_update(so);
+	pv_sock_unlock();
+	return n;
+}
+
+static int64_t finish_msg(struct pv_sock *so, struct pv_rx *rx, struct msghdr *msg, int64_t n)
+{
+	if (rx->from_kernel) {
+		msg->msg_namelen = rx->msg.msg_namelen;
+		msg->msg_controllen = rx->msg.msg_controllen;
+		msg->msg_flags = rx->msg.msg_flags;
+		return n;
+	}
+	msg->msg_flags = (rx->flags & MSG_CMSG_CLOEXEC) | (n < rx->m.full_len ? MSG_TRUNC : 0);
+	if (msg->msg_name)
+		msg->msg_namelen = pv_addr_format(so->family, &rx->m.from, msg->msg_name, msg->msg_namelen);
+	else
+		msg->msg_namelen = 0;
+	if (so->rx_flags)
+		pv_cmsg_put_all(so, &rx->m, msg);
+	else
+		msg->msg_controllen = 0;
+	return rx->flags & MSG_TRUNC ? (int64_t)rx->m.full_len : n;
+}
+
+static int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	if (!pv_sock_is_core(so))
+		return so ? pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns) : -EBADF;
+	if (flags & MSG_ERRQUEUE)
+		return recv_error(h, so, msg);
+	if (msg->msg_iovlen > UIO_MAXIOV)
+		return -EMSGSIZE;
+	struct pv_rx rx = { .flags = flags };
+
+	rx.m.iov = (struct pv_iov *)(void *)msg->msg_iov;
+	rx.m.iovcnt = (uint32_t)msg->msg_iovlen;
+	rx.m.peek = flags & MSG_PEEK;
+	rx.msg.msg_name = msg->msg_name;
+	rx.msg.msg_namelen = msg->msg_namelen;
+	rx.msg.msg_control = msg->msg_control;
+	rx.msg.msg_controllen = msg->msg_controllen;
+	int64_t n = pv_sock_lock(h, so);
+
+	if (n)
+		return n;
+	n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
+	if (n >= 0)
+		n = finish_msg(so, &rx, msg, n);
+	pv_sock_unlock();
+	return n;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending. The datagram leaves inside the call: built, posted, doorbell rung. Only a full ring makes a blocking call wait, which polls
+ * until the device has sent something.
+ */
+#include <string.h>
+
+#include "rt/wait.h"
+#include "sock/kernel.h"
+#include "sock/sock.h"
+
+#define FAST_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM)
+/* Room may come without an interrupt: a sleep is this long at most. And a pool that stays empty is an error in the end, as the
+ * kernel's ENOBUFS is. */
+#define ROOM_NAP_NS PV_NS_PER_MS
+#define ROOM_MAX_NS PV_NS_PER_S
+
+bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to)
+{
+	if (!to || !so->kernel_leg)
+		return so->core_leg;
+	if (!pv_addr_eq(&so->last_dst, &to->addr) || to->iface) {
+		so->last_dst = to->addr;
+		so->last_core = pv_decide_route(so, to);
+	}
+	return so->last_core;
+}
+
+static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int64_t timeout_ns)
+{
+	struct pv_engine *e = &pv_engine;
+	bool by_option = timeout_ns < 0 && so->sndtimeo_ns;
+	uint32_t gen = h->gen;
+	struct pv_wait w;
+	int64_t n, limit = by_option ? so->sndtimeo_ns : timeout_ns;
+	bool capped = limit < 0 || limit > ROOM_MAX_NS;
+
+	pv_wait_init(&w, &so->watch, capped ? ROOM_MAX_NS : limit);
+	w.nap_ns = ROOM_NAP_NS;
+	for (;;) {
+		int rc = pv_wait(e, &w);
+
+		if (!pv_sock_same(h, so, gen)) {
+			n = -EBADF;
+			break;
+		}
+		pv_stack_grow(e->stack);
+		n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
+		if (n != -ENOBUFS)
+			break;
+		if (rc) {
+			if (rc != -ETIMEDOUT)
+				n = rc;
+			else if (!capped)
+				n = by_option ? -EAGAIN : -ETIMEDOUT;
+			break;
+		}
+	}
+	pv_wait_fini(e, &w);
+	return n;
+}
+
+int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns)
+{
+	struct pv_engine *e = &pv_engine;
+	int64_t n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
+
+	if (pv_likely(n != -ENOBUFS))
+		return n;
+	/* What was posted must leave before there can be room. */
+	pv_net_kick(e->net);
+	pv_engine_poll(e, pv_clock_now(&e->clock));
+	pv_stack_grow(e->stack);
+	n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
+	if (n != -ENOBUFS)
+		return n;
+	if (timeout_ns == 0 || (flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
+		so->eagain++;
+		return -EAGAIN;
+	}
+	return send_wait(h, so, m, timeout_ns);
+}
+
+static int64_t send_kernel(struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	int64_t n = pv_kernel_sendmsg(pv_sock_kfd(so), msg, flags, timeout_ns);
+
+	if (n >= 0) {
+		so->kernel_tx++;
+		so->kernel_tx_bytes += (uint64_t)n;
+	}
+	return n;
+}
+
+/* UDP_SEGMENT: one datagram for each `segment` bytes of the payload, the last one shorter. */
+static int64_t send_segments(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, uint32_t segment, int flags,
+			     int64_t timeout_ns)
+{
+	struct pv_iov part[64];
+	struct pv_udp_send one = *m;
+	uint32_t at = 0;
+	size_t off = 0;
+	int64_t sent = 0;
+
+	one.iov = part;
+	while (at < m->iovcnt) {
+		size_t left = segment;
+
+		for (one.iovcnt = 0; left && at < m->iovcnt;) {
+			size_t n = PV_MIN(left, m->iov[at].len - off);
+
+			if (n && one.iovcnt == pv_array_size(part))
+				return sent ? sent : -EMSGSIZE;
+			if (n)
+				part[one.iovcnt++] = (struct pv_iov){ (const char *)m->iov[at].base + off, n };
+			left -= n;
+			off += n;
+			if (off == m->iov[at].len) {
+				at++;
+				off = 0;
+			}
+		}
+		if (!one.iovcnt)
+			break;
+		int64_t n = pv_send_locked(h, so, &one, flags, timeout_ns);
+
+		if (n < 0)
+			return sent ? sent : n;
+		sent += n;
+	}
+	return sent;
+}
+
+/* The lock is held and let go. */
+static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, uint32_t segment, int flags,
+			 int64_t timeout_ns)
+{
+	segment = pv_unlikely(so->segment) && !segment ? so->segment : segment;
+	int64_t n = pv_unlikely(segment) ? send_segments(h, so, m, segment, flags, timeout_ns)
+					 : pv_send_locked(h, so, m, flags, timeout_ns);
+
+	pv_net_kick(pv_engine.net);
+	pv_engine_timers(&pv_engine);
+	pv_sock_unlock();
+	return n;
+}
+
+static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct pv_udp_send m = { .iov = (const struct pv_iov *)(const void *)msg->msg_iov, .ttl = -1, .tos = -1 };
+	struct pv_cmsg_send aux = { .segment = 0 };
+	struct pv_endpoint to;
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (pv_sock_mode(so) == PV_SOCK_KERNEL || !so->candidate || pv_engine_state() != PV_ENGINE_RUNNING)
+		return so->dead ? pv_sock_lock_failed(h, so) : send_kernel(so, msg, flags, timeout_ns);
+	/* Corked and out-of-band datagrams and addresses that do not parse: the kernel's error or, unbound, the kernel's business. */
+	bool have_to = msg->msg_name && msg->msg_namelen;
+
+	if (have_to && !pv_addr_parse(so, msg->msg_name, msg->msg_namelen, &to))
+		return send_kernel(so, msg, flags, timeout_ns);
+	if (flags & MSG_OOB)
+		return -EOPNOTSUPP;
+	if (have_to && !to.port)
+		return -EINVAL;
+	if (have_to && pv_sock_mode(so) == PV_SOCK_UNDECIDED) {
+		rc = pv_decide_send(h, so, &to);
+		if (rc)
+			return rc;
+	}
+	if (!pv_sock_is_core(so))
+		return send_kernel(so, msg, flags, timeout_ns);
+	if (flags & MSG_MORE)
+		return -EOPNOTSUPP;
+	if (msg->msg_iovlen > UIO_MAXIOV)
+		return -EMSGSIZE;
+	rc = msg->msg_controllen ? pv_cmsg_parse(so, msg, &m, &aux) : 0;
+	if (!rc)
+		rc = pv_sock_lock(h, so);
+	if (rc)
+		return rc;
+	if (!so->bound && have_to) {
+		pv_sock_unlock();
+		rc = pv_decide_send(h, so, &to);
+		if (!rc)
+			rc = pv_sock_lock(h, so);
+		if (rc)
+			return rc;
+	}
+	if (!pv_send_by_core(so, have_to ? &to : NULL)) {
+		pv_sock_unlock();
+		return send_kernel(so, msg, flags, timeout_ns);
+	}
+	m.iovcnt = (uint32_t)msg->msg_iovlen;
+	m.to = have_to ? &to : NULL;
+	return send_core(h, so, &m, aux.segment, flags, timeout_ns);
+}
+
+int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS))) {
+		struct pv_iov iov = { buf, len };
+		struct pv_udp_send m = { .iov = &iov, .iovcnt = 1, .ttl = -1, .tos = -1 };
+		int rc = pv_sock_lock(h, so);
+
+		if (pv_unlikely(rc))
+			return rc;
+		if (pv_likely(so->core_leg))
+			return send_core(h, so, &m, 0, flags, timeout_ns);
+		pv_sock_unlock();
+	}
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+
+	return send_other(h, &(struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1 }, flags, timeout_ns);
+}
+
+int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
+			  int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct pv_endpoint to;
+
+	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && pv_addr_parse(so, addr, addrlen, &to) && to.port)) {
+		struct pv_iov iov = { buf, len };
+		struct pv_udp_send m = { .iov = &iov, .iovcnt = 1, .to = &to, .ttl = -1, .tos = -1 };
+		int rc = pv_sock_lock(h, so);
+
+		if (pv_unlikely(rc))
+			return rc;
+		if (pv_likely(so->bound && pv_send_by_core(so, &to)))
+			return send_core(h, so, &m, 0, flags, timeout_ns);
+		pv_sock_unlock();
+	}
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
+	};
+
+	return send_other(h, &msg, flags, timeout_ns);
+}
+
+int64_t pyvma_sock_sendmsg(pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	return send_other(h, msg, flags, timeout_ns);
+}
