@@ -378,6 +378,28 @@ void sn_fabric_close(struct sn_fabric *f)
 }
 
 /*
+ * A program that ends without closing is as good as dead to the others, who free what it had. But when there are none, nobody would
+ * remove the file. Nothing else is touched here: other threads may still run.
+ */
+__attribute__((destructor)) static void leave_at_exit(void)
+{
+	pv_list_for_each(it, &fabrics) {
+		struct sn_fabric *f = pv_list_entry(it, struct sn_fabric, link);
+
+		if (!f->s || pthread_mutex_trylock(&f->mutex))
+			continue;
+		if (!sn_file_lock(f->fd, F_OFD_SETLK, F_WRLCK, SN_LOCK_TABLES, 1, NULL)) {
+			if (!sn_clients_any(f->fd)) {
+				sn_wakers_drop(f, UINT32_MAX);
+				unlink(f->path);
+			}
+			sn_file_lock(f->fd, F_OFD_SETLK, F_UNLCK, SN_LOCK_TABLES, 1, NULL);
+		}
+		pthread_mutex_unlock(&f->mutex);
+	}
+}
+
+/*
  * The lock on this client's byte belongs to the open file, which the child shares until it closes its descriptor. The parent's
  * thread that held the list's mutex does not exist here, so the mutex is made anew.
  */
