@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several processes on one fabric: sharing a port, sleeping and waking, joining and leaving, forking. */
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/rng.h"
+#include "softnic_fabric_util.h"
+
+#define LIMIT_MS 60000
+
+/* A child process and a channel of messages to it. */
+struct peer {
+	pid_t pid;
+	int fd;
+};
+
+static struct peer peer_start(void (*fn)(int fd, const char *name), const char *name)
+{
+	struct peer p;
+	int sv[2];
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+	fflush(NULL);
+	p.pid = fork();
+	CHECK(p.pid >= 0);
+	if (!p.pid) {
+		close(sv[0]);
+		alarm(2 * LIMIT_MS / 1000);
+		fn(sv[1], name);
+		fflush(NULL);
+		_exit(0);
+	}
+	close(sv[1]);
+	p.fd = sv[0];
+	return p;
+}
+
+static void tell(int fd, uint64_t v)
+{
+	CHECK_EQ(send(fd, &v, sizeof(v), MSG_NOSIGNAL), sizeof(v));
+}
+
+static uint64_t hear(int fd)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+	uint64_t v;
+
+	CHECK_EQ(poll(&pfd, 1, LIMIT_MS), 1);
+	CHECK_EQ(recv(fd, &v, sizeof(v), 0), sizeof(v));
+	return v;
+}
+
+static void peer_end(struct peer *p)
+{
+	int status;
+
+	CHECK_EQ(waitpid(p->pid, &status, 0), p->pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(p->fd);
+}
+
+/* The next frame, spinning. */
+static void await(struct sn_rxq *q, struct sn_frame *f)
+{
+	struct timespec a, b;
+
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	for (uint32_t i = 1; !sn_rxq_peek(q, f); i++) {
+		if (i % 1024)
+			continue;
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		CHECK(b.tv_sec - a.tv_sec < LIMIT_MS / 1000);
+	}
+}
+
+/* ---- an echo between two processes, and one port shared by three ---- */
+
+static void echo_main(int fd, const char *name)
+{
+	struct fab_net net;
+	struct sn_frame f;
+	struct sn_port *p;
+	struct sn_rxq *q;
+	uint8_t frame[2048];
+
+	fab_join(&net, name);
+	p = fab_port(&net, 1);
+	fab_rule_all(p, q = fab_queue(p, 64));
+	tell(fd, 1);
+	for (;;) {
+		await(q, &f);
+		memcpy(frame, f.seg[0], f.len);
+		sn_rxq_pop(q);
+		if (frame[60] == 0xff)
+			break;
+		frame[5] = 0;
+		CHECK_EQ(fab_send(p, frame, f.len), 0);
+	}
+	fab_leave(&net);
+}
+
+TEST(echo)
+{
+	char name[SN_NAME_MAX + 1];
+	struct fab_net net;
+	struct sn_frame f;
+	struct peer peer;
+	struct sn_rxq *q;
+	struct sn_port *p;
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 64);
+
+	fab_name(name);
+	peer = peer_start(echo_main, name);
+	fab_join(&net, name);
+	p = fab_port(&net, 0);
+	fab_rule_all(p, q = fab_queue(p, 64));
+	hear(peer.fd);
+	for (uint32_t i = 0; i < 20000; i++) {
+		pv_put32(frame + 70, i);
+		CHECK_EQ(fab_send(p, frame, len), 0);
+		await(q, &f);
+		CHECK_EQ(f.len, len);
+		CHECK_EQ(pv_get32(f.seg[0] + 70), i);
+		sn_rxq_pop(q);
+	}
+	frame[60] = 0xff;
+	CHECK_EQ(fab_send(p, frame, len), 0);
+	peer_end(&peer);
+	CHECK_EQ(fab_counters(p).tx_packets, 20001);
+	/* Of a process that has left. */
+	{
+		struct sn_port *one = fab_port(&net, 1);
+
+		CHECK_EQ(fab_counters(one).tx_packets, 20000);
+		CHECK_EQ(fab_counters(one).rx_packets, 20001);
+	}
+	fab_done(&net);
+}
+
+static void shared_main(int fd, const char *name)
+{
+	uint32_t me = (uint32_t)hear(fd), own = 0, group = 0;
+	struct sn_rule r = { 0 };
+	struct fab_net net;
+	struct sn_frame f;
+	struct sn_port *p;
+	struct sn_rxq *q;
+
+	fab_join(&net, name);
+	p = fab_port(&net, 1);
+	q = fab_queue(p, 1024);
+	r.value.dst_port = __builtin_bswap16((uint16_t)(100 + me));
+	r.mask.dst_port = 0xffff;
+	fab_rule(p, &r, q);
+	memset(&r, 0, sizeof(r));
+	r.value.dst_mac[0] = r.mask.dst_mac[0] = 1;
+	r.priority = 7;
+	fab_rule(p, &r, q);
+	tell(fd, me);
+	hear(fd);
+	while (sn_rxq_peek(q, &f)) {
+		if (f.seg[0][0] & 1)
+			group++;
+		else if (pv_get16(f.seg[0] + 36) == 100 + me)
+			own++;
+		else
+			CHECK(!"a frame of another's");
+		sn_rxq_pop(q);
+	}
+	tell(fd, (uint64_t)own << 32 | group);
+	fab_leave(&net);
+}
+
+/* Told apart by rules: each gets its own port's datagrams and one copy of a group's frame. */
+TEST(three_processes_on_one_port)
+{
+	char name[SN_NAME_MAX + 1];
+	struct fab_net net;
+	struct peer peer[3];
+	struct sn_port *p;
+	uint8_t frame[128];
+
+	fab_name(name);
+	for (int i = 0; i < 3; i++)
+		peer[i] = peer_start(shared_main, name);
+	fab_join(&net, name);
+	p = fab_port(&net, 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		tell(peer[i].fd, i);
+		hear(peer[i].fd);
+	}
+	for (uint32_t n = 0; n < 600; n++) {
+		uint32_t len = fab_udp4(frame, 0, 1, 1, (uint16_t)(100 + n % 4), 20);
+
+		CHECK_EQ(fab_send(p, frame, len), 0);
+		if (n % 6 == 0) {
+			pv_put16(frame + 36, 999);
+			frame[0] |= 1;
+			CHECK_EQ(fab_send(p, frame, len), 0);
+		}
+	}
+	for (int i = 0; i < 3; i++) {
+		tell(peer[i].fd, 0);
+		CHECK_EQ(hear(peer[i].fd), UINT64_C(150) << 32 | 100);
+		peer_end(&peer[i]);
+	}
+	{
+		struct sn_port_counters c = fab_counters(fab_port(&net, 1));
+
+		CHECK_EQ(c.rx_no_rule, 150);
+		CHECK_EQ(c.rx_packets, 450 + 300);
+		CHECK_EQ(c.rx_queue_full, 0);
+	}
+	fab_done(&net);
+}
+
+/* ---- sleeping ---- */
+
+static void doze(struct sn_rxq *q, struct sn_waker *w)
+{
+	struct pollfd pfd = { .fd = sn_waker_fd(w), .events = POLLIN };
+
+	if (sn_rxq_arm(q, w))
+		return;
+	CHECK_EQ(poll(&pfd, 1, LIMIT_MS), 1);
+	sn_waker_clear(w);
+}
+
+#define WAKES 100000u
+
+static void sleeper_main(int fd, const char *name)
+{
+	struct fab_net net;
+	struct sn_frame f;
+	struct sn_waker *w;
+	struct sn_port *p;
+	struct sn_rxq *q;
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 1, 0, 1, 2, 64);
+
+	fab_join(&net, name);
+	p = fab_port(&net, 1);
+	fab_rule_all(p, q = fab_queue(p, 64));
+	CHECK_EQ(sn_waker_open(net.f, &w), 0);
+	tell(fd, 1);
+	for (uint32_t i = 0; i < WAKES; i++) {
+		while (!sn_rxq_peek(q, &f))
+			doze(q, w);
+		CHECK_EQ(pv_get32(f.seg[0] + 70), i);
+		sn_rxq_pop(q);
+		pv_put32(frame + 70, i);
+		CHECK_EQ(fab_send(p, frame, len), 0);
+	}
+	sn_waker_close(w);
+	fab_leave(&net);
+}
+
+/* Both sleep before every frame, or look a random while before they do: a lost wake-up would end it. */
+static void wake_stress(void)
+{
+	char name[SN_NAME_MAX + 1];
+	struct fab_net net;
+	struct sn_frame f;
+	struct sn_waker *w;
+	struct peer peer;
+	struct sn_rxq *q;
+	struct sn_port *p;
+	struct pv_rng rng;
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 64);
+
+	pv_rng_seed(&rng, 7);
+	fab_name(name);
+	peer = peer_start(sleeper_main, name);
+	fab_join(&net, name);
+	p = fab_port(&net, 0);
+	fab_rule_all(p, q = fab_queue(p, 64));
+	CHECK_EQ(sn_waker_open(net.f, &w), 0);
+	hear(peer.fd);
+	for (uint32_t i = 0; i < WAKES; i++) {
+		pv_put32(frame + 70, i);
+		CHECK_EQ(fab_send(p, frame, len), 0);
+		for (uint64_t spin = pv_rng_below(&rng, 200); spin && !sn_rxq_peek(q, &f); spin--)
+			;
+		while (!sn_rxq_peek(q, &f))
+			doze(q, w);
+		CHECK_EQ(pv_get32(f.seg[0] + 70), i);
+		sn_rxq_pop(q);
+	}
+	peer_end(&peer);
+	sn_waker_close(w);
+	fab_done(&net);
+}
+
+TEST(no_wake_is_lost)
+{
+	wake_stress();
+}
+
+TEST(no_wake_is_lost_with_fences)
+{
+	CHECK_EQ(setenv("PYVMA_SOFTNIC_FENCES", "1", 1), 0);
+	wake_stress();
+	unsetenv("PYVMA_SOFTNIC_FENCES");
+}
+
+TEST(arming)
+{
+	struct fab_net net;
+	struct sn_waker *w;
+	struct sn_port *a, *b;
+	struct sn_rxq *q;
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 64);
+	struct pollfd pfd = { .events = POLLIN };
+
+	fab_make(&net);
+	a = fab_port(&net, 0);
+	b = fab_port(&net, 1);
+	fab_rule_all(b, q = fab_queue(b, 64));
+	CHECK_EQ(sn_waker_open(net.f, &w), 0);
+	pfd.fd = sn_waker_fd(w);
+	CHECK_EQ(sn_rxq_arm(q, w), 0);
+	CHECK(sn_rxq_armed(q));
+	CHECK_EQ(poll(&pfd, 1, 0), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(fab_send(a, frame, len), 0);
+	CHECK(!sn_rxq_armed(q));
+	CHECK_EQ(poll(&pfd, 1, 0), 1);
+	sn_waker_clear(w);
+	CHECK_EQ(poll(&pfd, 1, 0), 0);
+	/* One is there: not armed, and no wake for the next. */
+	CHECK_EQ(sn_rxq_arm(q, w), 1);
+	CHECK(!sn_rxq_armed(q));
+	CHECK_EQ(fab_send(a, frame, len), 0);
+	CHECK_EQ(poll(&pfd, 1, 0), 0);
+	CHECK_EQ(fab_drain(q), 4);
+	sn_waker_wake(w);
+	CHECK_EQ(poll(&pfd, 1, 0), 1);
+	/* More wakes than the socket holds. */
+	for (int i = 0; i < 2000; i++)
+		sn_waker_wake(w);
+	sn_waker_clear(w);
+	CHECK_EQ(poll(&pfd, 1, 0), 0);
+	sn_waker_close(w);
+	fab_done(&net);
+}
+
+/* ---- counters ---- */
+
+#define SENDERS 8
+#define TURNS 30
+#define BURST 200u
+
+static void burst_main(int fd, const char *name)
+{
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 2, 1, 1, 2, 20);
+	struct fab_net net;
+
+	hear(fd);
+	for (int turn = 0; turn < TURNS; turn++) {
+		struct sn_port *p;
+
+		fab_join(&net, name);
+		p = fab_port(&net, 2 + (uint32_t)turn % 3);
+		for (uint32_t i = 0; i < BURST; i++)
+			CHECK_EQ(fab_send(p, frame, len), 0);
+		fab_leave(&net);
+	}
+}
+
+/* Processes come and go all the time while another reads the sums: they never fall, and in the end nothing is missing. */
+TEST(counters_are_exact)
+{
+	char name[SN_NAME_MAX + 1];
+	const uint64_t want = SENDERS * TURNS * BURST;
+	uint64_t seen = 0, popped = 0, sent = 0;
+	struct peer peer[SENDERS];
+	struct sn_port_counters c;
+	struct fab_net net;
+	struct sn_port *p;
+	struct sn_rxq *q;
+
+	fab_name(name);
+	for (int i = 0; i < SENDERS; i++)
+		peer[i] = peer_start(burst_main, name);
+	fab_join(&net, name);
+	p = fab_port(&net, 1);
+	fab_rule_all(p, q = fab_queue(p, 1024));
+	for (int i = 0; i < SENDERS; i++)
+		tell(peer[i].fd, 1);
+	do {
+		popped += fab_drain(q);
+		c = fab_counters(p);
+		CHECK(c.rx_packets + c.rx_queue_full >= seen);
+		seen = c.rx_packets + c.rx_queue_full;
+	} while (seen < want);
+	for (int i = 0; i < SENDERS; i++)
+		peer_end(&peer[i]);
+	popped += fab_drain(q);
+	c = fab_counters(p);
+	CHECK_EQ(c.rx_packets + c.rx_queue_full, want);
+	CHECK_EQ(c.rx_packets, popped);
+	for (uint32_t i = 2; i < 5; i++) {
+		c = fab_counters(fab_port(&net, i));
+		CHECK_EQ(c.tx_packets, want / 3);
+		sent += c.tx_packets;
+	}
+	CHECK_EQ(sent, want);
+	fab_done(&net);
+}
+
+/* ---- many senders into one small queue, long frames among short ones ---- */
+
+static void flood_main(int fd, const char *name)
+{
+	uint32_t me = (uint32_t)hear(fd);
+	struct sn_port_cfg cfg = { .mtu = 9000 };
+	static uint8_t frame[9014];
+	struct fab_net net;
+	struct sn_port *p;
+
+	fab_join(&net, name);
+	CHECK_EQ(sn_port_attach(net.f, me + 2, &cfg, &p), 0);
+	fab_eth(frame, me + 2, 1, 0x88b5);
+	frame[14] = (uint8_t)me;
+	for (uint32_t i = 0; i < 20000; i++) {
+		uint32_t len = 19 + (i * 7919 + me) % (i % 5 ? 100 : 8995);
+
+		pv_put32(frame + 15, i);
+		memset(frame + 19, (int)(i + me), len - 19);
+		CHECK_EQ(fab_send(p, frame, len), 0);
+	}
+	sn_port_detach(p);
+	fab_leave(&net);
+}
+
+TEST(many_senders_one_queue)
+{
+	char name[SN_NAME_MAX + 1];
+	struct sn_port_cfg cfg = { .mtu = 9000 };
+	uint32_t last[4] = { 0 }, done = 0;
+	struct peer peer[4];
+	uint64_t got = 0;
+	struct fab_net net;
+	struct sn_frame f;
+	struct sn_port *p;
+	struct sn_rxq *q;
+
+	fab_name(name);
+	for (uint32_t i = 0; i < 4; i++)
+		peer[i] = peer_start(flood_main, name);
+	fab_join(&net, name);
+	CHECK_EQ(sn_port_attach(net.f, 1, &cfg, &p), 0);
+	fab_rule_all(p, q = fab_queue(p, 32));
+	for (uint32_t i = 0; i < 4; i++)
+		tell(peer[i].fd, i);
+	while (done < 4) {
+		uint32_t from, n, at;
+		const uint8_t *h;
+
+		if (!sn_rxq_peek(q, &f)) {
+			struct sn_port_counters c;
+
+			sched_yield();
+			sn_port_get_counters(p, &c);
+			if (c.rx_packets + c.rx_queue_full == 80000 && c.rx_packets == got)
+				break;
+			continue;
+		}
+		h = f.seg[0];
+		from = h[14];
+		n = pv_get32(h + 15);
+		CHECK(from < 4);
+		CHECK_EQ(f.len, 19 + (n * 7919 + from) % (n % 5 ? 100 : 8995));
+		/* Whole, and in the sender's order. */
+		CHECK(!last[from] || n > last[from]);
+		last[from] = n;
+		at = 0;
+		for (uint32_t s = 0; s < f.nseg; s++) {
+			for (uint32_t k = s ? 0 : 19; k < f.seg_len[s]; k++)
+				CHECK_EQ(f.seg[s][k], (uint8_t)(n + from));
+			at += f.seg_len[s];
+		}
+		CHECK_EQ(at, f.len);
+		sn_rxq_pop(q);
+		got++;
+	}
+	CHECK(got > 0);
+	for (uint32_t i = 0; i < 4; i++)
+		peer_end(&peer[i]);
+	sn_rxq_destroy(q);
+	net.nqueues = 0;
+	sn_port_detach(p);
+	fab_done(&net);
+}
+
+/* ---- fork ---- */
+
+TEST(fork_forgets)
+{
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 20);
+	struct sn_port *a, *b;
+	struct fab_net net;
+	struct sn_rxq *q;
+	int status, sv[2];
+	pid_t pid;
+	char c;
+
+	CHECK_EQ(pipe(sv), 0);
+	fab_make(&net);
+	a = fab_port(&net, 0);
+	b = fab_port(&net, 1);
+	fab_rule_all(b, q = fab_queue(b, 64));
+	pid = fork();
+	if (!pid) {
+		struct fab_net mine;
+
+		/* As a client of its own, with nothing of the parent's. */
+		sn_fabric_forget(net.f);
+		fab_join(&mine, net.name);
+		a = fab_port(&mine, 2);
+		CHECK_EQ(fab_send(a, frame, len), 0);
+		fab_leave(&mine);
+		/* Stays, as a worker would, while the parent dies. */
+		close(sv[1]);
+		CHECK_EQ(read(sv[0], &c, 1), 0);
+		_exit(0);
+	}
+	close(sv[0]);
+	CHECK_EQ(fab_send(a, frame, len), 0);
+	for (int got = 0; got < 2;) {
+		got += (int)fab_drain(q);
+		sched_yield();
+	}
+	/* The child holds nothing: the last process to leave is this one. */
+	fab_done(&net);
+	close(sv[1]);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void exit_main(int fd, const char *name)
+{
+	struct sn_waker *w;
+	struct fab_net net;
+
+	fab_join(&net, name);
+	fab_port(&net, 1);
+	CHECK_EQ(sn_waker_open(net.f, &w), 0);
+	tell(fd, 1);
+	hear(fd);
+	exit(0);
+}
+
+/* Without closing anything. */
+TEST(exit_removes_the_file)
+{
+	char name[SN_NAME_MAX + 1], path[160];
+	struct peer peer;
+	struct stat st;
+
+	fab_name(name);
+	peer = peer_start(exit_main, name);
+	hear(peer.fd);
+	CHECK(fab_exists(name));
+	fab_path(name, path, sizeof(path) - 8);
+	strcat(path, ".w0");
+	CHECK_EQ(stat(path, &st), 0);
+	CHECK_EQ(st.st_mode & 0777, 0600);
+	tell(peer.fd, 1);
+	peer_end(&peer);
+	CHECK(!fab_exists(name));
+	CHECK(stat(path, &st) != 0);
+}
+
+/* ---- threads of one process ---- */
+
+struct worker {
+	pthread_t thread;
+	struct sn_port *port;
+	_Atomic bool *stop;
+};
+
+static void *send_all_the_time(void *arg)
+{
+	struct worker *w = arg;
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 64);
+
+	while (!atomic_load(w->stop))
+		CHECK_EQ(fab_send(w->port, frame, len), 0);
+	return NULL;
+}
+
+/* Queues and rules come and go under the senders; what is put into a queue after its end is nowhere seen. */
+TEST(queues_change_under_senders)
+{
+	struct worker w[2];
+	_Atomic bool stop = false;
+	struct sn_port *b;
+	struct fab_net net;
+	uint64_t got = 0;
+
+	fab_make(&net);
+	b = fab_port(&net, 1);
+	for (int i = 0; i < 2; i++) {
+		w[i] = (struct worker){ .port = fab_port(&net, 2 + (uint32_t)i), .stop = &stop };
+		CHECK_EQ(pthread_create(&w[i].thread, NULL, send_all_the_time, &w[i]), 0);
+	}
+	for (int round = 0; round < 300; round++) {
+		struct sn_rule r = { .nqueues = 1 };
+		struct sn_rxq *q;
+		struct sn_frame f;
+		uint64_t handle;
+
+		CHECK_EQ(sn_rxq_create(b, 8u << (round % 4), &q), 0);
+		CHECK(!sn_rxq_peek(q, &f));
+		r.queues = &q;
+		CHECK_EQ(sn_rule_add(b, &r, &handle), 0);
+		for (int n = 0; n < 20; n++) {
+			await(q, &f);
+			CHECK_EQ(f.len, 106);
+			CHECK_EQ(f.flags, SN_RX_IP4 | SN_RX_UDP | SN_RX_L3_OK | SN_RX_L4_OK);
+			sn_rxq_pop(q);
+			got++;
+		}
+		if (round % 2)
+			CHECK_EQ(sn_rule_del(b, handle), 0);
+		sn_rxq_destroy(q);
+	}
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(w[i].thread, NULL);
+	CHECK_EQ(got, 6000);
+	fab_done(&net);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
