@@ -45,9 +45,12 @@ static inline int await_reply(struct tr *t, bool block, uint64_t seq, uint64_t d
 		int rc = tr_recv(t, block, &m, &len);
 
 		if (pv_likely(rc > 0)) {
-			uint64_t got = len >= MSG_HLEN ? msg_seq(m) : 0;
+			bool whole = len >= MSG_HLEN;
+			uint64_t got = whole ? msg_seq(m) : 0;
 
 			tr_done(t, 1);
+			if (pv_unlikely(!whole))
+				continue;
 			r->received++;
 			seen_add(&r->seen, got);
 			if (pv_likely(got == seq))
