@@ -296,7 +296,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     @_face(0, 1)
     def listen(self, backlog: int = 0) -> Any:
         """As socket.listen(): not for datagrams."""
-        if not hasattr(backlog, "__index__"):
+        if _c_int(backlog) is None:
             return NotImplemented
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 

@@ -449,6 +449,7 @@ static PyObject *module_parse_address(PyObject *module, PyObject *args)
 	int rc = calls_parse_address(family, tuple, &a);
 	if (rc < 0)
 		return NULL;
+	PyErr_Clear(); /* malformed may have come with an exception of its own */
 	return rc > 0 ? PyBytes_FromStringAndSize((const char *)&a.sa, (Py_ssize_t)a.len) : Py_BuildValue("");
 }
 

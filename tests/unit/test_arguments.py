@@ -58,7 +58,7 @@ def outcome(module: Any, family: int, method: str, args: list[Any], kwargs: dict
         return "gave", result
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     family=st.sampled_from([std.AF_INET, std.AF_INET6]),
     method=st.sampled_from(METHODS),
