@@ -115,6 +115,7 @@ packets: dict[str, Packet] = {
     "rx_echo6": eth() / in6(tc=0x20) / inet6.ICMPv6EchoRequest(id=3, seq=4, data=ECHO),
     "tx_echo6": out6(tc=0x20) / inet6.ICMPv6EchoReply(id=3, seq=4, data=ECHO),
     "rx_echo6_mcast": eth("33:33:00:00:00:01") / in6(dst="ff02::1") / inet6.ICMPv6EchoRequest(id=3, seq=4, data=ECHO),
+    "tx_echo6_mcast": out6() / inet6.ICMPv6EchoReply(id=3, seq=4, data=ECHO),
     "rx_echo6_badcsum": eth() / in6() / inet6.ICMPv6EchoRequest(id=3, seq=4, cksum=1, data=ECHO),
     "tx_port4": out4(tos=0xC0, flags=0) / inet.ICMP(type=3, code=3) / Raw(raw(in4(tos=0x2E, ttl=9, flags="DF") / UDP)),
     "tx_port6": out6() / inet6.ICMPv6DestUnreach(code=4) / Raw(raw(in6(tc=0x2E, hlim=9, fl=0xABCDE) / UDP)),
