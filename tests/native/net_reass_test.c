@@ -86,7 +86,8 @@ TEST(reass_random_cuts)
 
 		while (off < len) {
 			cut[n].off = off;
-			cut[n].len = PV_MIN(len - off, 8 * (1 + (uint32_t)pv_rng_below(&rng, 170)));
+			cut[n].len = 8 * (1 + (uint32_t)pv_rng_below(&rng, 170));
+			cut[n].len = PV_MIN(len - off, cut[n].len);
 			if (n == 150)
 				len = off + cut[n].len;
 			off += cut[n++].len;
