@@ -98,6 +98,7 @@ static socklen_t len_of(const struct sockaddr_storage *a)
 	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
+/* 0, -errno, or 1 when it has said what is wrong. */
 static int open_socket(struct tr *t, const struct bench_opts *o)
 {
 	int family = o->local.ss_family ? o->local.ss_family : o->remote.ss_family, bytes = 4 << 20, rc;
@@ -108,10 +109,8 @@ static int open_socket(struct tr *t, const struct bench_opts *o)
 		rc = pyvma_config_set("rx_poll", o->block ? "0" : "-1");
 	if (!rc)
 		rc = pyvma_start();
-	if (rc) {
-		fprintf(stderr, "pyvma-bench: %s\n", pyvma_last_error());
-		return rc;
-	}
+	if (rc)
+		return bench_fail(pyvma_last_error(), 0);
 	rc = pyvma_sock_open(family, SOCK_DGRAM, 0, &t->s);
 	if (rc)
 		return rc;
@@ -122,7 +121,7 @@ static int open_socket(struct tr *t, const struct bench_opts *o)
 		rc = pyvma_sock_connect(t->s, (const struct sockaddr *)&o->remote, len_of(&o->remote), -1);
 	if (!rc && pyvma_sock_offload(t->s, text, sizeof(text)) != PYVMA_OFFLOADED) {
 		fprintf(stderr, "pyvma-bench: the socket is not offloaded: %s\n", text);
-		rc = -EOPNOTSUPP;
+		return 1;
 	}
 	t->connected = o->remote.ss_family != 0;
 	return rc;
@@ -141,7 +140,7 @@ int bench_run_engine(const struct bench_opts *opts, struct bench_result *r)
 	t.rx = calloc(1, t.stride);
 	rc = t.tx && t.rx ? open_socket(&t, opts) : -ENOMEM;
 	if (rc)
-		return bench_fail("socket", rc);
+		return rc < 0 ? bench_fail("socket", rc) : rc;
 	/* Either way the waiting is the engine's: it sleeps, or spins with rx_poll = -1. */
 	waits.block = true;
 	for (uint32_t i = 0; i < BENCH_BATCH_MAX; i++) {

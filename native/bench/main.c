@@ -167,6 +167,7 @@ static int parse_one(int c, const char *v, struct args *a)
 	}
 }
 
+/* 0, -1 when it is no command line at all, 1 when it has said what is wrong. */
 static int parse(int argc, char **argv, struct args *a)
 {
 	int c, at;
@@ -176,7 +177,7 @@ static int parse(int argc, char **argv, struct args *a)
 			return -1;
 		if (parse_one(c, optarg, a)) {
 			fprintf(stderr, "pyvma-bench: --%s: bad value \"%s\"\n", options[at].name, optarg);
-			return -1;
+			return 1;
 		}
 	}
 	if (optind != argc - 1)
@@ -185,7 +186,7 @@ static int parse(int argc, char **argv, struct args *a)
 	a->o.reply_every = PV_MAX(a->o.window / 8, 1u);
 	if (a->o.window && a->o.window < 2 * a->o.batch) {
 		fprintf(stderr, "pyvma-bench: --window must be at least twice --batch\n");
-		return -1;
+		return 1;
 	}
 	return 0;
 }
@@ -227,12 +228,14 @@ int main(int argc, char **argv)
 	};
 	struct sigaction sa = { .sa_handler = on_signal };
 	const char *role;
+	int rc;
 
 	bench_clock_start();
-	if (parse(argc, argv, &a)) {
+	rc = parse(argc, argv, &a);
+	if (rc < 0)
 		fputs(usage, stderr);
+	if (rc)
 		return 2;
-	}
 	role = argv[optind];
 	/* No SA_RESTART: a blocked receive comes back. */
 	sigaction(SIGINT, &sa, NULL);

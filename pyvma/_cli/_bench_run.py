@@ -38,9 +38,10 @@ class Peer:
         """Starts it; `clean`: without the caller's settings, which would make another measurement of it."""
         self.name = Path(command[0]).name
         environment = {name: value for name, value in os.environ.items() if not (clean and name.startswith(("PYVMA_", "VMA_")))}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        pipe = subprocess.PIPE
+        # From where this package is, so that "-m pyvma" is the same one and not what happens to be in the working directory.
+        folder = Path(__file__).resolve().parents[2] if clean else None
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=folder)
 
     def ready(self) -> dict[str, Any]:
         """Waits for a server's first line."""

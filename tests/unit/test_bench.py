@@ -244,10 +244,10 @@ def test_report_in_sockperfs_words(sockperf_server: int, capsys: pytest.CaptureF
     )
 
 
-def test_server_command_until_interrupted() -> None:
+def test_server_command_until_interrupted(tmp_path: Path) -> None:
     port, _ = _bench_run.free_ports("127.0.0.1")
     command = [sys.executable, "-m", "pyvma", "bench", "server", "-p", str(port), "--stack", "kernel"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
     assert "[SERVER] listen on: IP = 127.0.0.1" in process.stdout.readline()
     result = client("ping-pong", port, "--block")
@@ -368,6 +368,6 @@ def test_python_peers_bookkeeping() -> None:
 
 def test_peer_that_cannot_start() -> None:
     task = {"stack": "kernel", "role": "server", "block": True, "local": ["192.0.2.1", 5], "remote": ["127.0.0.1", 5], "cpu": None}
-    with _bench_run.running(_bench_run.Peer(_bench_run.python_command(task))) as peer:
+    with _bench_run.running(_bench_run.Peer(_bench_run.python_command(task), clean=True)) as peer:
         with pytest.raises(UserError, match="Cannot assign requested address"):
             peer.ready()
