@@ -453,8 +453,11 @@ void pv_verbs_close(struct pv_ring *r)
 	pv_verbs_events_close(v);
 	if (v->channel)
 		v->lib.destroy_comp_channel(v->channel);
-	if (v->pd)
-		v->lib.dealloc_pd(v->pd);
+	if (v->pd && v->lib.dealloc_pd(v->pd) == EBUSY) {
+#ifdef PV_DEBUG
+		__builtin_trap(); /* a queue pair or a memory region was forgotten */
+#endif
+	}
 	if (v->ctx)
 		v->lib.close_device(v->ctx);
 	free_ring(v);

@@ -752,6 +752,28 @@ static inline void contract_checksums_received(const struct rig_kind *kind)
 		rig_reap_all(&rig, 0, 1);
 		rig_fill(&rig, 1);
 	}
+	/* Padding behind the datagram is in no sum. */
+	for (uint32_t i = 0; i < 4; i++) {
+		bool v6 = i & 1;
+		struct contract_ip d = { .src = v6 ? contract_addr6(1) : contract_addr4(1),
+					 .dst = v6 ? contract_addr6(2) : contract_addr4(2),
+					 .dst_port = 9,
+					 .proto = i & 2 ? 6 : 17,
+					 .payload = 1 };
+		struct pv_pkt *p = contract_ip_frame(&rig, 0, &d);
+
+		memset(p->data + p->len, 0xa5, 9);
+		p->len = p->total = p->len + 9;
+		rig_post(&rig, 0, p);
+		rig_kick(&rig, 0);
+		p = rig_recv(&rig, 1);
+		CHECK(!(p->flags & (PV_PKT_L3_BAD | PV_PKT_L4_BAD)));
+		if (expect && !v6)
+			CHECK((p->flags & (PV_PKT_L3_OK | PV_PKT_L4_OK)) == (PV_PKT_L3_OK | PV_PKT_L4_OK));
+		pv_pkt_put(p);
+		rig_reap_all(&rig, 0, 1);
+		rig_fill(&rig, 1);
+	}
 	/* What is no IP has no verdict. */
 	rig_send(&rig, 0, 100, 1);
 	{

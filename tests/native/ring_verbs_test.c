@@ -3,6 +3,7 @@
  * The verbs ring over the software NIC: the contract suite over the extended interface, over the legacy one and behind the pcap
  * middleware; then opening, its errors, and what only this ring has.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 
 #include "ring/pcap.h"
@@ -226,6 +227,37 @@ TEST(memory_may_fail_anywhere)
 	pv_ring_close(r);
 	CHECK_EQ(pv_pool_close(pool), 0);
 	CHECK_EQ(m.blocks, 0);
+}
+
+static uint32_t open_fds(void)
+{
+	struct dirent *e;
+	uint32_t n = 0;
+	DIR *d = opendir("/proc/self/fd");
+
+	CHECK(d != NULL);
+	while ((e = readdir(d)))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* A device that something of ours still uses is not closed: its fds would stay. */
+TEST(close_leaves_nothing_with_the_library)
+{
+	uint32_t before = 0;
+
+	for (uint32_t i = 0; i < 20; i++) {
+		struct rig rig;
+
+		rig_open(&rig, i & 1 ? &stamps : &legacy);
+		rig_fill(&rig, 0);
+		rig_send(&rig, 0, 1000, 1);
+		CHECK_EQ(pv_pool_grow(rig.pool[1]), 0);
+		rig_close(&rig);
+		before = i ? before : open_fds();
+		CHECK_EQ(open_fds(), before);
+	}
 }
 
 TEST(probe_tells_the_port)
