@@ -194,8 +194,15 @@ int vb_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 		for (uint32_t i = 0; i < cq->nrq; i++) {
 			struct vb_rq *rq = cq->rqs[i];
 
-			/* A frame without a buffer does not complete; posting one looks again. */
-			atomic_store(&rq->hw_armed, sn_rxq_arm(rq->rxq, cq->chan->waker) == 0);
+			struct sn_frame f;
+			int rc;
+
+			/* Refused without a frame: a sender is in the middle of one, and would not wake anybody. A frame without a
+			 * buffer does not complete; posting one looks again. */
+			do
+				rc = sn_rxq_arm(rq->rxq, cq->chan->waker);
+			while (rc && !sn_rxq_peek(rq->rxq, &f));
+			atomic_store(&rq->hw_armed, rc == 0);
 			fire |= rq_completes(rq, false);
 		}
 	}
