@@ -16,8 +16,10 @@ from rich.table import Table
 
 from . import UserError
 
-BAR_WIDTH = 28
-STEPS_PER_OCTAVE = 2
+LABEL_WIDTH = 12
+SCALE_FROM_US = 1 / 32
+# Shares below this are left out of the picture; the table has the tail's quantiles.
+RARE = 0.0005
 LIMIT_S = 60.0
 
 
@@ -76,26 +78,27 @@ def quantile(ordered: list[int], q: float) -> float:
 
 
 def bucket(round_trip_ns: int) -> int:
-    return int(math.log2(max(round_trip_ns / 2000, 0.05)) * STEPS_PER_OCTAVE // 1)
+    """The power of two of microseconds that half of the round trip lies above."""
+    return math.floor(math.log2(max(round_trip_ns / 2000, SCALE_FROM_US)))
 
 
-def histogram(rows: list[tuple[str, list[int]]]) -> Table:
-    """One bar for each way and each step of a logarithmic scale; the bars of one way add up to all of its messages."""
+def histogram(rows: list[tuple[str, list[int]]], width: int) -> Table:
+    """One bar for each way and each octave; the bars of one way add up to all of its messages."""
+    bar = (width - LABEL_WIDTH) // len(rows) - 3
     table = Table(title="half round trip, share of messages", title_justify="left", box=None, padding=(0, 1))
-    table.add_column("from", justify="right")
+    table.add_column("from", justify="right", min_width=LABEL_WIDTH - 2, no_wrap=True)
     counts: list[dict[int, int]] = []
     for name, times in rows:
-        table.add_column(name, width=BAR_WIDTH)
+        table.add_column(name, width=bar)
         count: dict[int, int] = {}
         for value in times:
             count[bucket(value)] = count.get(bucket(value), 0) + 1
         counts.append(count)
-    shown = [step for step in range(min(map(min, counts)), max(map(max, counts)) + 1)]
-    for step in shown:
+    for step in range(min(map(min, counts)), max(map(max, counts)) + 1):
         shares = [count.get(step, 0) / sum(count.values()) for count in counts]
-        if max(shares) >= 0.0005:
-            bars = ["█" * round(share * (BAR_WIDTH - 7)) + f" {share:.1%}" if share else "" for share in shares]
-            table.add_row(f"{2 ** (step / STEPS_PER_OCTAVE):.2f} µs", *bars)
+        if max(shares) >= RARE:
+            bars = ["█" * round(share * (bar - 7)) + f" {share:.1%}" if share >= RARE else "" for share in shares]
+            table.add_row(f"{2.0**step:.2f} µs", *bars)
     return table
 
 
@@ -106,8 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seconds <= 0:
         raise UserError("--seconds has to be above 0")
     console = Console()
-    console.print("Two Python processes, one socket each, the same few lines of code: `import pyvma.socket as socket`, or without `pyvma.`")
-    console.print(f"{arguments.size}-byte datagrams to and fro, each process pinned to a CPU of its own.\n")
+    console.print(
+        "Two Python processes, one socket each, the same few lines of code: `import pyvma.socket as socket`, or without `pyvma.` "
+        f"{arguments.size}-byte datagrams to and fro, each process pinned to a CPU of its own.\n"
+    )
     table = Table(title="half round trip in µs", title_justify="left")
     for column in ("stack", "waits by", "p50", "p99", "p99.9", "messages/s"):
         table.add_column(column, justify="left" if column in ("stack", "waits by") else "right")
@@ -126,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
             proof = (client, server)
     console.print(table)
     console.print()
-    console.print(histogram(rows))
+    console.print(histogram(rows, min(console.width, 120)))
     client, server = proof
     engine = client["engine"]["udp.tx_datagrams"], server["engine"]["udp.rx_datagrams"]
     console.print(

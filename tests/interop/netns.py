@@ -51,5 +51,5 @@ class Namespace:
 
     def popen(self, *command: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ["ip", "netns", "exec", self.name, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
