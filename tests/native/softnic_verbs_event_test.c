@@ -265,6 +265,7 @@ TEST(sleepers_in_another_process)
 
 	CHECK_EQ(pipe(ready), 0);
 	fabric_name();
+	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		struct ibv_wc wc;

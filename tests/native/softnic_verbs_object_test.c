@@ -432,6 +432,7 @@ TEST(fork_leaves_the_parent_alone)
 	CHECK(flow);
 	CHECK_EQ(side_post_recv(&b, 9, 0, SIDE_BUF), 0);
 	len = frame_udp4(f, b.mac, a.mac, &(struct udp4){ .src = 1, .dst = 2, .sport = 3, .dport = 4 }, 20);
+	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		/* Calls say so, destroying is harmless. */
