@@ -149,6 +149,19 @@ static inline int send_batch(struct tr *t, const struct bench_opts *o, uint64_t 
 	return later(rc) ? 0 : rc;
 }
 
+/* The last message asks for a reply: when that is here, the receiver has seen all that will come. */
+static inline int drain(struct tr *t, const struct bench_opts *o, uint64_t *seq, uint64_t acked, struct bench_result *r)
+{
+	uint64_t deadline = bench_ticks() + (uint64_t)((double)BENCH_LOST_NS / bench_tick_ns());
+	int rc = send_one(t, ++*seq, MSG_CLIENT | MSG_PONG, o->size);
+
+	while (!rc && acked < *seq && bench_ticks() < deadline && !bench_stop) {
+		rc = take_acks(t, &acked, r);
+		pv_cpu_relax();
+	}
+	return rc;
+}
+
 static inline int run_throughput(struct tr *t, const struct bench_opts *o, struct bench_result *r)
 {
 	double tick_ns = bench_tick_ns();
@@ -183,6 +196,8 @@ static inline int run_throughput(struct tr *t, const struct bench_opts *o, struc
 			return bench_fail("throughput", rc);
 	}
 	r->end = now;
+	if (o->window && drain(t, o, &seq, acked, r))
+		return bench_fail("throughput", 0);
 	r->sent = seq;
 	return 0;
 }

@@ -216,11 +216,16 @@ def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
     title = f"UDP, {arguments.size} bytes, {arguments.ring}; medians of {arguments.runs} runs; half round trip in µs"
     out = Table(title=title, title_justify="left")
     out.add_column("who", no_wrap=True)
-    for name in (*QUANTILES, "messages/s", "lost", "dup.", "reord."):
+    for name in (*QUANTILES, "messages/s", "lost", "dup.", "reord.", "p50", "rate"):
         out.add_column(name, justify="right", no_wrap=True)
+    by = {row["who"]: row for row in report["rows"]}
     for row in report["rows"]:
         figures = [microseconds(row[f"{q}_us"]) for q in QUANTILES]
-        out.add_row(row["who"], *figures, f"{row['rate_mps']:,.0f}", *(f"{row[name]:,}" for name in ("lost", "duplicated", "reordered")))
+        base = by.get("kernel-py-block" if "-py" in row["who"] else "kernel-c-block")
+        counts = [f"{row[name]:,}" for name in ("lost", "duplicated", "reordered")]
+        faster = f"{base['p50_us'] / row['p50_us']:.1f} x" if base else "-"
+        more = f"{row['rate_mps'] / base['rate_mps']:.1f} x" if base and base["rate_mps"] else "-"
+        out.add_row(row["who"], *figures, f"{row['rate_mps']:,.0f}", *counts, faster, more)
     return out
 
 
@@ -231,11 +236,10 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     pinned = "pinned to {} and {}".format(*facts["pinned"]) if facts["pinned"][0] is not None else "not pinned: there is one CPU only"
     console.print(f"{facts['cpu']}, {facts['cpus']} CPUs ({kind}), {pinned}; Linux {facts['kernel']}, Python {facts['python']}")
     console.print(table(report, arguments))
-    for kind, what in (("p50", "p50 "), ("rate", "rate")):
-        if report["ratios"][kind]:
-            console.print(
-                f"{what}: " + ", ".join(f"{name} = {value:.2f}" for name, value in report["ratios"][kind].items()), highlight=False
-            )
+    console.print("last two columns: how many times as fast as the blocking kernel socket of the same language")
+    against = [f"{name.replace('/', ' over ')}: {value:.2f}" for name, value in report["ratios"]["p50"].items() if "kernel" not in name]
+    if against:
+        console.print(f"p50 of {', '.join(against)}", highlight=False)
     if report["line_us"] is not None:
         console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs")
     rest = report["idle"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -256,6 +258,31 @@ def test_server_command_until_interrupted(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert f"Total {result['sent']} messages received and handled" in out
     assert "# dropped messages = 0" in out
+
+
+@pytest.mark.parametrize(("hosts", "prefix"), [(("10.99.1.1", "10.99.1.2"), 24), (("fd00:99:1::1", "fd00:99:1::2"), 64)])
+def test_by_hand_over_the_software_nic(hosts: tuple[str, str], prefix: int, tmp_path: Path) -> None:
+    fabric = f"hand{secrets.token_hex(5)}"
+    interfaces = [f"softnic:fabric={fabric},port={port},addr={host}/{prefix}" for port, host in enumerate(hosts)]
+    command = [sys.executable, "-m", "pyvma", "bench"]
+    where = ["-i", hosts[0], "-p", "5001", "--block"]
+    with subprocess.Popen(
+        [*command, "server", *where, "--interface", interfaces[0]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        assert "(pyvma, sleeping)" in process.stdout.readline()
+        for kind in (["ping-pong", "-m", "1000"], ["throughput", "--window", "128"]):
+            environment = {**os.environ, "PYVMA_INTERFACES": interfaces[1]}
+            line = [*command, *kind, *where, "-t", "0.3"]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path, env=environment)
+            assert done.returncode == 0, done.stderr
+            assert "Summary:" in done.stdout
+            if kind[0] == "ping-pong":
+                assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in done.stdout
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, errors
+    assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in out
 
 
 # ---- compare -----------------------------------------------------------------------------------------------------------------
