@@ -77,7 +77,7 @@ def test_wrong_setting(name: str, value: str) -> None:
 
 
 def shared_file(fabric: str) -> Path:
-    found = [path for path in Path("/dev/shm").iterdir() if fabric in path.name]
+    found = [path for path in Path("/dev/shm").iterdir() if path.name.endswith(fabric)]
     assert len(found) == 1, found
     return found[0]
 
@@ -98,21 +98,24 @@ def test_a_damaged_fabric_is_refused(what: str, offset: int, data: bytes, expect
     fabric = fabric_name()
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYVMA_INTERFACES": GOOD.format(fabric)}
     holder = subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith(b"softnic:") and holder.stdout.readline() == b"ready\n"
-    path = shared_file(fabric)
-    # The holder keeps its mapping of the good file; the damaged one takes its name.
-    content = path.read_bytes()[: 1 << 20]
-    path.unlink()
-    damaged = content[:100] if offset == -1 else b"" if offset == -2 else content[:offset] + data + content[offset + len(data) :]
-    path.write_bytes(damaged)
-    path.chmod(0o600)
     try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().startswith(b"softnic:") and holder.stdout.readline() == b"ready\n"
+        path = shared_file(fabric)
+        # The holder keeps its mapping of the good file; the damaged one takes its name.
+        with path.open("rb") as file:
+            content = file.read(1 << 20)
+        path.unlink()
+        damaged = content[:100] if offset == -1 else b"" if offset == -2 else content[:offset] + data + content[offset + len(data) :]
+        path.write_bytes(damaged)
+        if len(damaged) > 100:
+            os.truncate(path, int.from_bytes(content[16:24], "little"))
+        path.chmod(0o600)
         done = start(f"softnic:fabric={fabric},port=1,addr=10.5.0.1/24")
         assert done.returncode == 1, f"{what}: {done.stdout}"
         assert re.search(expected, done.stderr.strip().splitlines()[-1]), done.stderr
+        path.unlink()
     finally:
-        path.unlink(missing_ok=True)
         holder.communicate(timeout=20)
 
 
