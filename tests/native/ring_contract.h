@@ -279,6 +279,7 @@ static inline void rig_expect_only(struct rig *rig, int side, uint32_t number)
 	X(flow_errors)                                                                                                             \
 	X(checksums_sent)                                                                                                          \
 	X(checksums_received)                                                                                                      \
+	X(checksums_and_padding)                                                                                                   \
 	X(stamps)                                                                                                                  \
 	X(pool_growth)                                                                                                             \
 	X(sleeping)                                                                                                                \
@@ -295,5 +296,6 @@ static inline void rig_expect_only(struct rig *rig, int side, uint32_t number)
 /* A kind lists them all:  #define SIM(id) CONTRACT_CASE(sim, id)   CONTRACT_LIST(SIM) */
 
 #include "ring_contract_cases.h"
+#include "ring_contract_ip.h"
 
 #endif
