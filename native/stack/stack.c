@@ -18,9 +18,9 @@
 struct stack_ring {
 	struct pv_ring *ring;
 	uint32_t iface;
-	uint32_t posted; /* receive buffers that the ring has */
-	uint32_t want; /* and should have */
-	uint32_t refill_at; /* missing before it is worth a call */
+	uint32_t short_of; /* receive buffers that the ring should have and has not */
+	uint32_t want; /* that it should have */
+	uint32_t refill_at; /* how many must be missing to be worth a call */
 };
 
 struct pv_stack {
@@ -93,10 +93,12 @@ struct pv_udp_table *pv_stack_udp(struct pv_stack *s)
 /* A quarter of the pool stays for sending: a ring that holds every packet would silence its own stack. */
 static void set_want(struct stack_ring *sr)
 {
+	uint32_t was = sr->want;
 	struct pv_pool_stats st;
 
 	pv_pool_get_stats(sr->ring->pool, &st);
 	sr->want = PV_MIN(sr->ring->caps.rx_depth, st.total - st.total / 4);
+	sr->short_of += sr->want - was;
 	sr->refill_at = PV_MAX(1u, PV_MIN(32u, sr->want / 4));
 }
 
@@ -121,11 +123,11 @@ static pv_noinline void refill(struct stack_ring *sr)
 {
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
 
-	while (sr->posted < sr->want) {
-		uint32_t n = collect(sr->ring->pool, pkts, PV_MIN(sr->want - sr->posted, PV_RING_BATCH_MAX));
+	while (sr->short_of) {
+		uint32_t n = collect(sr->ring->pool, pkts, PV_MIN(sr->short_of, PV_RING_BATCH_MAX));
 		uint32_t k = n ? pv_ring_rx_post(sr->ring, pkts, n) : 0;
 
-		sr->posted += k;
+		sr->short_of -= k;
 		for (uint32_t i = k; i < n; i++)
 			pv_pkt_put(pkts[i]);
 		if (!k)
@@ -200,7 +202,7 @@ pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t no
 
 	if (pv_likely(!n))
 		return 0;
-	sr->posted -= PV_MIN(n, sr->posted);
+	sr->short_of += n;
 	pv_prefetch(pkts[0]->data);
 	for (uint32_t i = 0; i < n; i++) {
 		if (i + 1 < n)
@@ -215,6 +217,8 @@ static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint
 {
 	uint32_t done = 0, idle = 0, at;
 
+	if (!s->nrings)
+		return 0;
 	at = s->turn++ % s->nrings;
 	while (idle < s->nrings && done < budget) {
 		uint32_t n = receive(s, &s->rings[at], now_ns, budget - done);
@@ -267,38 +271,48 @@ static pv_noinline uint32_t loop(struct pv_stack *s, int64_t now_ns)
 	return n;
 }
 
-uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
+/* After the frames: what was sent comes back, what was used up is posted again. */
+pv_inline void tend(struct pv_stack *s, uint32_t done)
 {
-	uint32_t done = 0;
-	bool waiting, reaped = false;
+	bool waiting = pv_udp_waiting(s->udp), reaped = false;
 
-	s->now_ns = now_ns;
-	if (pv_likely(s->nrings == 1)) {
-		uint32_t n;
-
-		do {
-			n = receive(s, &s->rings[0], now_ns, rx_budget - done);
-			done += n;
-		} while (n == s->rx_batch && done < rx_budget);
-	} else if (s->nrings) {
-		done = receive_all(s, now_ns, rx_budget);
-	}
-	if (pv_unlikely(pv_net_deadline(s->net) <= now_ns)) {
-		done += loop(s, now_ns);
-		done += pv_net_timers(s->net, now_ns, TIMER_BUDGET);
-	}
-	waiting = pv_udp_waiting(s->udp);
 	for (uint32_t r = 0; r < s->nrings; r++) {
 		struct stack_ring *sr = &s->rings[r];
 		uint32_t pending = sr->ring->tx_pending;
 
 		if (pending && (!done || pending >= REAP_AT || waiting))
 			reaped |= reap(sr->ring) != 0;
-		if (pv_unlikely(sr->want - sr->posted >= sr->refill_at))
+		if (pv_unlikely(sr->short_of >= sr->refill_at))
 			refill(sr);
 	}
 	if (pv_unlikely(waiting))
 		give_room(s, reaped);
+}
+
+static pv_noinline uint32_t due(struct pv_stack *s, int64_t now_ns)
+{
+	return loop(s, now_ns) + pv_net_timers(s->net, now_ns, TIMER_BUDGET);
+}
+
+uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
+{
+	uint32_t done;
+
+	s->now_ns = now_ns;
+	if (pv_likely(s->nrings == 1)) {
+		done = receive(s, &s->rings[0], now_ns, rx_budget);
+		if (pv_unlikely(done == s->rx_batch && done < rx_budget))
+			done += receive_all(s, now_ns, rx_budget - done);
+	} else {
+		done = receive_all(s, now_ns, rx_budget);
+	}
+	if (pv_unlikely(pv_net_deadline(s->net) <= now_ns))
+		done += due(s, now_ns);
+	/* What a spinning caller meets nearly always. */
+	if (pv_likely(!done && s->nrings == 1 && !s->rings[0].ring->tx_pending && s->rings[0].short_of < s->rings[0].refill_at &&
+		      !pv_udp_waiting(s->udp) && !s->kick_again))
+		return 0;
+	tend(s, done);
 	if (done || pv_unlikely(s->kick_again))
 		s->kick_again = pv_net_kick(s->net) == -EAGAIN;
 	return done;

@@ -100,6 +100,7 @@ void pv_udp_hash_add(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
+	pv_udp_demux_changed(t);
 	if (u->connected && u->rport) {
 		u->home = PV_UDP_HOME_CONN;
 		pv_htab_add(&t->conn, &u->flow, conn_hash(t, &u->laddr, &u->raddr, u->lport, u->rport));
@@ -114,6 +115,7 @@ void pv_udp_hash_del(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
+	pv_udp_demux_changed(t);
 	switch ((enum pv_udp_home)u->home) {
 	case PV_UDP_HOME_CONN:
 		pv_htab_del(&t->conn, &u->flow);

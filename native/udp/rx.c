@@ -178,6 +178,32 @@ void pv_udp_rx_group(struct pv_udp_table *t, struct pv_pkt *pkt, const struct pv
 
 /* ---- from the stack ---------------------------------------------------------------------------------------------------- */
 
+static pv_noinline struct pv_udp *lookup(struct pv_udp_table *t, const struct pv_pkt *pkt)
+{
+	struct pv_udp_key k;
+
+	key_of(pkt, &k);
+	return pv_udp_lookup(t, &k);
+}
+
+pv_inline struct pv_udp *demux(struct pv_udp_table *t, const struct pv_pkt *pkt)
+{
+	const uint8_t *ip = pkt->buf + pkt->l3_off;
+	struct pv_udp_flow *f;
+	uint32_t ports, tag;
+	uint64_t addrs;
+
+	if (ip[0] >> 4 != 4)
+		return lookup(t, pkt);
+	memcpy(&addrs, ip + IP4_SRC, sizeof(addrs));
+	memcpy(&ports, pkt->data, sizeof(ports));
+	tag = t->gen | pkt->iface;
+	f = &t->flow[(ports ^ (uint32_t)addrs) * UINT32_C(0x9e3779b1) >> 24];
+	if (pv_unlikely(f->addrs != addrs || f->ports != ports || f->tag != tag))
+		*f = (struct pv_udp_flow){ .addrs = addrs, .ports = ports, .tag = tag, .sock = lookup(t, pkt) };
+	return f->sock;
+}
+
 static pv_noinline bool length_ok(struct pv_pkt *pkt)
 {
 	struct pv_wire_udp h;
@@ -188,9 +214,17 @@ static pv_noinline bool length_ok(struct pv_pkt *pkt)
 	return true;
 }
 
-void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+static pv_noinline void group_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
 	struct pv_udp_key k;
+
+	key_of(pkt, &k);
+	pull(pkt);
+	pv_udp_rx_group(t, pkt, &k, now_ns);
+}
+
+void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
 	struct pv_udp *u;
 
 	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(pkt->data + 4) != pkt->total) && !length_ok(pkt)) {
@@ -203,13 +237,11 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 		pv_pkt_put(pkt);
 		return;
 	}
-	key_of(pkt, &k);
 	if (pv_unlikely(pkt->flags & PV_PKT_GROUP)) {
-		pull(pkt);
-		pv_udp_rx_group(t, pkt, &k, now_ns);
+		group_rx(t, pkt, now_ns);
 		return;
 	}
-	u = pv_udp_lookup(t, &k);
+	u = demux(t, pkt);
 	if (pv_unlikely(!u)) {
 		t->counters.rx_no_port++;
 		pv_net_rx_unreachable(t->net, pkt, now_ns);

@@ -42,6 +42,7 @@ static void fill_sizes(struct pv_udp_dst *d)
 
 	d->max = pv_addr_is4(&d->path.dst) ? PV_UDP_PAYLOAD_MAX : PV_UDP_PAYLOAD_MAX6;
 	d->single = PV_MIN(room, d->path.mtu - ip);
+	d->pool = d->path.ring->pool;
 	/* Buffers that cannot hold a fragment: the network layer copies, any size will do. */
 	d->chunk = chunk <= room ? chunk : room & ~7u;
 }
@@ -98,6 +99,7 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 	fill_opts(u, d);
 	fill_sizes(d);
 	d->group = d->path.is_mcast || d->path.is_bcast;
+	d->quick = d->group ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
 	d->pseudo = pv_cksum_pseudo(&d->path.src, &d->path.dst, PV_PROTO_UDP, 0);
 	d->to = to->addr;
 	d->src = msg->src ? *msg->src : u->saddr;
@@ -138,7 +140,7 @@ static void gather(struct gather *g, uint8_t *dst, uint32_t len)
 	}
 }
 
-/* More than one buffer or more than one piece. NULL: no packets. */
+/* Any number of pieces into any number of buffers. NULL: no packets. */
 static pv_noinline struct pv_pkt *build_chain(const struct pv_udp *u, const struct pv_udp_dst *d, const struct pv_udp_send *msg,
 					      uint32_t len, uint16_t port)
 {
@@ -152,7 +154,7 @@ static pv_noinline struct pv_pkt *build_chain(const struct pv_udp *u, const stru
 	g.summed = d->csum == PV_UDP_CSUM_SOFT || (d->csum == PV_UDP_CSUM_RING && !whole);
 	while (left) {
 		uint32_t n = whole ? left : PV_MIN(left, d->chunk), hlen = first ? 0 : PV_UDP_HLEN;
-		struct pv_pkt *p = pv_pkt_get(d->path.ring->pool);
+		struct pv_pkt *p = pv_pkt_get(d->pool);
 
 		if (!p) {
 			if (first)
@@ -176,29 +178,29 @@ static pv_noinline struct pv_pkt *build_chain(const struct pv_udp *u, const stru
 	return first;
 }
 
-pv_inline struct pv_pkt *build(const struct pv_udp *u, const struct pv_udp_dst *d, const struct pv_udp_send *msg, uint32_t len,
-			       uint16_t port)
+/* One piece into one packet. */
+pv_inline struct pv_pkt *build(const struct pv_udp *u, const struct pv_udp_dst *d, const struct pv_iov *iov, uint16_t port)
 {
-	uint32_t total = len + PV_UDP_HLEN;
-	struct pv_pkt *p;
+	uint32_t len = (uint32_t)iov->len, total = len + PV_UDP_HLEN;
+	struct pv_pkt *p = pv_pkt_get(d->pool);
 	uint64_t h;
 
-	if (pv_unlikely(total > d->single || msg->iovcnt != 1))
-		return build_chain(u, d, msg, len, port);
-	p = pv_pkt_get(d->path.ring->pool);
 	if (pv_unlikely(!p))
 		return NULL;
 	p->len = p->total = total;
 	h = (uint64_t)__builtin_bswap16(u->lport) | (uint64_t)__builtin_bswap16(port) << 16 |
 	    (uint64_t)__builtin_bswap16((uint16_t)total) << 32;
-	if (d->csum == PV_UDP_CSUM_SOFT) {
-		uint64_t sum = pv_cksum_copy(p->data + PV_UDP_HLEN, msg->iov->base, len, pv_cksum_merge(d->pseudo, h));
+	if (pv_unlikely(!len)) {
+		if (d->csum == PV_UDP_CSUM_SOFT)
+			h |= (uint64_t)pv_cksum_finish_udp(pv_cksum_merge(d->pseudo, h) + __builtin_bswap32(total)) << 48;
+	} else if (d->csum == PV_UDP_CSUM_SOFT) {
+		uint64_t sum = pv_cksum_copy(p->data + PV_UDP_HLEN, iov->base, len, pv_cksum_merge(d->pseudo, h));
 
 		/* The length counts twice: in the header and in the pseudo-header. */
 		sum = pv_cksum_merge(sum, (uint64_t)__builtin_bswap32(total));
 		h |= (uint64_t)pv_cksum_finish_udp(sum) << 48;
-	} else if (len) {
-		memcpy(p->data + PV_UDP_HLEN, msg->iov->base, len);
+	} else {
+		memcpy(p->data + PV_UDP_HLEN, iov->base, len);
 	}
 	memcpy(p->data, &h, sizeof(h));
 	return p;
@@ -246,7 +248,7 @@ static void loop(struct pv_udp *u, const struct pv_udp_dst *d, const struct pv_t
 	struct pv_udp_key k;
 
 	for (const struct pv_pkt *s = sent; s; s = s->frag) {
-		struct pv_pkt *p = pv_pkt_get(d->path.ring->pool);
+		struct pv_pkt *p = pv_pkt_get(d->pool);
 
 		if (!p) {
 			t->counters.rx_no_buf++;
@@ -295,6 +297,7 @@ static pv_noinline int64_t refused(struct pv_udp *u, const struct pv_udp_dst *d,
 	u->counters.tx_errors++;
 	if (rc == -ENOBUFS && !u->blocked) {
 		u->blocked = true;
+		t->head.waiting++;
 		pv_list_add(&t->room, &u->room);
 	}
 	if (rc == -EMSGSIZE && d) {
@@ -367,52 +370,70 @@ static size_t iov_len(const struct pv_udp_send *msg)
 	return len;
 }
 
-int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
+pv_inline int64_t sent(struct pv_udp *u, uint32_t len)
 {
 	struct pv_udp_table *t = u->t;
-	size_t len = pv_likely(msg->iovcnt == 1) ? msg->iov->len : iov_len(msg);
-	struct pv_udp_dst *d = cached(u, msg);
-	const struct pv_tx_opts *opts;
-	struct pv_tx_opts special;
-	struct pv_pkt *pkt;
-	uint16_t port;
-	int rc;
 
-	if (pv_unlikely(!d)) {
-		rc = len > UINT16_MAX ? -EMSGSIZE : find_dst(u, msg, now_ns, &d);
-		if (rc)
-			return refused(u, NULL, 0, rc);
-	}
-	port = msg->to ? msg->to->port : u->rport;
-	if (pv_unlikely(u->err || (u->shut & PV_UDP_SHUT_WR)))
-		return u->err ? -pv_udp_error(u) : -EPIPE;
-	if (pv_unlikely(len > d->max))
-		return refused(u, d, port, -EMSGSIZE);
-	pkt = build(u, d, msg, (uint32_t)len, port);
-	if (pv_unlikely(!pkt))
-		return refused(u, d, port, -ENOBUFS);
-	opts = &d->opts;
-	/* Negative only when both are. */
-	if (pv_unlikely((msg->ttl & msg->tos) >= 0 || pkt->frag)) {
-		special = d->opts;
-		if (msg->ttl >= 0)
-			special.ttl = (uint8_t)msg->ttl;
-		if (msg->tos >= 0)
-			special.tos = (uint8_t)msg->tos;
-		if (pkt->frag)
-			special.l4_csum_off = UINT32_MAX;
-		opts = &special;
-	}
-	if (pv_unlikely(d->group) && !group_send(u, d, opts, pkt, now_ns)) {
-		pv_pkt_put(pkt);
-	} else {
-		rc = pv_net_tx(t->net, &d->path, opts, pkt, now_ns);
-		if (pv_unlikely(rc))
-			return refused(u, d, port, rc);
-	}
 	t->counters.tx_datagrams++;
 	t->counters.tx_bytes += len;
 	u->counters.tx_datagrams++;
 	u->counters.tx_bytes += len;
-	return (int64_t)len;
+	return len;
+}
+
+/* All that is not usual, in Linux's order of checks. */
+static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
+{
+	size_t len = iov_len(msg);
+	struct pv_udp_dst *d;
+	struct pv_tx_opts opts;
+	struct pv_pkt *pkt;
+	uint16_t port;
+	int rc;
+
+	rc = len > UINT16_MAX ? -EMSGSIZE : find_dst(u, msg, now_ns, &d);
+	if (rc)
+		return refused(u, NULL, 0, rc);
+	port = msg->to ? msg->to->port : u->rport;
+	if (u->err || (u->shut & PV_UDP_SHUT_WR))
+		return u->err ? -pv_udp_error(u) : -EPIPE;
+	if (len > d->max)
+		return refused(u, d, port, -EMSGSIZE);
+	pkt = build_chain(u, d, msg, (uint32_t)len, port);
+	if (!pkt)
+		return refused(u, d, port, -ENOBUFS);
+	opts = d->opts;
+	if (msg->ttl >= 0)
+		opts.ttl = (uint8_t)msg->ttl;
+	if (msg->tos >= 0)
+		opts.tos = (uint8_t)msg->tos;
+	if (pkt->frag)
+		opts.l4_csum_off = UINT32_MAX;
+	if (d->group && !group_send(u, d, &opts, pkt, now_ns)) {
+		pv_pkt_put(pkt);
+		return sent(u, (uint32_t)len);
+	}
+	rc = pv_net_tx(u->t->net, &d->path, &opts, pkt, now_ns);
+	return rc ? refused(u, d, port, rc) : sent(u, (uint32_t)len);
+}
+
+int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
+{
+	struct pv_udp_dst *d = cached(u, msg);
+	struct pv_pkt *pkt;
+	uint16_t port;
+	int rc;
+
+	/* One of ttl and tos is set, unless both are negative. */
+	if (pv_unlikely(!d || msg->iovcnt != 1 || msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 || u->err ||
+			(u->shut & PV_UDP_SHUT_WR)))
+		return send_slow(u, msg, now_ns);
+	port = msg->to ? msg->to->port : u->rport;
+	pkt = build(u, d, msg->iov, port);
+	if (pv_unlikely(!pkt))
+		return refused(u, d, port, -ENOBUFS);
+	rc = pv_net_tx(u->t->net, &d->path, &d->opts, pkt, now_ns);
+	if (pv_unlikely(rc))
+		return refused(u, d, port, rc);
+	return sent(u, (uint32_t)msg->iov->len);
 }

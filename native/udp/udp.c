@@ -19,6 +19,7 @@ int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struc
 	t->mem = mem;
 	t->key = pv_hash_key(cfg->seed);
 	pv_rng_seed(&t->rng, cfg->seed ^ UINT64_C(0x7564702d706f7274));
+	t->gen = 1u << 8;
 	t->port_lo = cfg->port_lo ? cfg->port_lo : 32768;
 	t->port_hi = cfg->port_hi ? cfg->port_hi : 60999;
 	pv_list_init(&t->ready);
@@ -109,6 +110,7 @@ void pv_udp_close(struct pv_udp *u)
 	pv_udp_port_put(u);
 	pv_udp_purge(u);
 	pv_list_del(&u->ready);
+	t->head.waiting -= u->blocked;
 	pv_list_del(&u->room);
 	pv_list_del(&u->all);
 	pv_udp_free(t, u->errq, sizeof(*u->errq));
@@ -298,6 +300,7 @@ void pv_udp_options_changed(struct pv_udp *u)
 	if ((u->opts.recverr4 || u->opts.recverr6) && !u->errq)
 		u->errq = pv_udp_alloc(u->t, sizeof(*u->errq));
 	u->bound_iface = u->opts.bound_iface;
+	pv_udp_demux_changed(u->t);
 	if (pv_udp_is_zero(&u->laddr) && !u->lport)
 		u->accept = accept_any(u);
 	u->conn.path.gen = u->to.path.gen = 0;
@@ -359,15 +362,11 @@ uint32_t pv_udp_room(struct pv_udp_table *t)
 
 		pv_list_del(&u->room);
 		u->blocked = false;
+		t->head.waiting--;
 		pv_udp_wake(u, PV_EV_OUT);
 		n++;
 	}
 	return n;
-}
-
-bool pv_udp_waiting(const struct pv_udp_table *t)
-{
-	return !pv_list_empty(&t->room);
 }
 
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns)

@@ -140,7 +140,16 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns);
 void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err);
 /* From the stack: packets came back, sockets that had met -ENOBUFS are writable again (PV_EV_OUT). Returns how many. */
 uint32_t pv_udp_room(struct pv_udp_table *t);
-bool pv_udp_waiting(const struct pv_udp_table *t); /* some socket waits for room */
+/* Where every struct pv_udp_table starts, so that asking costs one load. */
+struct pv_udp_head {
+	uint32_t waiting; /* sockets that wait for room */
+};
+
+pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
+{
+	return ((const struct pv_udp_head *)(const void *)t)->waiting != 0;
+}
+
 /* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns);
 

@@ -74,7 +74,9 @@ struct pv_udp_dst {
 	struct pv_path path;
 	struct pv_tx_opts opts;
 	uint64_t pseudo; /* sum of the pseudo-header but for the length */
+	struct pv_pool *pool; /* of the path's ring */
 	uint32_t max; /* payload bytes */
+	uint32_t quick; /* payloads shorter than this take the straight line; 0: none does */
 	uint32_t single; /* UDP bytes that go in one buffer and one packet */
 	uint32_t chunk; /* UDP bytes of a buffer when they do not */
 	uint8_t csum; /* enum pv_udp_csum */
@@ -124,7 +126,22 @@ struct pv_udp {
 	struct pv_udp_queued_errors *errq;
 } pv_aligned(PV_CACHELINE);
 
+/*
+ * The last IPv4 flows and who got them: most datagrams need no key, no hash table and no score. An entry is good while `tag` is the
+ * table's generation, which every change of a socket's addresses, ports, device or group moves on, and the interface.
+ */
+#define PV_UDP_FLOWS 256u
+
+struct pv_udp_flow {
+	uint64_t addrs; /* source and destination as they stand in the header */
+	uint32_t ports; /* likewise */
+	uint32_t tag; /* generation and interface */
+	struct pv_udp *sock;
+};
+
 struct pv_udp_table {
+	struct pv_udp_head head; /* first */
+	uint32_t gen; /* lowest 8 bits 0: the interface's place; never 0 */
 	struct pv_net *net;
 	const struct pv_mem *mem;
 	struct pv_hash_key key;
@@ -134,7 +151,18 @@ struct pv_udp_table {
 	struct pv_rng rng;
 	int64_t order;
 	uint16_t port_lo, port_hi;
+	struct pv_udp_flow flow[PV_UDP_FLOWS];
 };
+
+/* Whatever demux said before may be wrong now. Once in 2^24 times the generation comes round: then old entries go for good. */
+pv_inline void pv_udp_demux_changed(struct pv_udp_table *t)
+{
+	t->gen += 1u << 8;
+	if (pv_unlikely(!t->gen)) {
+		t->gen = 1u << 8;
+		memset(t->flow, 0, sizeof(t->flow));
+	}
+}
 
 /* A datagram as demux sees it: `local` is its destination. */
 struct pv_udp_key {

@@ -290,6 +290,14 @@ TEST(send_without_an_address)
 	sock_expect(b, "one");
 	sock_expect(b, "two");
 	sock_expect(b, "three");
+	CHECK_EQ(pv_udp_counters(a)->tx_datagrams, 3);
+	CHECK_EQ(pv_udp_counters(a)->tx_bytes, 11);
+	CHECK_EQ(pv_udp_counters(b)->rx_datagrams, 3);
+	CHECK_EQ(pv_udp_counters(b)->rx_bytes, 11);
+	CHECK_EQ(pv_udp_table_counters(w.host[0].udp)->tx_datagrams, 3);
+	CHECK_EQ(pv_udp_table_counters(w.host[0].udp)->tx_bytes, 11);
+	CHECK_EQ(pv_udp_table_counters(w.host[1].udp)->rx_datagrams, 3);
+	CHECK_EQ(pv_udp_table_counters(w.host[1].udp)->rx_bytes, 11);
 	pv_udp_close(a);
 	pv_udp_close(b);
 	world_close(&w);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A fixed amount of work over the sim ring for tools/instructions.py, which counts the instructions of the measure_* functions under
+ * callgrind. What surrounds them (the wire, the peer) is not counted. Usage: instr_bench SOCKETS ROUNDS
+ */
+#include <stdlib.h>
+
+#include "world.h"
+
+#define SIZE 64u
+#define BATCH 32u
+
+void measure_idle(struct pv_stack *s, int64_t now_ns);
+void measure_rx1(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg);
+void measure_rx32(struct pv_stack *s, struct pv_udp **u, int64_t now_ns, struct pv_udp_recv *msg);
+void measure_tx(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
+void measure_txto(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
+
+/* A turn that finds nothing. */
+pv_noinline void measure_idle(struct pv_stack *s, int64_t now_ns)
+{
+	CHECK_EQ(pv_stack_poll(s, now_ns, 64), 0);
+}
+
+/* One datagram, from the ring to the application's buffer. */
+pv_noinline void measure_rx1(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg)
+{
+	pv_stack_poll(s, now_ns, 64);
+	CHECK_EQ(pv_udp_recv(u, msg), SIZE);
+}
+
+/* A turn that brings 32, then each is received. */
+pv_noinline void measure_rx32(struct pv_stack *s, struct pv_udp **u, int64_t now_ns, struct pv_udp_recv *msg)
+{
+	pv_stack_poll(s, now_ns, 64);
+	for (uint32_t i = 0; i < BATCH; i++)
+		CHECK_EQ(pv_udp_recv(u[i], msg), SIZE);
+}
+
+/* One datagram to the connected peer, as far as the ring. */
+pv_noinline void measure_tx(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
+{
+	CHECK_EQ(pv_udp_send(u, msg, now_ns), SIZE);
+}
+
+/* The same to an address, the one of last time. */
+pv_noinline void measure_txto(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
+{
+	CHECK_EQ(pv_udp_send(u, msg, now_ns), SIZE);
+}
+
+/* The peer sends `n` datagrams to the sockets of `port` and following. */
+static void feed(struct world *w, struct pv_udp *from, uint16_t port, uint32_t n)
+{
+	static const uint8_t data[SIZE];
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct pv_endpoint to = ep(ip4(10, 0, 0, 2), (uint16_t)(port + i));
+
+		CHECK_EQ(sock_send(w, from, &to, data, SIZE), SIZE);
+	}
+	pv_net_kick(w->host[0].net);
+	pv_stack_poll(w->host[0].stack, w->now, 64);
+}
+
+static uint32_t sockets, rounds;
+
+TEST(work)
+{
+	struct world_cfg cfg = {
+		.seed = 1, .pool = 2048, .rx_csum = PV_CSUM_IP4 | PV_CSUM_UDP, .tx_csum = PV_CSUM_IP4 | PV_CSUM_UDP
+	};
+	struct pv_udp **all = calloc(sockets, sizeof(*all)), *from, *conn, *to32[BATCH];
+	static uint8_t data[SIZE], buf[SIZE];
+	struct pv_iov in = { buf, sizeof(buf) }, out = { data, sizeof(data) };
+	struct pv_udp_recv recv = { .iov = &in, .iovcnt = 1 };
+	struct pv_endpoint to = ep(ip4(10, 0, 0, 1), 9);
+	struct pv_udp_send send = { .iov = &out, .iovcnt = 1, .ttl = -1, .tos = -1 };
+	struct pv_stack *s;
+	struct world w;
+
+	CHECK(all && sockets && rounds);
+	world_open(&w, &cfg);
+	s = w.host[1].stack;
+	from = sock_bound(&w, 0, PV_AF_INET, any4(), 9);
+	for (uint32_t i = 0; i < sockets; i++)
+		all[i] = sock_bound(&w, 1, PV_AF_INET, ip4(10, 0, 0, 2), (uint16_t)(10000 + i));
+	for (uint32_t i = 0; i < BATCH; i++)
+		to32[i] = all[i % sockets];
+	conn = sock_bound(&w, 1, PV_AF_INET, ip4(10, 0, 0, 2), 8);
+	CHECK_EQ(pv_udp_connect(conn, &to, w.now), 0);
+	CHECK_EQ(pv_udp_send(conn, &send, w.now), SIZE);
+	feed(&w, from, 10000, 1);
+	world_run(&w, PV_NS_PER_MS);
+	CHECK_EQ(pv_udp_recv(all[0], &recv), SIZE);
+	for (uint32_t r = 0; r < rounds; r++) {
+		feed(&w, from, 10000, 1);
+		measure_rx1(s, all[0], w.now, &recv);
+		for (uint32_t i = 0; i < BATCH; i++)
+			feed(&w, from, (uint16_t)(10000 + i % sockets), 1);
+		measure_rx32(s, to32, w.now, &recv);
+		send.to = NULL;
+		measure_tx(conn, &send, w.now);
+		send.to = &to;
+		measure_txto(all[0], &send, w.now);
+		/* Away with what was posted, so that the next turn has nothing to reap. */
+		pv_net_kick(w.host[1].net);
+		pv_stack_poll(s, w.now, 64);
+		measure_idle(s, w.now);
+		pv_stack_poll(w.host[0].stack, w.now, 64);
+		while (pv_udp_recv(from, &recv) >= 0)
+			;
+	}
+	for (uint32_t i = 0; i < sockets; i++)
+		pv_udp_close(all[i]);
+	pv_udp_close(conn);
+	pv_udp_close(from);
+	world_close(&w);
+	free(all);
+}
+
+int main(int argc, char **argv)
+{
+	sockets = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
+	rounds = argc > 2 ? (uint32_t)atoi(argv[2]) : 1000;
+	return test_main(1, argv);
+}
