@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import softnic_env
+from verbs_peer import Peer, Received
 
 pytestmark = pytest.mark.skipif(bool(softnic_env.reason("pyverbs", "scapy")), reason=softnic_env.reason("pyverbs", "scapy"))
 
@@ -14,8 +15,6 @@ if not softnic_env.reason("pyverbs", "scapy"):
     from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6, IPv6ExtHdrFragment, fragment6
     from scapy.layers.l2 import ARP, Dot1Q, Ether
     from scapy.packet import Raw
-
-from verbs_peer import Peer, Received
 
 MAC = ["02:53:4e:00:00:00", "02:53:4e:00:00:01"]
 ALL = "ff:ff:ff:ff:ff:ff"
