@@ -98,7 +98,7 @@ def _pack_control(items: Any) -> bytes | None:
         level, kind, data = _c_int(item[0]), _c_int(item[1]), _from_buffer(item[2])
         if level is None or kind is None or data is None:
             return None
-        out += bytes(-len(out) % _CMSG_ALIGN) + _CMSG.pack(_CMSG.size + len(data), level, kind) + bytes(data)
+        out += bytes(-len(out) % _CMSG_ALIGN) + _CMSG.pack(_CMSG.size + len(data), level, kind) + bytes(ffi.buffer(data))
     return bytes(out)
 
 

@@ -29,7 +29,9 @@ def engine() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not softnic_reason():
-        os.environ["PYVMA_INTERFACES"] = ";".join(INTERFACES)
+        import pyvma
+
+        pyvma.configure(interfaces=INTERFACES)
 
 
 @pytest.fixture(autouse=True, scope="session")
