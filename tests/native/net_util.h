@@ -512,7 +512,8 @@ static inline struct pv_pkt *segment(struct bench *b, const void *payload, uint3
 
 		CHECK(p != NULL);
 		p->data = p->buf + PV_NET_HEADROOM;
-		p->len = PV_MIN(total - off, piece ? piece : pv_pkt_tailroom(p));
+		p->len = PV_MIN(pv_pkt_tailroom(p), total - off);
+		p->len = piece ? PV_MIN(p->len, piece) : p->len;
 		memcpy(p->data, all + off, p->len);
 		off += p->len;
 		*link = p;
