@@ -5,67 +5,46 @@
 #include "ring/frame.h"
 #include "ring/verbs_priv.h"
 
-static void held_set(struct verbs_ring *v, uint32_t index)
+/* The device took `took` of `n`; the others are the caller's as before. */
+static pv_noinline uint32_t rx_refused(struct verbs_ring *v, struct pv_pkt **pkts, uint32_t n, uint32_t took, int rc)
 {
-	v->rx_held[index / 64] |= UINT64_C(1) << (index % 64);
-}
-
-static bool held_clear(struct verbs_ring *v, uint32_t index)
-{
-	uint64_t bit = UINT64_C(1) << (index % 64), *word = &v->rx_held[index / 64];
-	bool was = *word & bit;
-
-	*word &= ~bit;
-	return was;
+	for (uint32_t i = took; i < n; i++) {
+		verbs_held_clear(v, pkts[i]->index);
+		pv_ring_give(pkts[i]);
+	}
+	if (rc == ENODEV || rc == EIO)
+		pv_verbs_set_gone(v);
+	return took;
 }
 
 uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t room = r->caps.rx_depth - v->rx_outstanding, i;
-	struct ibv_recv_wr *bad = NULL;
+	uint32_t room = r->caps.rx_depth - v->rx_outstanding;
+	struct ibv_recv_wr *bad = NULL, *last;
 	int rc;
 
 	n = PV_MIN(PV_MIN(n, r->caps.batch), room);
-	if (!n || v->gone)
+	if (pv_unlikely(!n || v->gone))
 		return 0;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
 
 		v->recv_wr[i].wr_id = (uint64_t)(uintptr_t)p;
 		v->recv_sge[i].addr = (uint64_t)(uintptr_t)p->data;
 		v->recv_sge[i].length = p->size - pv_pkt_headroom(p);
 		v->recv_sge[i].lkey = p->key;
+		pv_ring_take(p);
+		verbs_held_set(v, p->index);
 	}
-	v->recv_wr[n - 1].next = NULL;
+	last = &v->recv_wr[n - 1];
+	last->next = NULL;
 	rc = v->post_recv(v->qp, v->recv_wr, &bad);
-	if (n < PV_RING_BATCH_MAX)
-		v->recv_wr[n - 1].next = &v->recv_wr[n];
-	if (pv_unlikely(rc)) {
-		i = bad ? (uint32_t)(bad - v->recv_wr) : 0;
-		if (rc == ENODEV || rc == EIO)
-			pv_verbs_set_gone(v);
-	}
-	v->rx_outstanding += i;
-	for (uint32_t k = 0; k < i; k++) {
-		pv_ring_take(pkts[k]);
-		held_set(v, pkts[k]->index);
-	}
-	return i;
-}
-
-/* The packet of a receive completion; NULL for an id that we did not post, which only a broken provider returns. */
-struct pv_pkt *pv_verbs_rx_take(struct verbs_ring *v, uint64_t wr_id)
-{
-	struct pv_pkt *p = (struct pv_pkt *)(uintptr_t)wr_id;
-
-	if (pv_unlikely(!held_clear(v, p->index))) {
-		v->counters.rx_errors++;
-		return NULL;
-	}
-	v->rx_outstanding--;
-	pv_ring_give(p);
-	return p;
+	last->next = last + 1; /* the last of all has a neighbour too, which is never posted */
+	if (pv_unlikely(rc))
+		n = rx_refused(v, pkts, n, bad ? (uint32_t)(bad - v->recv_wr) : 0, rc);
+	v->rx_outstanding += n;
+	return n;
 }
 
 /* The buffer goes back to the pool: the owner refills the queue from there as after any receive. */
@@ -140,19 +119,16 @@ void pv_verbs_tx_poll(struct verbs_ring *v)
 	} while (k == PV_RING_BATCH_MAX);
 }
 
-/* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. */
-uint32_t pv_verbs_tx_room(struct verbs_ring *v, uint32_t n)
+/* The queue looks full: completions may have come since. */
+uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n)
 {
-	uint32_t used = PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
+	uint32_t used;
 
-	if (pv_unlikely(v->gone))
+	if (v->gone)
 		return 0;
-	n = PV_MIN(n, v->ring.caps.batch);
-	if (pv_likely(used + n <= v->ring.caps.tx_depth))
-		return n;
 	pv_verbs_tx_poll(v);
-	used = PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
-	return PV_MIN(n, v->ring.caps.tx_depth - PV_MIN(used, v->ring.caps.tx_depth));
+	used = verbs_tx_used(v);
+	return PV_MIN(PV_MIN(n, v->ring.caps.batch), v->ring.caps.tx_depth - PV_MIN(used, v->ring.caps.tx_depth));
 }
 
 uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)

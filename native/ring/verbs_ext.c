@@ -23,7 +23,7 @@ uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 	if (pv_unlikely(got >= n) || ibv_start_poll(cq, &attr))
 		return got;
 	do {
-		struct pv_pkt *p = pv_verbs_rx_take(v, cq->wr_id);
+		struct pv_pkt *p = verbs_rx_take(v, cq->wr_id);
 
 		if (pv_unlikely(!p))
 			continue;
@@ -106,7 +106,7 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t k = pv_verbs_tx_room(v, n), last = k - 1;
+	uint32_t k = verbs_tx_room(v, n), last = k - 1;
 
 	if (pv_unlikely(k < n)) {
 		v->counters.tx_full++;

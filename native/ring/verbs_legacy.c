@@ -24,7 +24,7 @@ uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32
 	k = v->poll_cq(v->rx_cq, (int)(n - got), v->wc);
 	for (int i = 0; i < k; i++) {
 		const struct ibv_wc *wc = &v->wc[i];
-		struct pv_pkt *p = pv_verbs_rx_take(v, wc->wr_id);
+		struct pv_pkt *p = verbs_rx_take(v, wc->wr_id);
 
 		if (pv_unlikely(!p))
 			continue;
@@ -75,7 +75,7 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t k = pv_verbs_tx_room(v, n), last = k - 1;
+	uint32_t k = verbs_tx_room(v, n), last = k - 1;
 
 	if (pv_unlikely(k < n)) {
 		v->counters.tx_full++;

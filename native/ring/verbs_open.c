@@ -326,7 +326,7 @@ static int alloc_tables(struct opening *o)
 		v->wr[i].opcode = IBV_WR_SEND;
 	}
 	for (uint32_t i = 0; i < PV_RING_BATCH_MAX; i++) {
-		v->recv_wr[i].next = i + 1 < PV_RING_BATCH_MAX ? &v->recv_wr[i + 1] : NULL;
+		v->recv_wr[i].next = &v->recv_wr[i + 1];
 		v->recv_wr[i].sg_list = &v->recv_sge[i];
 		v->recv_wr[i].num_sge = 1;
 	}

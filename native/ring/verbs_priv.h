@@ -97,7 +97,7 @@ struct verbs_ring {
 	struct pv_ring_counters counters;
 
 	/* templates and scratch */
-	struct ibv_recv_wr recv_wr[PV_RING_BATCH_MAX];
+	struct ibv_recv_wr recv_wr[PV_RING_BATCH_MAX + 1];
 	struct ibv_sge recv_sge[PV_RING_BATCH_MAX];
 	struct ibv_send_wr *wr; /* legacy: one per number & sq_mask */
 	struct ibv_sge (*sge)[VERBS_SGE_MAX];
@@ -132,11 +132,10 @@ void pv_verbs_lib_close(struct pv_verbs_lib *lib);
 
 /* verbs.c: what both paths do the same way. */
 uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
-uint32_t pv_verbs_tx_room(struct verbs_ring *v, uint32_t n);
+uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n);
 void pv_verbs_retire(struct verbs_ring *v, uint64_t upto, int status);
 void pv_verbs_tx_undo(struct verbs_ring *v, uint32_t from);
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status);
-struct pv_pkt *pv_verbs_rx_take(struct verbs_ring *v, uint64_t wr_id);
 void pv_verbs_set_gone(struct verbs_ring *v);
 void pv_verbs_reclaim(struct verbs_ring *v);
 
@@ -200,6 +199,48 @@ pv_inline uint32_t verbs_sge(const struct pv_pkt *p, struct ibv_sge *sge)
  * pv_verbs_csum. */
 #define VERBS_TX_CSUM (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM)
 bool pv_verbs_csum(struct pv_pkt *p);
+
+/* Slots of the send queue in use, or packets that the owner has not reaped: whichever is more. */
+pv_inline uint32_t verbs_tx_used(const struct verbs_ring *v)
+{
+	return PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
+}
+
+/* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. */
+pv_inline uint32_t verbs_tx_room(struct verbs_ring *v, uint32_t n)
+{
+	if (pv_likely(verbs_tx_used(v) + n <= v->ring.caps.tx_depth && n <= v->ring.caps.batch && !v->gone))
+		return n;
+	return pv_verbs_tx_room_slow(v, n);
+}
+
+pv_inline void verbs_held_set(struct verbs_ring *v, uint32_t index)
+{
+	v->rx_held[index / 64] |= UINT64_C(1) << (index % 64);
+}
+
+pv_inline bool verbs_held_clear(struct verbs_ring *v, uint32_t index)
+{
+	uint64_t bit = UINT64_C(1) << (index % 64), *word = &v->rx_held[index / 64];
+	bool was = *word & bit;
+
+	*word &= ~bit;
+	return was;
+}
+
+/* The packet of a receive completion; NULL for one that the device does not have, which only a broken provider names. */
+pv_inline struct pv_pkt *verbs_rx_take(struct verbs_ring *v, uint64_t wr_id)
+{
+	struct pv_pkt *p = (struct pv_pkt *)(uintptr_t)wr_id;
+
+	if (pv_unlikely(!verbs_held_clear(v, p->index))) {
+		v->counters.rx_errors++;
+		return NULL;
+	}
+	v->rx_outstanding--;
+	pv_ring_give(p);
+	return p;
+}
 
 /* IBV_WC_IP_CSUM_OK: IP header and TCP/UDP checksums are both good. Silence means nothing. */
 pv_inline void verbs_rx_fill(const struct verbs_ring *v, struct pv_pkt *p, uint32_t len, unsigned int wc_flags)

@@ -175,6 +175,41 @@ TEST(corruption_is_one_bit)
 	rig_close(&rig);
 }
 
+/* The largest MTU there is, and copies of each of the wire's sizes. */
+TEST(frames_of_64_kib)
+{
+	const struct pv_pool_cfg big = { .buf_size = 65728, .headroom = 128, .count = 40, .max = 40 };
+	struct rig rig = { .kind = &sim };
+	struct pv_sim_wire *w;
+
+	CHECK_EQ(pv_sim_wire_open(&w, testmem_init(&rig.mem), 1), 0);
+	rig.wire = w;
+	for (int i = 0; i < 2; i++) {
+		struct pv_sim_ring_cfg cfg = { .mtu = 65521, .rx_depth = 8, .tx_depth = 8 };
+
+		rig_mac(i, cfg.mac);
+		CHECK_EQ(pv_pool_open(&rig.pool[i], &rig.mem.mem, &big), 0);
+		CHECK_EQ(pv_sim_open(&rig.ring[i], w, rig.pool[i], &cfg), 0);
+		rig_fill(&rig, i);
+	}
+	for (uint32_t i = 0; i < 40; i++) {
+		static const uint32_t lens[] = { 60, 2048, 2049, 10240, 10241, 65521 + 14 };
+		uint32_t len = lens[i % pv_array_size(lens)];
+		struct pv_pkt *p;
+		static uint8_t want[65536];
+
+		rig_send(&rig, 0, len, i);
+		rig_reap_all(&rig, 0, 1);
+		p = rig_recv(&rig, 1);
+		rig_write(want, len, 0, i);
+		CHECK_EQ(p->len, len);
+		CHECK(!memcmp(p->data, want, len));
+		pv_pkt_put(p);
+		rig_fill(&rig, 1);
+	}
+	rig_close(&rig);
+}
+
 TEST(jitter_alone_keeps_the_order)
 {
 	const struct pv_sim_impair imp = { .latency_ns = 1000, .jitter_ns = 100000 };

@@ -13,7 +13,6 @@
 static struct {
 	int (*device_add)(const char *spec, char *name, size_t size);
 	int (*set_link)(const char *device, int up);
-	int (*impair)(const char *device, const char *spec);
 } nic;
 
 static void nic_load(void)
@@ -28,8 +27,7 @@ static void nic_load(void)
 	CHECK(h != NULL);
 	nic.device_add = (int (*)(const char *, char *, size_t))dlsym(h, "softnic_device_add");
 	nic.set_link = (int (*)(const char *, int))dlsym(h, "softnic_set_link");
-	nic.impair = (int (*)(const char *, const char *))dlsym(h, "softnic_impair");
-	CHECK(nic.device_add && nic.set_link && nic.impair);
+	CHECK(nic.device_add && nic.set_link);
 }
 
 /* A fabric of this process and case only. */
@@ -403,6 +401,38 @@ TEST(a_batch_is_one_doorbell)
 		CHECK_EQ(c.doorbells, 50);
 		rig_close(&rig);
 	}
+}
+
+TEST(jumbo_frames)
+{
+	static const struct pv_pool_cfg jumbo = { .buf_size = 9344, .headroom = 128, .count = 64, .max = 64 };
+	static const struct pv_flow all = { .kind = PV_FLOW_ALL };
+	struct rig rig = { .kind = &extended };
+	char names[2][PV_RING_NAME_MAX], err[256];
+
+	testmem_init(&rig.mem);
+	devices(names, ",mtu=9000");
+	for (int i = 0; i < 2; i++) {
+		const struct pv_verbs_cfg cfg = { .library = SOFTNIC_LIB, .device = names[i], .rx_depth = 16, .legacy = i };
+		uint64_t handle;
+
+		CHECK_EQ(pv_pool_open(&rig.pool[i], &rig.mem.mem, &jumbo), 0);
+		CHECK_EQ(pv_verbs_open(&rig.ring[i], &rig.mem.mem, rig.pool[i], &cfg, err, sizeof(err)), 0);
+		CHECK_EQ(rig.ring[i]->caps.mtu, 9000);
+		CHECK_EQ(pv_ring_flow_add(rig.ring[i], &all, &handle), 0);
+		rig_fill(&rig, i);
+	}
+	for (uint32_t len = 1400; len <= 9014; len += len > 9000 ? 1 : 211) {
+		for (int from = 0; from < 2; from++) {
+			rig_send(&rig, from, len, len);
+			rig_expect(&rig, 1 - from, len, len);
+			rig_reap_all(&rig, from, 1);
+			rig_fill(&rig, 1 - from);
+		}
+	}
+	for (int i = 0; i < 2; i++)
+		rig_close_side(&rig, i);
+	CHECK_EQ(rig.mem.blocks, 0);
 }
 
 /* A wrong key ends the queue pair, as on any device: every packet comes back once, receive buffers included, and the owner is told. */
