@@ -1,0 +1,92 @@
+"""CPython's own UDP tests: the same results over the software NIC as of the standard library over the kernel's loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import softnic_reason
+
+CASES = Path(__file__).with_name("cases.py")
+LIMIT_S = 280.0
+CLASSES = [
+    "BasicUDPTest",
+    "SendmsgUDPTest",
+    "RecvmsgUDPTest",
+    "RecvmsgIntoUDPTest",
+    "SendmsgUDP6Test",
+    "RecvmsgUDP6Test",
+    "RecvmsgIntoUDP6Test",
+    "RecvmsgRFC3542AncillaryUDP6Test",
+    "RecvmsgIntoRFC3542AncillaryUDP6Test",
+    "InterruptedRecvTimeoutTest",
+    "UDPTimeoutTest",
+]
+# Whatever is not UDP is the standard library's own: its tests pass on our names and class too.
+OTHERS = [
+    "GeneralModuleTests",
+    "BasicTCPTest",
+    "BasicTCPTest2",
+    "NonBlockingTCPTests",
+    "FileObjectClassTestCase",
+    "UnbufferedFileObjectClassTestCase",
+    "BasicSocketPairTest",
+    "NetworkConnectionNoServer",
+    "CreateServerTest",
+    "ContextManagersTest",
+    "InheritanceTest",
+    "NonblockConstantTest",
+    "TCPTimeoutTest",
+    "SendmsgStreamTests",
+    "RecvmsgTCPTest",
+    "SendmsgTCPTest",
+    "BufferIOTest",
+    "TestExceptions",
+]
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("test.test_socket") is None,
+        reason="CPython's own tests are not installed: apt install libpython3-testsuite",
+    ),
+    pytest.mark.timeout(600),
+]
+
+
+def outcomes(environment: dict[str, str], module: str, hosts: tuple[str, str], classes: list[str]) -> tuple[dict[str, str], dict[str, int]]:
+    done = subprocess.run(
+        [sys.executable, str(CASES), module, *hosts, *classes], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found["outcomes"], found["counters"]
+
+
+@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
+def test_udp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
+    net = secrets.randbelow(200) + 20
+    hosts = (f"10.{net}.3.1", f"fd00:3:{net:x}::1")
+    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), CLASSES)
+    assert {name.split(".")[0] for name in expected} == set(CLASSES)
+    environment = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"}
+    got, counters = outcomes(environment, "pyvma.socket", hosts, CLASSES)
+    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
+    assert not different
+    passed = list(expected.values()).count("ok")
+    assert passed >= 110
+    assert counters["udp.rx_datagrams"] >= passed / 2, "the engine did not carry the traffic"
+    assert counters["udp.tx_datagrams"] >= counters["udp.rx_datagrams"]
+
+
+def test_everything_else_is_the_standard_librarys(clean_env: dict[str, str]) -> None:
+    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), OTHERS)
+    got, _ = outcomes(clean_env, "pyvma.socket", ("127.0.0.1", "::1"), OTHERS)
+    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
+    assert not different
+    assert list(expected.values()).count("ok") >= 150
