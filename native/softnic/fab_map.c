@@ -119,7 +119,7 @@ int sn_lock(struct sn_fabric *f)
 	}
 	/* Every change is a sequence of single stores that leaves a usable table at each step; what its owner did not finish is
 	 * freed as that of any dead client. */
-	if (sn_get(&f->s->dirty)) {
+	if (sn_get(&f->s->dirty) || (sn_get(&f->s->generation) & 1)) {
 		if (sn_get(&f->s->generation) & 1)
 			sn_change_end(f);
 		sn_clients_reap(f);

@@ -217,7 +217,7 @@ void sn_port_mac(const struct sn_port *p, uint8_t mac[6])
 
 uint32_t sn_port_mtu(const struct sn_port *p)
 {
-	return sn_get(&p->s->port[p->number].mtu);
+	return PV_MIN(sn_get(&p->s->port[p->number].mtu), SN_MTU_MAX);
 }
 
 bool sn_port_link(const struct sn_port *p)
