@@ -181,6 +181,7 @@ static void damaged_header(struct input *in)
 	unlink(path);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, size };

@@ -101,6 +101,7 @@ static uint64_t outcome(const uint8_t *frame, uint32_t len, uint32_t tx_flags, b
 	return h;
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, size };
