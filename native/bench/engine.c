@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "pyvma.h"
 
 struct tr {
@@ -91,7 +91,7 @@ static inline void tr_done(struct tr *t, uint32_t n)
 		pyvma_batch_release(t->in, n);
 }
 
-#include "loops.h"
+#include "bench/loops.h"
 
 static socklen_t len_of(const struct sockaddr_storage *a)
 {

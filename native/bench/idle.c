@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "pyvma.h"
 
 /* Resident bytes of this process, shared pages of the fabric included. */

@@ -6,7 +6,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 struct tr {
 	int fd;
@@ -83,7 +83,7 @@ static inline void tr_done(struct tr *t, uint32_t n)
 	(void)n;
 }
 
-#include "loops.h"
+#include "bench/loops.h"
 
 static socklen_t len_of(const struct sockaddr_storage *a)
 {

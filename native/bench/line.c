@@ -2,7 +2,7 @@
 /* The floor under everything here: two CPUs hand one cache line to each other, and nothing else. */
 #include <pthread.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 struct shared {
 	uint64_t word pv_aligned(2 * PV_CACHELINE);

@@ -18,7 +18,7 @@
 
 #include <errno.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 static inline bool later(int rc)
 {

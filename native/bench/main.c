@@ -5,7 +5,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 volatile sig_atomic_t bench_stop;
 

@@ -3,7 +3,7 @@
  * No stack at all: one raw packet queue pair, UDP frames made once, of which only the message changes. What the ring itself costs,
  * as the floor for everything above it. libibverbs' interface is loaded at run time: the software NIC's, or the system's.
  */
-#include "bench.h"
+#include "bench/bench.h"
 
 #ifdef PV_HAVE_VERBS
 #include <dlfcn.h>
@@ -175,7 +175,7 @@ static inline void tr_done(struct tr *t, uint32_t n)
 	ibv_post_recv(t->qp, first, &bad);
 }
 
-#include "loops.h"
+#include "bench/loops.h"
 
 static int load(struct lib *l, const char *path)
 {

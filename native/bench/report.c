@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 static const double ladder[] = { 25, 50, 75, 90, 99, 99.9, 99.99, 99.999 };
 

@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 static uint64_t start_ticks;
 static int64_t start_ns;

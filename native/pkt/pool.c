@@ -19,7 +19,9 @@
 #endif
 #endif
 #ifdef POISONING
-#include <sanitizer/asan_interface.h>
+/* As sanitizer/asan_interface.h has them; the core includes no such header. */
+void __asan_poison_memory_region(const volatile void *p, size_t size);
+void __asan_unpoison_memory_region(const volatile void *p, size_t size);
 #endif
 
 #define PAGE 4096u
@@ -67,9 +69,9 @@ static void poison(struct pv_pkt *pkt, bool on)
 {
 #ifdef POISONING
 	if (on)
-		ASAN_POISON_MEMORY_REGION(pkt->buf, pkt->size);
+		__asan_poison_memory_region(pkt->buf, pkt->size);
 	else
-		ASAN_UNPOISON_MEMORY_REGION(pkt->buf, pkt->size);
+		__asan_unpoison_memory_region(pkt->buf, pkt->size);
 #else
 	(void)pkt;
 	(void)on;

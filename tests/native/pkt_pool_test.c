@@ -94,82 +94,91 @@ TEST(last_in_first_out)
 	CHECK_EQ(pv_pool_close(pool), 0);
 }
 
+struct churn {
+	struct pv_pool *pool;
+	struct dev d;
+	struct pv_pkt *held[256];
+	uint32_t n, low; /* packets held; fewest that were free */
+	uint64_t empty;
+};
+
+static void churn_get(struct churn *c, uint32_t want)
+{
+	uint32_t left = c->pool->total - c->n, got = 0;
+	struct pv_pkt *p = want == 1 ? pv_pkt_get(c->pool) : pv_pkt_get_bulk(c->pool, want);
+
+	for (struct pv_pkt *next; p; p = next, got++) {
+		next = p->next;
+		memset(p->buf, (int)(p->index & 0xff), p->size);
+		check_key(&c->d, p);
+		c->held[c->n++] = p;
+	}
+	CHECK_EQ(got, want <= left ? want : 0);
+	c->empty += want > left;
+	c->low = PV_MIN(c->low, left - got);
+}
+
+static void churn_put(struct churn *c, uint32_t i)
+{
+	struct pv_pkt *p = c->held[i];
+
+	for (uint32_t k = 0; k < p->size; k += 97)
+		CHECK_EQ(p->buf[k], p->index & 0xff);
+	c->held[i] = c->held[--c->n];
+	pv_pkt_put(p);
+}
+
+static void churn_check(const struct churn *c)
+{
+	uint32_t total = c->pool->total, left = total - c->n;
+
+	for (uint32_t i = 0; i < c->n; i += 17)
+		CHECK(pv_pool_pkt(c->pool, c->held[i]->index) == c->held[i]);
+	CHECK_EQ(c->pool->nfree, left);
+	CHECK(pv_pool_wants_growth(c->pool) == (left < total / 4 && total < 170));
+}
+
 /* Random gets, puts, bulk gets, growth: never one packet twice, buffers never overlap, the index finds the packet. */
 TEST(churn_and_growth)
 {
-	static struct pv_pkt *held[256];
-	struct dev d = { 0 };
+	static struct churn c = { .low = 50 };
 	struct testmem m;
-	struct pv_pool *pool;
 	struct pv_pool_stats st;
 	struct pv_rng r;
-	uint32_t n = 0, low;
-	uint64_t empty = 0;
 
 	pv_rng_seed(&r, 21);
-	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
-	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), 0);
-	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), -EBUSY);
-	low = 50;
+	CHECK_EQ(pv_pool_open(&c.pool, testmem_init(&m), &cfg), 0);
+	CHECK_EQ(pv_pool_bind(c.pool, map, unmap, &c.d), 0);
+	CHECK_EQ(pv_pool_bind(c.pool, map, unmap, &c.d), -EBUSY);
 	for (int step = 0; step < 50000; step++) {
-		uint32_t bias = step / 3000 % 2 ? 30 : 60, total = pool->total;
-
-		if (pv_rng_below(&r, 100) < bias) {
-			uint32_t want = step % 5 ? 1 : (uint32_t)pv_rng_below(&r, 6);
-			struct pv_pkt *p = want == 1 ? pv_pkt_get(pool) : pv_pkt_get_bulk(pool, want);
-			uint32_t got = 0;
-
-			if (want > total - n) {
-				CHECK(!p);
-				empty++;
-			}
-			for (struct pv_pkt *next; p; p = next, got++) {
-				next = p->next;
-				memset(p->buf, (int)(p->index & 0xff), p->size);
-				check_key(&d, p);
-				held[n++] = p;
-			}
-			CHECK_EQ(got, want <= total - n + got ? want : 0);
-			low = PV_MIN(low, total - n);
-		} else if (n) {
-			uint32_t i = (uint32_t)pv_rng_below(&r, n);
-			struct pv_pkt *p = held[i];
-
-			for (uint32_t k = 0; k < p->size; k += 97)
-				CHECK_EQ(p->buf[k], p->index & 0xff);
-			held[i] = held[--n];
-			pv_pkt_put(p);
-		}
-		for (uint32_t i = 0; i < n; i += 17)
-			CHECK(pv_pool_pkt(pool, held[i]->index) == held[i]);
-		CHECK_EQ(pool->nfree, total - n);
-		CHECK(pv_pool_wants_growth(pool) == (total - n < total / 4 && total < 170));
-		if (step % 2000 == 1999 && pv_pool_wants_growth(pool))
-			CHECK_EQ(pv_pool_grow(pool), 0);
+		/* Phases that fill up and phases that empty. */
+		if (pv_rng_below(&r, 100) < (step / 3000 % 2 ? 30u : 60u))
+			churn_get(&c, step % 5 ? 1 : (uint32_t)pv_rng_below(&r, 6));
+		else if (c.n)
+			churn_put(&c, (uint32_t)pv_rng_below(&r, c.n));
+		churn_check(&c);
+		if (step % 2000 == 1999 && pv_pool_wants_growth(c.pool))
+			CHECK_EQ(pv_pool_grow(c.pool), 0);
 	}
-	while (pool->total < 170)
-		CHECK_EQ(pv_pool_grow(pool), 0);
-	CHECK_EQ(pv_pool_grow(pool), -ENOSPC);
-	CHECK(!pv_pool_wants_growth(pool));
+	while (c.pool->total < 170)
+		CHECK_EQ(pv_pool_grow(c.pool), 0);
+	CHECK_EQ(pv_pool_grow(c.pool), -ENOSPC);
+	CHECK(!pv_pool_wants_growth(c.pool));
 	/* 50, then steps of 32 (20 rounded up): 82, 114, 146 and 24 to the limit. */
-	pv_pool_get_stats(pool, &st);
-	CHECK_EQ(st.total, 170);
-	CHECK_EQ(st.free, 170 - n);
-	CHECK_EQ(st.grown, 4);
-	CHECK_EQ(st.low_water, low);
-	CHECK(st.exhausted == empty && empty > 0);
-	CHECK_EQ(d.maps, 5);
+	pv_pool_get_stats(c.pool, &st);
+	CHECK(st.total == 170 && st.free == 170 - c.n && st.grown == 4 && st.low_water == c.low);
+	CHECK(st.exhausted == c.empty && c.empty > 0);
+	CHECK_EQ(c.d.maps, 5);
 	for (uint32_t i = 0; i < 170; i++)
-		CHECK_EQ(pv_pool_pkt(pool, i)->index, i);
-	CHECK_EQ(pv_pool_close(pool), n);
-	while (n)
-		pv_pkt_put(held[--n]);
-	pv_pool_unbind(pool);
-	pv_pool_unbind(pool);
-	CHECK_EQ(d.unmaps, 5);
-	CHECK_EQ(pv_pool_close(pool), 0);
-	CHECK_EQ(m.blocks, 0);
-	CHECK_EQ(m.bytes, 0);
+		CHECK_EQ(pv_pool_pkt(c.pool, i)->index, i);
+	CHECK_EQ(pv_pool_close(c.pool), c.n);
+	while (c.n)
+		churn_put(&c, 0);
+	pv_pool_unbind(c.pool);
+	pv_pool_unbind(c.pool);
+	CHECK_EQ(c.d.unmaps, 5);
+	CHECK_EQ(pv_pool_close(c.pool), 0);
+	CHECK(m.blocks == 0 && m.bytes == 0);
 }
 
 TEST(a_device_that_refuses)
