@@ -62,19 +62,21 @@ static inline uint8_t *tr_slot(struct tr *t, uint32_t i)
 	return tx_frame(t, i) + FRAME_HLEN;
 }
 
+/* Completions come in order: a signaled request stands for all before it, and its wr_id says how many. */
 static inline void reap(struct tr *t)
 {
 	struct ibv_wc wc[8];
 	int n = ibv_poll_cq(t->tx_cq, 8, wc);
 
 	for (int i = 0; i < n; i++)
-		t->tx_out -= SIGNAL_EVERY;
+		t->tx_out -= (uint32_t)wc[i].wr_id;
 }
 
 /* The chain that ends with `last`, of `n` requests. */
 static inline int post(struct tr *t, struct ibv_send_wr *first, struct ibv_send_wr *last, uint32_t n)
 {
 	struct ibv_send_wr *bad, *next = last->next;
+	bool inlined = last->send_flags & IBV_SEND_INLINE;
 	int rc;
 
 	if (pv_unlikely(t->tx_out + n > DEPTH)) {
@@ -84,10 +86,10 @@ static inline int post(struct tr *t, struct ibv_send_wr *first, struct ibv_send_
 	}
 	last->next = NULL;
 	t->unsignaled += n;
-	if (t->unsignaled >= SIGNAL_EVERY) {
-		/* Completions come in order, so one stands for all before it. */
+	if (t->unsignaled >= SIGNAL_EVERY || !inlined) {
 		last->send_flags |= IBV_SEND_SIGNALED;
-		t->unsignaled -= SIGNAL_EVERY;
+		last->wr_id = t->unsignaled;
+		t->unsignaled = 0;
 	}
 	rc = ibv_post_send(t->qp, first, &bad);
 	last->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
@@ -95,6 +97,9 @@ static inline int post(struct tr *t, struct ibv_send_wr *first, struct ibv_send_
 	if (rc)
 		return -rc;
 	t->tx_out += n;
+	/* The slots are written again right away: what was not copied has to have left. */
+	while (!inlined && t->tx_out && !bench_stop)
+		reap(t);
 	return (int)n;
 }
 

@@ -108,15 +108,23 @@ def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[l
         if part != "server":
             options |= {"seconds": seconds, "window": many["window"]}
         if way.stack == "raw":
-            from ..ring import softnic
-
             # Ports have the MAC of their number unless told otherwise.
-            options |= {"library": softnic.library(), "device": wire.device(number), "peer_mac": f"02:53:4e:00:00:{1 - number:02x}"}
+            options |= {"library": softnic_library(), "device": wire.device(number), "peer_mac": f"02:53:4e:00:00:{1 - number:02x}"}
         elif way.stack == "pyvma":
             options["interfaces"] = wire.interface(number)
         return c_command(part, way.stack, pin[number], **options)
 
     return command(0, "server"), command(1, role)
+
+
+def softnic_library() -> Path:
+    """The software NIC's library. UserError says why there is none."""
+    from ..ring import softnic
+
+    try:
+        return softnic.library()
+    except FileNotFoundError as error:
+        raise UserError(str(error)) from None
 
 
 def measure(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -314,9 +314,12 @@ def test_compare_all_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert row["who"] in table
 
 
-def test_json_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "compare", "--rows", "raw", "--seconds", "0.2", "--runs", "1", "--json", "-"]) == 0
+# The second is longer than what a device copies at post.
+@pytest.mark.parametrize("size", [14, 1472])
+def test_json_to_stdout(size: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "compare", "--rows", "raw", "--seconds", "0.2", "--runs", "1", "--size", str(size), "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert (report["size"], report["rows"][0]["lost"]) == (size, 0)
     assert [row["who"] for row in report["rows"]] == ["raw"]
     assert report["ratios"] == {"p50": {}, "rate": {}}
 
