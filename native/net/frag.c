@@ -125,7 +125,7 @@ int pv_frag_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts
 	       int64_t now_ns)
 {
 	const struct pv_pool_cfg *pool = pv_pool_config(path->ring->pool);
-	struct frag_tx f = { .net = net, .path = path, .opts = opts, .v4 = pv_addr_is4(&path->dst) };
+	struct frag_tx f = { .net = net, .path = path, .opts = opts, .v4 = path->is4 };
 	uint32_t room = pool->buf_size - PV_MAX(pool->headroom, PV_NET_HEADROOM);
 
 	for (const struct pv_pkt *p = pkt; p; p = p->frag)

@@ -306,6 +306,9 @@ static void iface_fill(struct pv_iface *ifp, const struct pv_iface_cfg *cfg, uin
 	memcpy(ifp->mac, cfg->ring->caps.mac, PV_ETH_ALEN);
 	memcpy(first8, ifp->mac, PV_ETH_ALEN);
 	memcpy(&ifp->mac64, first8, sizeof(ifp->mac64));
+	/* Tagged frames take the long way: no six bytes equal this. */
+	if (cfg->vlan)
+		ifp->mac64 = UINT64_MAX;
 	ifp->defended_ns = INT64_MIN / 2;
 	pv_list_init(&ifp->groups);
 	iface_linklocal(ifp);

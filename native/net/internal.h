@@ -59,7 +59,7 @@ struct pv_querier {
 
 struct pv_iface {
 	/* read for every frame */
-	uint64_t mac64; /* our MAC as the first 6 bytes of a frame read as one word */
+	uint64_t mac64; /* our MAC as the first 6 bytes of a frame read as one word; all ones: the short way is not for this one */
 	uint32_t ip4, bcast4; /* primary address and its subnet's broadcast, as on the wire; 0: none */
 	struct pv_addr ip6; /* primary IPv6 address; any: none */
 	uint16_t index, vlan;

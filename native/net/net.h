@@ -165,6 +165,7 @@ struct pv_path {
 	uint8_t is_local : 1;    /* destination is one of our own addresses */
 	uint8_t is_mcast : 1;
 	uint8_t is_bcast : 1;
+	uint8_t is4 : 1;         /* IPv4 */
 	uint8_t mtu_locked : 1;  /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
 	uint8_t tx_csum;         /* PV_CSUM_* that the ring computes */
 	struct pv_neigh *neigh;  /* NULL for groups, broadcast and own addresses */
@@ -202,7 +203,7 @@ pv_inline bool pv_path_valid(const struct pv_net *net, const struct pv_path *pat
  * bytes (the L4 header included) and has PV_NET_HEADROOM in front; any other chain is copied into fresh packets. */
 pv_inline uint32_t pv_path_frag_len(const struct pv_path *path)
 {
-	return (path->mtu - (pv_addr_is4(&path->dst) ? 20u : 48u)) & ~7u;
+	return (path->mtu - (path->is4 ? 20u : 48u)) & ~7u;
 }
 
 enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */

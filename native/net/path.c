@@ -176,6 +176,7 @@ static int path_fill(struct pv_net *net, const struct pv_path_query *q, const st
 	uint8_t mac[PV_ETH_ALEN];
 
 	out->dst = q->dst;
+	out->is4 = pv_addr_is4(&q->dst);
 	out->iface = ifp->index;
 	out->ring = ifp->ring;
 	out->tx_csum = (uint8_t)ifp->ring->caps.tx_csum;
@@ -184,7 +185,7 @@ static int path_fill(struct pv_net *net, const struct pv_path_query *q, const st
 	out->gen = net->head.gen;
 	if (out->is_local) {
 		/* Never on a wire: as large as IP can say. */
-		out->mtu = out->iface_mtu = pv_addr_is4(&q->dst) ? UINT16_MAX : UINT16_MAX + PV_IP6_HLEN;
+		out->mtu = out->iface_mtu = out->is4 ? UINT16_MAX : UINT16_MAX + PV_IP6_HLEN;
 		pv_path_l2(out, ifp, ifp->mac);
 	} else if (out->is_mcast) {
 		pv_mac_of_group(mac, &q->dst);

@@ -77,63 +77,57 @@ void pv_tx_l4_csum(const struct pv_path *path, const struct pv_tx_opts *opts, st
 	pv_cksum_put(field, opts->proto == PV_PROTO_UDP ? pv_cksum_finish_udp(sum) : pv_cksum_finish(sum));
 }
 
-pv_inline void tx_l4(const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
+/* Flags for the ring; fills what it does not fill. */
+pv_inline uint32_t tx_l4(const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
 {
-	pkt->flags = 0;
 	if (opts->l4_csum_off == UINT32_MAX || path->is_local)
-		return;
+		return 0;
 	if (pv_likely(path->tx_csum & csum_bit(opts->proto))) {
 		pv_cksum_put(pkt->data + opts->l4_csum_off, 0);
-		pkt->flags = PV_PKT_TX_L4_CSUM;
-	} else {
-		pv_tx_l4_csum(path, opts, pkt, total);
+		return PV_PKT_TX_L4_CSUM;
 	}
+	pv_tx_l4_csum(path, opts, pkt, total);
+	return 0;
+}
+
+pv_inline uint32_t tx_l3_csum(const struct pv_path *path, uint8_t *h)
+{
+	if (path->tx_csum & PV_CSUM_IP4)
+		return PV_PKT_TX_L3_CSUM;
+	pv_cksum_put(h + 10, pv_cksum_finish(pv_cksum_ip4_header(h)));
+	return 0;
+}
+
+/* DF, or an identification and no DF. */
+pv_inline uint32_t tx_id_frag(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts)
+{
+	if (pv_unlikely(!(TX_DF_MODES >> opts->pmtudisc & 1) || (path->mtu_locked && opts->pmtudisc == PV_PMTU_WANT)))
+		return (uint32_t)pv_tx_ip_id(net, path, opts->proto) << 16;
+	return PV_IP4_DF;
 }
 
 /* IP header in front of a segment of `total` bytes that needs no fragments. */
-pv_inline void tx_l3(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
-		     uint32_t total)
+static void tx_l3(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
 {
-	if (pv_addr_is4(&path->dst)) {
-		uint32_t id_frag = PV_IP4_DF;
+	uint32_t hlen = path->is4 ? PV_IP4_HLEN : PV_IP6_HLEN;
 
-		if (pv_unlikely(!(TX_DF_MODES >> opts->pmtudisc & 1) || (path->mtu_locked && opts->pmtudisc == PV_PMTU_WANT)))
-			id_frag = (uint32_t)pv_tx_ip_id(net, path, opts->proto) << 16;
-		pkt->data -= PV_IP4_HLEN;
-		pkt->len += PV_IP4_HLEN;
-		pkt->total = total + PV_IP4_HLEN;
-		pv_tx_emit4(pkt->data, path, opts, pkt->total, id_frag);
-		if (path->tx_csum & PV_CSUM_IP4)
-			pkt->flags |= PV_PKT_TX_L3_CSUM;
-		else
-			pv_cksum_put(pkt->data + 10, pv_cksum_finish(pv_cksum_ip4_header(pkt->data)));
+	pkt->data -= hlen;
+	pkt->len += hlen;
+	pkt->total = total + hlen;
+	if (path->is4) {
+		pv_tx_emit4(pkt->data, path, opts, pkt->total, tx_id_frag(net, path, opts));
+		pkt->flags |= tx_l3_csum(path, pkt->data);
 	} else {
-		pkt->data -= PV_IP6_HLEN;
-		pkt->len += PV_IP6_HLEN;
-		pkt->total = total + PV_IP6_HLEN;
 		pv_tx_emit6(pkt->data, path, opts, total, opts->proto);
 	}
 }
 
-pv_inline void tx_l2(const struct pv_path *path, struct pv_pkt *pkt)
+static void tx_l2(const struct pv_path *path, struct pv_pkt *pkt)
 {
-	uint64_t a, b;
-
-	if (pv_unlikely(path->l2_len != PV_ETH_HLEN)) {
-		pkt->data -= PV_ETH_HLEN + PV_VLAN_HLEN;
-		pkt->len += PV_ETH_HLEN + PV_VLAN_HLEN;
-		pkt->total += PV_ETH_HLEN + PV_VLAN_HLEN;
-		memcpy(pkt->data, path->l2, PV_ETH_HLEN + PV_VLAN_HLEN);
-		return;
-	}
-	/* 14 bytes as two words that overlap. */
-	pkt->data -= PV_ETH_HLEN;
-	pkt->len += PV_ETH_HLEN;
-	pkt->total += PV_ETH_HLEN;
-	memcpy(&a, path->l2, 8);
-	memcpy(&b, path->l2 + 6, 8);
-	memcpy(pkt->data, &a, 8);
-	memcpy(pkt->data + 6, &b, 8);
+	pkt->data -= path->l2_len;
+	pkt->len += path->l2_len;
+	pkt->total += path->l2_len;
+	memcpy(pkt->data, path->l2, path->l2_len);
 }
 
 /* ---- the long way -------------------------------------------------------------------------------------------------------- */
@@ -209,8 +203,7 @@ static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const s
 			       int64_t now_ns)
 {
 	uint32_t count, total = chain_len(pkt, &count);
-	bool v4 = pv_addr_is4(&path->dst);
-	uint32_t hlen = v4 ? PV_IP4_HLEN : PV_IP6_HLEN, mtu;
+	uint32_t hlen, mtu;
 
 	net->now_ns = now_ns;
 	if (!pv_path_valid(net, path)) {
@@ -219,7 +212,8 @@ static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const s
 		if (rc)
 			return tx_refuse(pkt, rc);
 	}
-	if (total > UINT16_MAX - (v4 ? PV_IP4_HLEN : 0))
+	hlen = path->is4 ? PV_IP4_HLEN : PV_IP6_HLEN;
+	if (total > UINT16_MAX - (path->is4 ? PV_IP4_HLEN : 0))
 		return tx_refuse(pkt, -EMSGSIZE);
 	/* As ip_sk_use_pmtu and ip_sk_ignore_df in Linux say. */
 	mtu = opts->pmtudisc < PV_PMTU_PROBE ? path->mtu : path->iface_mtu;
@@ -229,7 +223,7 @@ static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const s
 	}
 	if (total + hlen > mtu || (count > 1 && count > path->ring->caps.max_sge && !path->is_local))
 		return pv_frag_tx(net, path, opts, pkt, mtu, now_ns);
-	tx_l4(path, opts, pkt, total);
+	pkt->flags = tx_l4(path, opts, pkt, total);
 	tx_l3(net, path, opts, pkt, total);
 	return pv_tx_frame(net, path, pkt, now_ns);
 }
@@ -249,16 +243,46 @@ int pv_tx_control(struct pv_net *net, const struct pv_path_query *q, const struc
 
 /* ---- the straight line ---------------------------------------------------------------------------------------------------- */
 
+/* Both headers at once, each in as few words as it has. Returns where the frame starts. */
+pv_inline uint8_t *tx_headers(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, uint8_t *l4,
+			      uint32_t total, uint32_t *flags)
+{
+	uint64_t a, b;
+	uint8_t *h;
+
+	if (path->is4) {
+		h = l4 - PV_IP4_HLEN;
+		pv_tx_emit4(h, path, opts, total + PV_IP4_HLEN, tx_id_frag(net, path, opts));
+		*flags |= tx_l3_csum(path, h);
+	} else {
+		h = l4 - PV_IP6_HLEN;
+		pv_tx_emit6(h, path, opts, total, opts->proto);
+	}
+	if (pv_unlikely(path->l2_len != PV_ETH_HLEN))
+		return memcpy(h - (PV_ETH_HLEN + PV_VLAN_HLEN), path->l2, PV_ETH_HLEN + PV_VLAN_HLEN);
+	/* 14 bytes as two words that overlap. */
+	memcpy(&a, path->l2, 8);
+	memcpy(&b, path->l2 + 6, 8);
+	h -= PV_ETH_HLEN;
+	memcpy(h, &a, 8);
+	memcpy(h + 6, &b, 8);
+	return h;
+}
+
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns)
 {
-	uint32_t total = pkt->len;
-	uint32_t room = path->mtu - (pv_addr_is4(&path->dst) ? PV_IP4_HLEN : PV_IP6_HLEN);
+	uint32_t total = pkt->len, room = path->mtu - (path->is4 ? PV_IP4_HLEN : PV_IP6_HLEN), flags;
+	uint8_t *l4 = pkt->data, *frame;
 
 	if (pv_unlikely(!path->l2_ready || !pv_path_valid(net, path) || pkt->frag || total > room ||
 			(path->neigh && path->neigh->state < PV_NEIGH_REACHABLE)))
 		return tx_slow(net, path, opts, pkt, now_ns);
-	tx_l4(path, opts, pkt, total);
-	tx_l3(net, path, opts, pkt, total);
-	tx_l2(path, pkt);
+	flags = tx_l4(path, opts, pkt, total);
+	frame = tx_headers(net, path, opts, l4, total, &flags);
+	total += (uint32_t)(l4 - frame);
+	pkt->data = frame;
+	pkt->len = total;
+	pkt->total = total;
+	pkt->flags = flags;
 	return tx_post(net, path->iface, path->ring, pkt);
 }
