@@ -113,7 +113,11 @@ static bool may_lend(uint32_t n)
 
 static void finish(struct pv_sock *so, struct pyvma_msg *m, struct pv_rx *rx, int64_t n)
 {
-	if (rx->from_kernel) {
+	if (rx->eof) {
+		m->addrlen = 0;
+		m->flags = 0;
+		m->arrival_ns = 0;
+	} else if (rx->from_kernel) {
 		m->addrlen = rx->msg.msg_namelen;
 		m->flags = (uint32_t)rx->msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
 		m->arrival_ns = pv_clock_kernel_ns();
@@ -146,6 +150,8 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg 
 		rx.m.iovcnt = lent ? 0 : 1;
 		rc = done ? pv_recv_try(so, &rx, lent ? &pkt : NULL) : pv_recv_locked(h, so, &rx, lent ? &pkt : NULL, timeout_ns);
 		if (rc < 0)
+			break;
+		if (done && rx.eof)
 			break;
 		finish(so, m, &rx, rc);
 		m->lent = NULL;

@@ -174,22 +174,25 @@ void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 	pv_ready_update(so);
 }
 
-int pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
+/* In strict mode a socket of the kernel's is an error. */
+static int may_decide_kernel(const struct pv_addr *addr)
 {
-	if (pv_engine.cfg && pv_engine.cfg->strict && pv_engine_state() == PV_ENGINE_RUNNING) {
-		char text[64] = "";
+	char text[64];
 
-		if (addr)
-			pv_addr_text(addr, text, sizeof(text));
-		return pv_error(-EOPNOTSUPP, "strict: %s%s%s", addr ? "address " : "", text, reason);
-	}
+	if (!pv_engine.cfg->strict)
+		return 0;
+	pv_addr_text(addr, text, sizeof(text));
+	return pv_error(-EOPNOTSUPP, "strict: address %s is on no offloaded interface", text);
+}
+
+void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
+{
 	pv_core_close(so);
 	memset(&so->reason_addr, 0, sizeof(so->reason_addr));
 	if (addr)
 		so->reason_addr = *addr;
 	atomic_store_explicit(&so->reason, reason, memory_order_relaxed);
 	atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
-	return 0;
 }
 
 /* ---- bind -------------------------------------------------------------------------------------------------------------- */
@@ -288,10 +291,14 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	} else if (ep->iface || pv_net_addr_owner(e->net, &ep->addr) || pv_net_is_broadcast(e->net, &ep->addr)) {
 		return bind_core(so, ep);
 	}
-	rc = pv_decide_kernel(so, any ? "bound to a device of the kernel" : " is the kernel's", any ? NULL : &ep->addr);
+	rc = may_decide_kernel(&ep->addr);
 	if (rc)
 		return rc;
-	return bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+	/* Decided by success: an address that is nobody's leaves the socket as it was. */
+	if (bind(pv_sock_kfd(so), addr, len) < 0)
+		return -errno;
+	pv_decide_kernel(so, any ? "bound to a device of the kernel" : " is the kernel's", any ? NULL : &ep->addr);
+	return 0;
 }
 
 int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
@@ -347,8 +354,13 @@ static int connect_locked(struct pv_sock *so, const struct pv_endpoint *to, cons
 	if (pv_decide_route(so, to) || (so->u && so->bound && !hybrid))
 		return connect_core(so, to);
 	if (!so->u || !so->bound) {
-		rc = pv_decide_kernel(so, " is the kernel's", &to->addr);
-		return rc ? rc : connect(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+		rc = may_decide_kernel(&to->addr);
+		if (rc)
+			return rc;
+		if (connect(pv_sock_kfd(so), addr, len) < 0)
+			return -errno;
+		pv_decide_kernel(so, " is the kernel's", &to->addr);
+		return 0;
 	}
 	/* Bound to all addresses, and the peer is the kernel's: from here on only that leg is heard. */
 	if (connect(pv_sock_kfd(so), addr, len) < 0)
@@ -410,8 +422,8 @@ int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_end
 	if (pv_sock_mode(so) == PV_SOCK_UNDECIDED || (so->u && !so->bound)) {
 		if (pv_decide_route(so, to))
 			rc = bind_both(so, &any);
-		else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED)
-			rc = pv_decide_kernel(so, " is the kernel's", &to->addr);
+		else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED && !(rc = may_decide_kernel(&to->addr)))
+			pv_decide_kernel(so, " is the kernel's", &to->addr);
 	}
 	pv_sock_unlock();
 	return rc;

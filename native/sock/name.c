@@ -69,6 +69,7 @@ int pyvma_sock_shutdown(pyvma_sock *h, int how)
 	if (rc)
 		return rc;
 	rc = pv_udp_shutdown(so->u, (uint32_t)how + 1);
+	so->shut_rd |= how != SHUT_WR;
 	if ((shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0) == 0 && !so->core_leg)
 		rc = 0;
 	pv_list_for_each(it, &so->watch.waiters)

@@ -240,7 +240,7 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 		if (rc != -ENOPROTOOPT)
 			return rc;
 	}
-	if (so->u && kernel_only(level, name))
+	if (kernel_only(level, name) && (so->u || pv_engine.cfg->strict))
 		return -EOPNOTSUPP;
 	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
 		return -errno;
@@ -250,7 +250,9 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 		import_one(so, level, name);
 		return 0;
 	}
-	return kernel_only(level, name) ? pv_decide_kernel(so, "an option that only the kernel serves", NULL) : 0;
+	if (kernel_only(level, name))
+		pv_decide_kernel(so, "an option that only the kernel serves", NULL);
+	return 0;
 }
 
 int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, socklen_t len)

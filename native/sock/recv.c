@@ -40,9 +40,18 @@ static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 		if (*lend)
 			return rx->m.full_len;
 		/* Nothing to take may be an error to tell. */
-		return pv_udp_queued(so->u) ? -EAGAIN : pv_udp_recv(so->u, &rx->m);
+		int err = pv_udp_error(so->u);
+
+		return err ? -err : so->shut_rd ? -ESHUTDOWN : -EAGAIN;
 	}
-	return pv_udp_recv(so->u, &rx->m);
+	int64_t n = pv_udp_recv(so->u, &rx->m);
+
+	/* Nothing will come any more: as at the end of a stream. */
+	if (pv_unlikely(n == -EAGAIN && so->shut_rd)) {
+		rx->eof = true;
+		return 0;
+	}
+	return n;
 }
 
 int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
@@ -155,7 +164,7 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 		rx.m.iovcnt = 1;
 		rx.m.peek = false;
 		rx.flags = flags;
-		rx.from_kernel = false;
+		rx.from_kernel = rx.eof = false;
 		memset(&rx.msg, 0, sizeof(rx.msg));
 		n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
 		pv_sock_unlock();
@@ -215,6 +224,12 @@ static int64_t finish_msg(struct pv_sock *so, struct pv_rx *rx, struct msghdr *m
 		msg->msg_controllen = rx->msg.msg_controllen;
 		msg->msg_flags = rx->msg.msg_flags;
 		return n;
+	}
+	if (rx->eof) {
+		msg->msg_namelen = 0;
+		msg->msg_controllen = 0;
+		msg->msg_flags = 0;
+		return 0;
 	}
 	msg->msg_flags = (rx->flags & MSG_CMSG_CLOEXEC) | (n < rx->m.full_len ? MSG_TRUNC : 0);
 	if (msg->msg_name)

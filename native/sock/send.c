@@ -162,7 +162,8 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 
 	if (have_to && !pv_addr_parse(so, msg->msg_name, msg->msg_namelen, &to))
 		return send_kernel(so, msg, flags, timeout_ns);
-	if (flags & MSG_OOB)
+	/* Linux looks at it for IPv4 only. */
+	if (flags & MSG_OOB && (so->family == AF_INET || (have_to && pv_addr_is4(&to.addr))))
 		return -EOPNOTSUPP;
 	if (have_to && !to.port)
 		return -EINVAL;

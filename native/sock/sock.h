@@ -62,6 +62,7 @@ struct pv_sock {
 	struct pv_udp *u; /* NULL: none, or dead */
 	bool core_leg, kernel_leg;
 	bool bound; /* in the stack */
+	bool shut_rd;
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	uint32_t rx_flags; /* PV_RX_* */
 	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
@@ -174,8 +175,8 @@ bool pv_decide_route(const struct pv_sock *so, const struct pv_endpoint *to); /*
 int pv_core_open(struct pv_sock *so);
 void pv_core_close(struct pv_sock *so);
 void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg);
-/* Returns 0, or in strict mode -EOPNOTSUPP with a text. `addr` may be NULL. */
-int pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
+/* `addr` may be NULL; else the reason follows it in the text. */
+void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
 /* The first datagram of a socket that was neither bound nor connected. 0: decided. */
 int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to);
 
@@ -220,6 +221,7 @@ struct pv_rx {
 	struct pv_udp_recv m;
 	int flags;
 	bool from_kernel;
+	bool eof; /* shut down for reading, and nothing queued */
 	struct msghdr msg; /* the kernel's leg: name and control buffers in, what it wrote out */
 };
 /* The lock is held before and after. `lend`, when not NULL, takes the packet instead of copying. */
