@@ -249,7 +249,8 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     if against:
         console.print(f"p50 of {', '.join(against)}", highlight=False)
     if report["line_us"] is not None:
-        console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs")
+        low, high = min(report["line_us_runs"]), max(report["line_us_runs"])
+        console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs ({low:.3f} to {high:.3f} over the runs)")
     rest = report["idle"]
     console.print(f"idle engine: {rest['added_mb']:.1f} MB resident more, {rest['cpu_percent']:.2f} % of a CPU")
 

@@ -127,7 +127,27 @@ def free_ports(host: str) -> tuple[int, int]:
         return one.getsockname()[1], two.getsockname()[1]
 
 
+def listed(text: str) -> set[int]:
+    """The numbers of a kernel list such as "0-3,8"."""
+    numbers: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def neighbours(cpu: int, what: str) -> set[int]:
+    """CPUs that share something with this one, as far as the kernel tells."""
+    try:
+        return listed(Path(f"/sys/devices/system/cpu/cpu{cpu}/{what}").read_text())
+    except OSError:
+        return set()
+
+
 def cpus() -> tuple[int | None, int | None]:
-    """A CPU each for two processes; none where there is only one."""
-    mine = sorted(os.sched_getaffinity(0))
-    return (mine[0], mine[1]) if len(mine) > 1 else (None, None)
+    """A CPU each for two processes: two cores, of one last-level cache where possible. None where there is only one CPU."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        return None, None
+    same_core, same_cache = neighbours(first, "topology/thread_siblings_list"), neighbours(first, "cache/index3/shared_cpu_list")
+    return first, min(others, key=lambda cpu: (cpu in same_core, cpu not in same_cache, cpu))

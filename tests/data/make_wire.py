@@ -1,13 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes wire.txt: packets as scapy builds them, one `name hex` a line, for tests/native/wire_*_test.c and the fuzz corpus.
+"""Writes wire.txt, packets as scapy builds them, one `name hex` a line, for tests/native/wire_*_test.c; and the seeds of fuzz_wire.
 
-Run it again after a change here (`python3 make_wire.py > wire.txt`); the tests know the names.
+Run it again after a change here; the tests know the names.
 """
 
-import logging
-
-logging.getLogger("scapy").setLevel(logging.ERROR)
+import pathlib
 
 from scapy.contrib.igmp import IGMP
 from scapy.contrib.igmpv3 import IGMPv3, IGMPv3gr, IGMPv3mq, IGMPv3mr
@@ -101,5 +99,17 @@ packets: dict[str, Packet] = {
     / IGMPv3mr(records=[IGMPv3gr(rtype=4, maddr=G4), IGMPv3gr(rtype=5, maddr="239.9.9.9", srcaddrs=[A4, B4])]),
 }
 
-for name, packet in packets.items():
-    print(name, bytes(packet).hex())
+# What fuzz_wire.c does with a seed (its first byte) by the packet's kind, and where the message starts in the packet.
+TARGETS = {"eth": (0, 0), "arp": (1, 0), "ip4": (2, 0), "ip6": (3, 0), "icmp4": (4, 0), "icmp6": (5, 40), "nd": (5, 40)}
+TARGETS |= {"mld1": (5, 40), "mld2": (5, 40), "igmp1": (6, 0), "igmp2": (6, 0), "igmp3": (6, 0)}
+
+here = pathlib.Path(__file__).parent
+seeds = here.parent / "fuzz" / "corpus" / "fuzz_wire"
+seeds.mkdir(parents=True, exist_ok=True)
+with open(here / "wire.txt", "w") as file:
+    for name, packet in packets.items():
+        data = bytes(packet)
+        target, offset = TARGETS[name.split("_")[0]]
+        print(name, data.hex(), file=file)
+        (seeds / name).write_bytes(bytes([target]) + data[offset:])
+(seeds / "reports").write_bytes(bytes([7, 40, 0, 3, 16]))

@@ -4,8 +4,9 @@
  * back what was parsed.
  *
  *   cmake --preset fuzz && ninja -C build/fuzz fuzz_wire
- *   tests/fuzz/corpus.py wire /tmp/corpus      (packets of tests/data/wire.txt, with the selector byte in front)
- *   build/fuzz/fuzz_wire -max_len=2048 -max_total_time=600 /tmp/corpus
+ *   tools/run_fuzz.py --only fuzz_wire --seconds 600
+ *
+ * The first byte of an input says which parser. Seeds: the packets of tests/data/make_wire.py.
  */
 #include <stdlib.h>
 

@@ -324,6 +324,16 @@ def test_json_to_stdout(size: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert report["ratios"] == {"p50": {}, "rate": {}}
 
 
+def test_cpus_are_two_cores_of_one_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _bench_run.listed("0-3,8\n") == {0, 1, 2, 3, 8}
+    assert _bench_run.listed("\n") == set()
+    lists = {"topology/thread_siblings_list": {2, 3}, "cache/index3/shared_cpu_list": {2, 3, 6, 7}}
+    monkeypatch.setattr(_bench_run, "neighbours", lambda cpu, what: lists[what])
+    for mine, expected in (({2, 3, 4, 6}, (2, 6)), ({2, 3, 4}, (2, 4)), ({2, 3}, (2, 3)), ({2}, (None, None))):
+        monkeypatch.setattr(_bench_run.os, "sched_getaffinity", lambda _, mine=mine: mine)
+        assert _bench_run.cpus() == expected
+
+
 def test_medians_and_sums() -> None:
     runs = [
         {"p50_us": p50, "p99_us": 2.0, "p99.9_us": 3.0, "p99.99_us": 4.0, "rate_mps": rate, "lost": lost, "duplicated": 0, "reordered": 1}
