@@ -30,7 +30,8 @@ from ._native import check, ffi, lib
 from ._native import start as _start
 from ._native._calls import Batch, Calls, Handle, Received, format_address, parse_address
 
-globals().update({name: value for name, value in vars(_std).items() if not name.startswith("_")})
+# The private names too: programs use some, and so do the functions below.
+globals().update({name: value for name, value in vars(_std).items() if not name.startswith("__")})
 __all__ = [*_std.__all__, "Batch", "Offload", "Received"]
 
 _CREATION_FLAGS = _std.SOCK_NONBLOCK | _std.SOCK_CLOEXEC
@@ -38,11 +39,6 @@ _CMSG = struct.Struct("@Nii")
 _CMSG_ALIGN = struct.calcsize("@N")
 _DATAGRAM_MAX = 65536
 _INT_MAX = 0x7FFFFFFF
-
-
-def __getattr__(name: str) -> Any:
-    """What programs use of the standard module's private names."""
-    return getattr(_std, name)
 
 
 class Offload(NamedTuple):
@@ -505,15 +501,13 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
 
 def _rebind(function: Any) -> Any:
-    """A function of the standard module that makes sockets, making ours."""
-    made = types.FunctionType(function.__code__, _stdlib_names, function.__name__, function.__defaults__, function.__closure__)
+    """A function of the standard module that makes sockets, with this module's names: it makes ours."""
+    made = types.FunctionType(function.__code__, globals(), function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
     made.__doc__ = function.__doc__
-    made.__module__ = __name__
     return made
 
 
-_stdlib_names = {**vars(_std), "socket": socket}
 create_connection = _rebind(_std.create_connection)
 create_server = _rebind(_std.create_server)
 fromfd = _rebind(_std.fromfd)

@@ -43,9 +43,9 @@ OTHERS = [
     "InheritanceTest",
     "NonblockConstantTest",
     "TCPTimeoutTest",
-    "SendmsgStreamTests",
-    "RecvmsgTCPTest",
     "SendmsgTCPTest",
+    "RecvmsgTCPTest",
+    "RecvmsgIntoTCPTest",
     "BufferIOTest",
     "TestExceptions",
 ]
