@@ -6,7 +6,7 @@ Runs ``instr_bench`` of a release build under ``valgrind --tool=callgrind`` with
 case the instructions a datagram costs (``idle``: a turn of the engine that finds nothing). Counts do not depend on the machine's
 speed or load. Fails when a count is more than 5 % above ``tests/data/instructions.json``; ``--update`` writes that file anew.
 
-Usage: tools/instructions.py [--update] [--build DIR]
+Usage: tools/instructions.py [--check | --update] [--build DIR]
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def count(program: Path, sockets: int) -> dict[str, float]:
 def main() -> int:
     """Measure, print, compare or write."""
     parser = argparse.ArgumentParser(description="Instructions per datagram over the sim ring, compared with a golden file.")
-    parser.add_argument("--update", action="store_true", help="write the golden file from this run")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="compare with the golden file (the default)")
+    mode.add_argument("--update", action="store_true", help="write the golden file from this run")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="directory of the release build")
     args = parser.parse_args()
     program = args.build / "instr_bench"

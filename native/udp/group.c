@@ -368,13 +368,11 @@ int pv_udp_unblock(struct pv_udp *u, uint32_t iface, const struct pv_addr *group
 
 /* ---- whole filters ----------------------------------------------------------------------------------------------------- */
 
-int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode mode,
-		      const struct pv_addr *sources, uint32_t n, int64_t now_ns)
+int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_udp_filter *filter,
+		      int64_t now_ns)
 {
-	enum pv_filter_mode was;
-	struct pv_addr *old;
-	uint32_t old_n, old_cap;
-	struct pv_udp_member *m;
+	struct pv_udp_member *m, old;
+	uint32_t n = filter->n;
 	int rc;
 
 	if (n > (pv_addr_is4(group) ? SOURCES4_MAX : SOURCES6_MAX))
@@ -382,37 +380,34 @@ int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *gr
 	rc = check(u, &iface, group);
 	if (rc)
 		return rc;
-	if (mode == PV_FILTER_INCLUDE && !n)
+	if (filter->mode == PV_FILTER_INCLUDE && !n)
 		return leave_any(u, iface, group, now_ns);
 	m = member_find(u, iface, group);
 	if (!m)
 		return -EINVAL;
 	for (uint32_t i = 0; i < n; i++)
-		if (pv_addr_is4(&sources[i]) != pv_addr_is4(group))
+		if (pv_addr_is4(&filter->sources[i]) != pv_addr_is4(group))
 			return -EINVAL;
-	rc = net_join(u, m, mode, sources, n, now_ns);
+	rc = net_join(u, m, filter->mode, filter->sources, n, now_ns);
 	if (rc)
 		return rc;
-	was = m->mode;
-	old = m->source;
-	old_n = m->n;
-	old_cap = m->cap;
+	old = *m;
 	m->source = NULL;
 	m->n = m->cap = 0;
-	rc = n ? sources_reserve(u, m, n) : 0;
+	rc = sources_reserve(u, m, n);
 	if (rc) {
-		net_leave(u, m, mode, sources, n, now_ns);
-		m->source = old;
-		m->n = old_n;
-		m->cap = old_cap;
+		net_leave(u, m, filter->mode, filter->sources, n, now_ns);
+		m->source = old.source;
+		m->n = old.n;
+		m->cap = old.cap;
 		return rc;
 	}
 	if (n)
-		memcpy(m->source, sources, n * sizeof(*sources));
+		memcpy(m->source, filter->sources, n * sizeof(*m->source));
 	m->n = n;
-	m->mode = mode;
-	net_leave(u, m, was, old, old_n, now_ns);
-	pv_udp_free(u->t, old, old_cap * sizeof(*old));
+	m->mode = filter->mode;
+	net_leave(u, m, old.mode, old.source, old.n, now_ns);
+	pv_udp_free(u->t, old.source, old.cap * sizeof(*old.source));
 	return 0;
 }
 

@@ -119,8 +119,13 @@ int pv_udp_leave(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, 
 int pv_udp_block(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
 int pv_udp_unblock(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
 /* Whole filter (MCAST_MSFILTER, IP_MSFILTER). get: returns the number of sources there are, fills at most `n`. */
-int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode mode,
-		      const struct pv_addr *sources, uint32_t n, int64_t now_ns);
+struct pv_udp_filter {
+	enum pv_filter_mode mode;
+	const struct pv_addr *sources; /* read only during the call */
+	uint32_t n;
+};
+int pv_udp_filter_set(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_udp_filter *filter,
+		      int64_t now_ns);
 int pv_udp_filter_get(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode *mode,
 		      struct pv_addr *sources, uint32_t n);
 

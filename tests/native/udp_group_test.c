@@ -289,6 +289,7 @@ static int our_step(struct both *b, const struct step *s)
 {
 	int family = b->k.family;
 	struct pv_addr group = our_group(family, s->group), source = our_source(family, s->source), list[3];
+	struct pv_udp_filter filter;
 	int64_t now = b->w.now;
 	uint32_t n = 0;
 
@@ -309,7 +310,8 @@ static int our_step(struct both *b, const struct step *s)
 		for (uint32_t i = 0; i < 3; i++)
 			if (s->sources & 1u << i)
 				list[n++] = our_source(family, i);
-		return pv_udp_filter_set(b->rx, b->iface, &group, s->mode ? PV_FILTER_INCLUDE : PV_FILTER_EXCLUDE, list, n, now);
+		filter = (struct pv_udp_filter){ s->mode ? PV_FILTER_INCLUDE : PV_FILTER_EXCLUDE, list, n };
+		return pv_udp_filter_set(b->rx, b->iface, &group, &filter, now);
 	default:
 		pv_udp_options(b->rx)->mcast_all4 = pv_udp_options(b->rx)->mcast_all6 = s->mode;
 		return 0;
@@ -427,15 +429,15 @@ TEST(limits_and_bad_arguments)
 	CHECK_EQ(pv_udp_join(v, 1, &g6, NULL, w.now), 0);
 	for (uint32_t i = 0; i < 65; i++)
 		list[i] = ip6((uint8_t)(100 + i));
-	CHECK_EQ(pv_udp_filter_set(v, 1, &g6, PV_FILTER_EXCLUDE, list, 65, w.now), -ENOBUFS);
-	CHECK_EQ(pv_udp_filter_set(v, 1, &g6, PV_FILTER_EXCLUDE, list, 64, w.now), 0);
+	CHECK_EQ(pv_udp_filter_set(v, 1, &g6, &(struct pv_udp_filter){ PV_FILTER_EXCLUDE, list, 65 }, w.now), -ENOBUFS);
+	CHECK_EQ(pv_udp_filter_set(v, 1, &g6, &(struct pv_udp_filter){ PV_FILTER_EXCLUDE, list, 64 }, w.now), 0);
 	CHECK_EQ(pv_udp_block(v, 1, &g6, &list[64], w.now), -ENOBUFS);
 	memset(list, 0, sizeof(list));
 	CHECK_EQ(pv_udp_filter_get(v, 0, &g6, &mode, list, 65), 64);
 	CHECK_EQ(mode, PV_FILTER_EXCLUDE);
 	CHECK_EQ(list[63].b[15], 163);
 	list[0] = uni;
-	CHECK_EQ(pv_udp_filter_set(v, 1, &g6, PV_FILTER_INCLUDE, list, 1, w.now), -EINVAL);
+	CHECK_EQ(pv_udp_filter_set(v, 1, &g6, &(struct pv_udp_filter){ PV_FILTER_INCLUDE, list, 1 }, w.now), -EINVAL);
 	/* Open memberships end with the socket. */
 	pv_udp_close(u);
 	pv_udp_close(v);
