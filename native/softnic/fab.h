@@ -109,6 +109,11 @@ struct sn_rxq {
 	uint32_t no;
 };
 
+/* Looks at an empty queue after which a sender that stands in the way is suspected to be dead. */
+#define SN_IDLE_CHECK 4096u
+/* Data of a slot that shares the line of its description. */
+#define SN_SLOT_LINE (64u - SN_SLOT_HEAD)
+
 struct sn_waker {
 	struct sn_fabric *f;
 	uint32_t no;

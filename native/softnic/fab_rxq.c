@@ -12,8 +12,6 @@
 
 #include "softnic/fab.h"
 
-#define IDLE_CHECK 4096u
-
 /* A queue as its entry describes it; false for one that is gone or whose numbers cannot be. */
 bool sn_target_get(struct sn_shm *s, uint32_t no, struct sn_target *t)
 {
@@ -269,7 +267,7 @@ static void advance(struct sn_rxq *q, uint32_t n)
 
 static pv_noinline bool peek_none(struct sn_rxq *q)
 {
-	if (++q->idle % IDLE_CHECK == 0 && claimed(q))
+	if (++q->idle % SN_IDLE_CHECK == 0 && claimed(q))
 		free_claimed(q);
 	return false;
 }
@@ -303,7 +301,7 @@ bool sn_rxq_peek(struct sn_rxq *q, struct sn_frame *out)
 
 	if (sn_get(&slot->seq) != (uint32_t)q->pos)
 		return peek_none(q);
-	pv_prefetch(&slot->data[44]);
+	pv_prefetch(&slot->data[SN_SLOT_LINE]);
 	len = slot->len;
 	out->len = len;
 	out->flags = slot->flags;

@@ -499,6 +499,8 @@ int vb_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void vb_cq_fire(struct vb_cq *cq, bool solicited);
 /* After something that may have made a receive complete; no locks held. */
 void vb_cq_check_armed(struct vb_cq *cq);
+/* Lets the next frame fire the CQ's channel; true: fire it now. The CQ's lock is held. */
+bool vb_rq_arm(struct vb_rq *rq);
 void vb_cq_detach_channel(struct vb_cq *cq);
 void vb_async_push(struct vb_ctx *ctx, enum ibv_event_type type, void *object);
 /* Forgets events of an object that were not delivered and waits until those that were are acknowledged. */

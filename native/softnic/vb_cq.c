@@ -175,8 +175,8 @@ int vb_cq_add_rq(struct vb_cq *cq, struct vb_rq *rq)
 	rqs_unlock(cq);
 	free(old);
 	/* An armed CQ is armed for the new queue as well. */
-	if (atomic_load(&cq->armed) == VB_ARM_ANY && cq->chan)
-		atomic_store(&rq->hw_armed, sn_rxq_arm(rq->rxq, cq->chan->waker) == 0);
+	if (atomic_load(&cq->armed) == VB_ARM_ANY && cq->chan && vb_rq_arm(rq))
+		vb_cq_fire(cq, true);
 	return 0;
 }
 

@@ -170,6 +170,20 @@ void vb_cq_check_armed(struct vb_cq *cq)
 }
 
 /*
+ * Refused without a frame being there, a sender is in the middle of one and would wake nobody: the event comes at once then, and if
+ * the frame is still not complete when the CQ is polled, the application asks again. Waiting here instead would let a stopped process
+ * hold up this one. A frame without a buffer does not complete; posting one looks again.
+ */
+bool vb_rq_arm(struct vb_rq *rq)
+{
+	struct sn_frame f;
+	bool refused = sn_rxq_arm(rq->rxq, rq->cq->chan->waker) != 0;
+
+	atomic_store(&rq->hw_armed, !refused);
+	return refused && !sn_rxq_peek(rq->rxq, &f);
+}
+
+/*
  * Completions that wait already fire at once, as on hardware that arms by consumer index: a program that arms, polls and sleeps cannot
  * miss one, and one that does not poll in between gets an event more.
  */
@@ -194,15 +208,7 @@ int vb_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 		for (uint32_t i = 0; i < cq->nrq; i++) {
 			struct vb_rq *rq = cq->rqs[i];
 
-			struct sn_frame f;
-			int rc;
-
-			/* Refused without a frame: a sender is in the middle of one, and would not wake anybody. A frame without a
-			 * buffer does not complete; posting one looks again. */
-			do
-				rc = sn_rxq_arm(rq->rxq, cq->chan->waker);
-			while (rc && !sn_rxq_peek(rq->rxq, &f));
-			atomic_store(&rq->hw_armed, rc == 0);
+			fire |= vb_rq_arm(rq);
 			fire |= rq_completes(rq, false);
 		}
 	}

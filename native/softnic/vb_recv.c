@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "softnic/fab_inline.h"
 #include "softnic/vb.h"
 #include "softnic/vb_copy.h"
 
@@ -198,7 +199,7 @@ bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 
 	if (pv_unlikely(atomic_load_explicit(&rq->mode, memory_order_relaxed) != VB_RQ_READY))
 		return flush_one(rq, wc, tstamp_ns);
-	if (!sn_rxq_peek(rq->rxq, &f))
+	if (!sn_rxq_look(rq->rxq, &f))
 		return false;
 	ci = atomic_load_explicit(&rq->ci, memory_order_relaxed);
 	if (pv_unlikely(ci == atomic_load_explicit(&rq->pi, memory_order_acquire)))
@@ -211,7 +212,7 @@ bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 	if ((f.flags & (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK)) == (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK))
 		wc->wc_flags = IBV_WC_IP_CSUM_OK;
 	*tstamp_ns = f.tstamp_ns;
-	sn_rxq_pop(rq->rxq);
+	sn_rxq_drop(rq->rxq);
 	atomic_store_explicit(&rq->ci, ci + 1, memory_order_release);
 	if (pv_unlikely(status != IBV_WC_SUCCESS))
 		rq_fail(rq);
