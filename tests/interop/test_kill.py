@@ -58,7 +58,8 @@ def interface(fabric: str, port: int) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_the_others_go_on(tmp_path: Path) -> None:
-    fabric, stop, chance = f"t{secrets.token_hex(4)}", str(tmp_path / "stop"), random.Random(SEED)
+    fabric, chance = f"t{secrets.token_hex(4)}", random.Random(SEED)
+    stop_client, stop_server = tmp_path / "stop-client", tmp_path / "stop-server"
 
     def files() -> set[str]:
         return {path.name for path in Path("/dev/shm").iterdir() if fabric in path.name}
@@ -68,8 +69,8 @@ def test_the_others_go_on(tmp_path: Path) -> None:
             actor("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind((host, 4000))", host=host)
         client("s.connect(('10.66.0.2', 4000))")
         alive = files()
-        server.start(SERVER, stop=stop)
-        client.start(CLIENT, stop=stop)
+        server.start(SERVER, stop=str(stop_server))
+        client.start(CLIENT, stop=str(stop_client))
         most = 0
         for number in range(ROUNDS):
             victim = Actor(interface(fabric, 2))
@@ -81,8 +82,9 @@ def test_the_others_go_on(tmp_path: Path) -> None:
             left = files() - alive
             most = most or len(left)
             assert len(left) <= most and files() >= alive, f"round {number}: {left}"
-        Path(stop).touch()
+        stop_client.touch()
         lost, sent = client.finish()
+        stop_server.touch()
         echoed = server.finish()
         assert sent > 10_000 and lost == 0 and echoed == sent
     assert files() == set()
