@@ -241,8 +241,13 @@ static __attribute__((unused)) uint32_t frame_udp4(uint8_t *f, const uint8_t dst
 	return (uint32_t)(l4 - f) + 8 + len;
 }
 
-static __attribute__((unused)) uint32_t frame_udp6(uint8_t *f, const uint8_t dst[6], const uint8_t src[6], uint8_t last_src,
-						   uint8_t last_dst, uint16_t sport, uint16_t dport, uint32_t flow_label,
+struct udp6 {
+	uint8_t src, dst; /* last bytes of fd00::/64 */
+	uint16_t sport, dport;
+	uint32_t flow_label;
+};
+
+static __attribute__((unused)) uint32_t frame_udp6(uint8_t *f, const uint8_t dst[6], const uint8_t src[6], const struct udp6 *u,
 						   uint32_t len)
 {
 	uint8_t *ip = f + 14, *l4 = ip + 40;
@@ -251,15 +256,15 @@ static __attribute__((unused)) uint32_t frame_udp6(uint8_t *f, const uint8_t dst
 	memcpy(f + 6, src, 6);
 	put16(f + 12, 0x86dd);
 	memset(ip, 0, 48);
-	put32(ip, 0x60000000 | flow_label);
+	put32(ip, 0x60000000 | u->flow_label);
 	put16(ip + 4, 8 + len);
 	ip[6] = 17;
 	ip[7] = 64;
 	ip[8] = ip[24] = 0xfd;
-	ip[23] = last_src;
-	ip[39] = last_dst;
-	put16(l4, sport);
-	put16(l4 + 2, dport);
+	ip[23] = u->src;
+	ip[39] = u->dst;
+	put16(l4, u->sport);
+	put16(l4 + 2, u->dport);
 	put16(l4 + 4, 8 + len);
 	for (uint32_t i = 0; i < len; i++)
 		l4[8 + i] = (uint8_t)(i + len);

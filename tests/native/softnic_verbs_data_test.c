@@ -598,7 +598,7 @@ TEST(transmit_checksum_offload)
 	CHECK_EQ(recv_flags(len, 0) & IBV_WC_IP_CSUM_OK, 0);
 	CHECK(!memcmp(b.buf, frame, len));
 	/* IPv6 has a checksum in UDP only. */
-	len = frame_udp6(frame, b.mac, a.mac, 1, 2, 1000, 2000, 0, 50);
+	len = frame_udp6(frame, b.mac, a.mac, &(struct udp6){ 1, 2, 1000, 2000, 0 }, 50);
 	memcpy(right, frame, len);
 	put16(frame + 14 + 40 + 6, 0);
 	CHECK_EQ(recv_flags(len, IBV_SEND_IP_CSUM | IBV_SEND_INLINE), 0);

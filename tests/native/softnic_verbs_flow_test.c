@@ -220,7 +220,7 @@ TEST(ip4_prefix)
 	u.dst = IP(10, 5, 5, 6);
 	CHECK_EQ(heard4(u), 0);
 	/* IPv6 and other types are not IPv4, whatever their bytes are. */
-	len = frame_udp6(frame, rx.mac, tx.mac, 1, 2, 3, 4, 0, 10);
+	len = frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ 1, 2, 3, 4, 0 }, 10);
 	CHECK_EQ(heard(len), 0);
 	len = frame_udp4(frame, rx.mac, tx.mac, &base4, 30);
 	put16(frame + 12, 0x88b5);
@@ -261,11 +261,11 @@ TEST(ip6_fields)
 	rule_add(&r, &l4, sizeof(l4));
 	flow = rule_make(rx.qp, &r);
 	CHECK(flow);
-	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, 1, 2, 999, 53, 0x12345, 10)), 1);
-	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, 3, 2, 999, 53, 0x12345, 10)), 0);
-	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, 1, 3, 999, 53, 0x12345, 10)), 0);
-	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, 1, 2, 999, 54, 0x12345, 10)), 0);
-	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, 1, 2, 999, 53, 0x12344, 10)), 0);
+	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ 1, 2, 999, 53, 0x12345 }, 10)), 1);
+	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ 3, 2, 999, 53, 0x12345 }, 10)), 0);
+	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ 1, 3, 999, 53, 0x12345 }, 10)), 0);
+	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ 1, 2, 999, 54, 0x12345 }, 10)), 0);
+	CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ 1, 2, 999, 53, 0x12344 }, 10)), 0);
 	CHECK_EQ(heard4(base4), 0);
 	CHECK_EQ(ibv_destroy_flow(flow), 0);
 	pair_close();
@@ -432,6 +432,15 @@ TEST(bad_rules)
 	ext.mask.proto = 0xff;
 	RULE2(ext, udp);
 	CHECK_EQ(refused(&r), EINVAL);
+	pair_close();
+}
+
+TEST(bad_rule_attributes)
+{
+	struct ibv_flow_spec_eth eth = { .type = IBV_FLOW_SPEC_ETH, .size = sizeof(eth) };
+	struct rule r;
+
+	pair_open();
 	RULE1(eth);
 	r.attr.port = 2;
 	CHECK_EQ(refused(&r), EINVAL);
