@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The AF_XDP data path. The pool's memory is the UMEM, so a descriptor's address names the packet: address / buffer size is its index.
+ * A frame is received where the kernel put it and sent from where the stack built it.
+ */
+#include "ring/xdp_priv.h"
+
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ring/own.h"
+
+#define BUF_SMALL 2048u
+#define BUF_LARGE 4096u
+/* What the kernel keeps free before a received frame (XDP_PACKET_HEADROOM). */
+#define RX_HEADROOM 256u
+#define FRAME_EXTRA 18u /* Ethernet header and one VLAN tag */
+/* In copy mode the kernel sends at most 32 frames a call. */
+#define KICK_FRAMES 32u
+
+static struct xdp_ring *self(struct pv_ring *ring)
+{
+	return (struct xdp_ring *)(void *)ring;
+}
+
+static uint32_t load_acquire(const uint32_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static void store_release(uint32_t *p, uint32_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+/* Free entries of a queue that we fill. */
+static uint32_t room(struct xdp_queue *q)
+{
+	if (q->size - (q->next - q->seen) == 0)
+		q->seen = load_acquire(q->consumer);
+	return q->size - (q->next - q->seen);
+}
+
+/* Entries of a queue that the kernel fills. */
+static uint32_t avail(struct xdp_queue *q)
+{
+	if (q->seen == q->next)
+		q->seen = load_acquire(q->producer);
+	return q->seen - q->next;
+}
+
+static struct pv_pkt *pkt_at(struct xdp_ring *r, uint64_t addr, uint8_t held)
+{
+	uint64_t index = addr >> r->buf_shift;
+
+	if (pv_unlikely(index >= r->held_size || r->held[index] != held))
+		return NULL;
+	r->held[index] = XDP_HELD_NO;
+	return pv_pool_pkt(r->ring.pool, (uint32_t)index);
+}
+
+static struct xdp_sock *hungriest(struct xdp_ring *r)
+{
+	struct xdp_sock *best = &r->sock[0];
+
+	for (uint32_t i = 1; i < r->nsocks; i++) {
+		if (r->sock[i].inside < best->inside)
+			best = &r->sock[i];
+	}
+	return best;
+}
+
+static uint32_t fill_sock(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_queue *q = &s->fill;
+	uint64_t *desc = q->desc;
+
+	n = PV_MIN(n, room(q));
+	n = PV_MIN(n, q->size - s->inside);
+	for (uint32_t i = 0; i < n; i++) {
+		struct pv_pkt *p = pkts[i];
+
+		pv_ring_take(p);
+		r->held[p->index] = XDP_HELD_RX;
+		desc[q->next++ & q->mask] = (uint64_t)p->index << r->buf_shift;
+	}
+	s->inside += n;
+	store_release(q->producer, q->next);
+	return n;
+}
+
+static uint32_t rx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_ring *r = self(ring);
+	uint32_t done = 0, share = PV_MAX(1u, n / r->nsocks);
+
+	if (r->gone)
+		return 0;
+	while (done < n) {
+		uint32_t k = fill_sock(r, hungriest(r), pkts + done, PV_MIN(share, n - done));
+
+		if (!k)
+			break;
+		done += k;
+	}
+	return done;
+}
+
+static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_queue *q = &s->rx;
+	const struct xdp_desc *desc = q->desc;
+	uint32_t out = 0;
+
+	n = PV_MIN(n, avail(q));
+	for (uint32_t i = 0; i < n; i++) {
+		const struct xdp_desc *d = &desc[q->next++ & q->mask];
+		struct pv_pkt *p = pkt_at(r, d->addr, XDP_HELD_RX);
+
+		if (pv_unlikely(!p)) {
+			r->count.rx_errors++;
+			continue;
+		}
+		pv_ring_give(p);
+		p->data = r->umem + d->addr;
+		p->len = p->total = d->len;
+		p->frag = NULL;
+		p->flags = r->virtual_link ? PV_PKT_L4_PARTIAL : 0;
+		r->count.rx_bytes += d->len;
+		pkts[out++] = p;
+	}
+	if (n) {
+		s->inside -= n;
+		store_release(q->consumer, q->next);
+		r->count.rx_packets += out;
+	}
+	return out;
+}
+
+static uint32_t rx_poll(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_ring *r = self(ring);
+	uint32_t got;
+
+	if (pv_likely(r->nsocks == 1))
+		return receive(r, r->sock, pkts, n);
+	got = 0;
+	for (uint32_t i = 0; i < r->nsocks && got < n; i++) {
+		got += receive(r, &r->sock[r->turn], pkts + got, n - got);
+		r->turn = r->turn + 1 == r->nsocks ? 0 : r->turn + 1;
+	}
+	return got;
+}
+
+static void fail(struct xdp_ring *r, struct pv_pkt *p)
+{
+	pv_ring_take(p);
+	r->count.tx_errors++;
+	pv_pktq_push(&r->failed, p);
+}
+
+static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_ring *r = self(ring);
+	struct xdp_sock *s = r->sock;
+	struct xdp_queue *q = &s->tx;
+	struct xdp_desc *desc = q->desc;
+	uint32_t space = PV_MIN(room(q), q->size - s->posted), i;
+
+	if (space < n)
+		space = PV_MIN(q->size - (q->next - (q->seen = load_acquire(q->consumer))), q->size - s->posted);
+	for (i = 0; i < n; i++) {
+		struct pv_pkt *p = pkts[i];
+
+		if (pv_unlikely(r->gone || p->frag || p->len > r->ring.caps.mtu + FRAME_EXTRA || p->len < ETH_HLEN)) {
+			fail(r, p);
+			continue;
+		}
+		if (!space) {
+			r->count.tx_full++;
+			break;
+		}
+		space--;
+		pv_ring_take(p);
+		r->held[p->index] = XDP_HELD_TX;
+		desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem), .len = p->len };
+		r->count.tx_packets++;
+		r->count.tx_bytes += p->len;
+		s->posted++;
+		s->kick = true;
+	}
+	store_release(q->producer, q->next);
+	return i;
+}
+
+static int kick_once(struct xdp_ring *r, struct xdp_sock *s)
+{
+	r->count.doorbells++;
+	if (sendto(s->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
+		return 0;
+	if (errno == ENXIO || errno == ENODEV || errno == EBADF) {
+		r->gone = true;
+		return -ENODEV;
+	}
+	/* EAGAIN, EBUSY, ENOBUFS: the driver is full. ENETDOWN: the link is down, the frames wait in the queue. */
+	return errno == ENETDOWN ? -ENETDOWN : -EAGAIN;
+}
+
+static int tx_kick(struct pv_ring *ring)
+{
+	struct xdp_ring *r = self(ring);
+	struct xdp_sock *s = r->sock;
+	struct xdp_queue *q = &s->tx;
+	uint32_t calls = q->size / KICK_FRAMES + 1;
+
+	if (pv_unlikely(r->gone))
+		return -ENODEV;
+	if (!s->kick)
+		return 0;
+	for (uint32_t i = 0; i < calls; i++) {
+		int rc;
+
+		if (load_acquire(q->consumer) == q->next || !(__atomic_load_n(q->flags, __ATOMIC_SEQ_CST) & XDP_RING_NEED_WAKEUP)) {
+			s->kick = false;
+			return 0;
+		}
+		rc = kick_once(r, s);
+		if (rc)
+			return rc == -ENETDOWN ? -EAGAIN : rc;
+	}
+	return -EAGAIN;
+}
+
+static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_ring *r = self(ring);
+	struct xdp_sock *s = r->sock;
+	struct xdp_queue *q = &s->comp;
+	const uint64_t *desc = q->desc;
+	uint32_t out = 0, have;
+
+	while (out < n && r->failed.head) {
+		pkts[out] = pv_pktq_pop(&r->failed);
+		pv_ring_give(pkts[out++]);
+	}
+	have = PV_MIN(n - out, avail(q));
+	for (uint32_t i = 0; i < have; i++) {
+		struct pv_pkt *p = pkt_at(r, desc[q->next++ & q->mask], XDP_HELD_TX);
+
+		if (pv_likely(p != NULL)) {
+			pv_ring_give(p);
+			pkts[out++] = p;
+		}
+	}
+	if (have) {
+		s->posted -= have;
+		store_release(q->consumer, q->next);
+	}
+	return out;
+}
+
+static int arm(struct pv_ring *ring)
+{
+	struct xdp_ring *r = self(ring);
+
+	if (r->gone)
+		return r->gone_told ? -ENODEV : 1;
+	if (r->sock->kick)
+		return -EAGAIN; /* frames that have not left: nothing would wake us to send them */
+	for (uint32_t i = 0; i < r->nsocks; i++) {
+		if (avail(&r->sock[i].rx))
+			return 1;
+	}
+	return 0;
+}
+
+static int notify_fd(struct pv_ring *ring)
+{
+	return self(ring)->epoll_fd;
+}
+
+static void counters(struct pv_ring *ring, struct pv_ring_counters *out)
+{
+	struct xdp_ring *r = self(ring);
+
+	*out = r->count;
+	for (uint32_t i = 0; i < r->nsocks; i++) {
+		struct xdp_statistics st;
+		socklen_t len = sizeof(st);
+
+		if (getsockopt(r->sock[i].fd, SOL_XDP, XDP_STATISTICS, &st, &len))
+			continue;
+		out->rx_no_buf += st.rx_fill_ring_empty_descs + st.rx_ring_full;
+		out->rx_errors += st.rx_dropped + st.rx_invalid_descs;
+		out->tx_errors += st.tx_invalid_descs;
+	}
+}
+
+static enum pv_ring_event event(struct pv_ring *ring)
+{
+	struct xdp_ring *r = self(ring);
+
+	if (!r->gone || r->gone_told)
+		return PV_RING_EV_NONE;
+	r->gone_told = true;
+	return PV_RING_EV_GONE;
+}
+
+/* Everything but the packets. */
+static void release(struct xdp_ring *r)
+{
+	pv_xdp_socks_close(r);
+	if (r->epoll_fd >= 0)
+		close(r->epoll_fd);
+	if (r->lib)
+		pv_xdp_prog_close(r);
+	if (r->sock)
+		r->mem->free(r->mem->ctx, r->sock, r->nsocks * sizeof(*r->sock));
+	if (r->held)
+		r->mem->free(r->mem->ctx, r->held, r->held_size);
+	r->mem->free(r->mem->ctx, r, sizeof(*r));
+}
+
+static void xdp_close(struct pv_ring *ring)
+{
+	struct xdp_ring *r = self(ring);
+	struct pv_pkt *p;
+
+	/* Closed sockets no longer touch the UMEM: only then are the packets anybody else's. */
+	pv_xdp_socks_close(r);
+	while ((p = pv_pktq_pop(&r->failed)) != NULL)
+		pv_ring_drop(p);
+	for (uint32_t i = 0; i < r->held_size; i++) {
+		if (r->held[i] != XDP_HELD_NO)
+			pv_ring_drop(pv_pool_pkt(ring->pool, i));
+	}
+	pv_pool_unbind(ring->pool);
+	release(r);
+}
+
+static void forget(struct pv_ring *ring)
+{
+	/* The child's copies of the fds keep nothing alive once the parent's are closed: the link and the sockets are the parent's. */
+	release(self(ring));
+}
+
+static const struct pv_ring_ops xdp_ops = {
+	.kind = "xdp",
+	.close = xdp_close,
+	.rx_post = rx_post,
+	.rx_poll = rx_poll,
+	.tx_post = tx_post,
+	.tx_kick = tx_kick,
+	.tx_reap = tx_reap,
+	.arm = arm,
+	.notify_fd = notify_fd,
+	.flow_add = pv_xdp_flow_add,
+	.flow_del = pv_xdp_flow_del,
+	.counters = counters,
+	.event = event,
+	.forget = forget,
+};
+
+/* The pool's first and only chunk becomes the UMEM. */
+static int map_pool(void *ctx, void *base, size_t size, uint32_t *key)
+{
+	struct xdp_ring *r = ctx;
+
+	if (r->umem)
+		return -EOPNOTSUPP;
+	r->umem = base;
+	r->umem_size = size;
+	*key = 0;
+	return 0;
+}
+
+static void unmap_pool(void *ctx, void *base, size_t size, uint32_t key)
+{
+	(void)ctx;
+	(void)base;
+	(void)size;
+	(void)key;
+}
+
+static int ask(const char *ifname, unsigned long request, struct ifreq *ifr)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	memset(ifr, 0, sizeof(*ifr));
+	snprintf(ifr->ifr_name, sizeof(ifr->ifr_name), "%s", ifname);
+	rc = ioctl(fd, request, ifr) ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char *err, size_t errsize)
+{
+	struct ifreq ifr;
+	int rc = ask(cfg->ifname, SIOCGIFMTU, &ifr);
+
+	if (rc) {
+		snprintf(err, errsize, "no interface is called %s: %s", cfg->ifname, strerror(-rc));
+		return rc;
+	}
+	if ((uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > BUF_LARGE) {
+		snprintf(err, errsize, "%s has an MTU of %d; AF_XDP carries at most %u", cfg->ifname, ifr.ifr_mtu,
+			 BUF_LARGE - RX_HEADROOM - FRAME_EXTRA);
+		return -EOPNOTSUPP;
+	}
+	out->buf_size = (uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > BUF_SMALL ? BUF_LARGE : BUF_SMALL;
+	out->headroom = RX_HEADROOM;
+	out->chunk = 0;
+	return 0;
+}
+
+static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
+{
+	struct pv_ring_caps *c = &r->ring.caps;
+	struct xdp_options options = { 0 };
+	socklen_t len = sizeof(options);
+	struct ifreq ifr;
+	int rc = ask(cfg->ifname, SIOCGIFHWADDR, &ifr);
+
+	if (rc)
+		return rc;
+	memcpy(c->mac, ifr.ifr_hwaddr.sa_data, sizeof(c->mac));
+	rc = ask(cfg->ifname, SIOCGIFMTU, &ifr);
+	if (rc)
+		return rc;
+	c->mtu = (uint32_t)ifr.ifr_mtu;
+	rc = ask(cfg->ifname, SIOCGIFFLAGS, &ifr);
+	if (rc)
+		return rc;
+	c->link_up = ifr.ifr_flags & IFF_RUNNING;
+	c->headroom = 0;
+	c->rx_buf_min = (1u << r->buf_shift);
+	c->rx_depth = r->sock->rx.size * r->nsocks;
+	c->tx_depth = r->sock->tx.size;
+	c->batch = PV_RING_BATCH_MAX;
+	c->max_sge = 1;
+	c->flow_kinds = 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE;
+	c->queues = r->nsocks;
+	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
+		return -errno;
+	snprintf(c->name, sizeof(c->name), "xdp:%s", cfg->ifname);
+	snprintf(c->mode, sizeof(c->mode), "%s %s", r->native ? "native" : "generic",
+		 options.flags & XDP_OPTIONS_ZEROCOPY ? "zero-copy" : "copy");
+	return 0;
+}
+
+static int open_epoll(struct xdp_ring *r)
+{
+	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (r->epoll_fd < 0)
+		return -errno;
+	for (uint32_t i = 0; i < r->nsocks; i++) {
+		struct epoll_event ev = { .events = EPOLLIN, .data.u32 = i };
+
+		if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->sock[i].fd, &ev))
+			return -errno;
+	}
+	return 0;
+}
+
+static int allocate(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
+{
+	uint32_t channels = pv_xdp_channels(cfg->ifname);
+
+	r->nsocks = cfg->queues ? PV_MIN(cfg->queues, channels) : channels;
+	r->held_size = pv_pool_config(r->ring.pool)->count;
+	r->sock = r->mem->alloc(r->mem->ctx, r->nsocks * sizeof(*r->sock));
+	r->held = r->mem->alloc(r->mem->ctx, r->held_size);
+	return r->sock && r->held ? 0 : -ENOMEM;
+}
+
+static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+{
+	const struct pv_pool_cfg *pool = pv_pool_config(r->ring.pool);
+	int rc;
+
+	if ((pool->buf_size != BUF_SMALL && pool->buf_size != BUF_LARGE) || pool->chunk) {
+		snprintf(err, errsize, "an AF_XDP ring needs a pool of one chunk with buffers of %u or %u bytes", BUF_SMALL,
+			 BUF_LARGE);
+		return -EINVAL;
+	}
+	r->buf_shift = pool->buf_size == BUF_SMALL ? 11 : 12;
+	r->ifindex = (int)if_nametoindex(cfg->ifname);
+	if (!r->ifindex) {
+		snprintf(err, errsize, "no interface is called %s", cfg->ifname);
+		return -ENODEV;
+	}
+	r->virtual_link = pv_xdp_is_virtual(cfg->ifname);
+	rc = allocate(r, cfg);
+	rc = rc ? rc : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
+	if (rc) {
+		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
+		return rc;
+	}
+	rc = pv_xdp_prog_open(r, cfg, err, errsize);
+	rc = rc ? rc : pv_xdp_socks_open(r, cfg, err, errsize);
+	rc = rc ? rc : pv_xdp_prog_attach(r, cfg, err, errsize);
+	if (rc)
+		return rc;
+	rc = open_epoll(r);
+	rc = rc ? rc : fill_caps(r, cfg);
+	if (rc)
+		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
+	return rc;
+}
+
+int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_xdp_cfg *cfg, char *err,
+		size_t errsize)
+{
+	const struct xdp_libbpf *lib = pv_xdp_libbpf(err, errsize);
+	struct xdp_ring *r;
+	int rc;
+
+	if (!lib)
+		return -EOPNOTSUPP;
+	r = mem->alloc(mem->ctx, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->ring.ops = &xdp_ops;
+	r->ring.pool = pool;
+	r->mem = mem;
+	r->lib = lib;
+	r->epoll_fd = r->link_fd = -1;
+	r->free_rule = UINT32_MAX;
+	pv_pktq_init(&r->failed);
+	rc = bring_up(r, cfg, err, errsize);
+	if (rc) {
+		if (r->umem)
+			pv_pool_unbind(pool);
+		release(r);
+		return rc;
+	}
+	*out = &r->ring;
+	return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The AF_XDP ring: one AF_XDP socket a queue of a kernel interface, all over one UMEM, which is the packet pool itself: no copy on our
+ * side. An XDP program steers the flows of flow_add to these sockets and passes everything else to the kernel. It is attached by a
+ * bpf_link that only this process holds, so that a killed process leaves nothing behind.
+ *
+ * libbpf is loaded at run time. The pool must be one chunk (cfg.chunk 0) with buffers of 2048 or 4096 bytes.
+ */
+#ifndef PV_RING_XDP_H
+#define PV_RING_XDP_H
+
+#include "ring/ring.h"
+
+enum pv_xdp_mode { PV_XDP_AUTO, PV_XDP_NATIVE, PV_XDP_GENERIC };
+
+struct pv_xdp_cfg {
+	const char *ifname;
+	uint32_t queues; /* the first so many; 0: all */
+	uint32_t rx_depth, tx_depth; /* a queue; 0: 1024; power of two */
+	enum pv_xdp_mode mode; /* auto: native where the driver has it, else generic */
+	bool copy; /* do not ask for zero copy */
+	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
+};
+
+/* 0 or -errno with a text in `err`: -ENODEV, -EPERM, -EBUSY (a queue or the interface's XDP hook is taken), -EOPNOTSUPP, ... */
+int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_xdp_cfg *cfg, char *err,
+		size_t errsize);
+/* Buffer size and count that a pool for this interface wants. 0 or -errno with a text. */
+int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char *err, size_t errsize);
+
+#endif

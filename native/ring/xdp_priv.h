@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Inside the AF_XDP ring: xdp.c (data path), xdp_sock.c (sockets and their queues), xdp_prog.c (program and rules), xdp_lib.c. */
+#ifndef PV_RING_XDP_PRIV_H
+#define PV_RING_XDP_PRIV_H
+
+#include <linux/if_xdp.h>
+
+#include "ring/xdp.h"
+
+struct bpf_object;
+
+/* One single-producer single-consumer queue shared with the kernel. `next` is our side's position, `seen` the other side's when we
+ * last looked. */
+struct xdp_queue {
+	uint32_t *producer, *consumer, *flags;
+	void *desc; /* struct xdp_desc[] or uint64_t[] */
+	uint32_t mask, size;
+	uint32_t next, seen;
+	void *map;
+	size_t map_size;
+};
+
+struct xdp_sock {
+	int fd;
+	uint32_t queue_id;
+	uint32_t inside; /* buffers in fill and rx */
+	uint32_t posted; /* frames in tx and comp */
+	bool kick; /* tx has descriptors the kernel may not have seen */
+	struct xdp_queue rx, tx, fill, comp;
+};
+
+struct xdp_rule {
+	uint64_t handle; /* generation << 32 | slot; 0: free */
+	uint32_t next_free; /* slot, UINT32_MAX at the end */
+	struct pv_flow flow;
+};
+
+struct xdp_libbpf {
+	void *handle;
+	struct bpf_object *(*open_mem)(const void *, size_t, const void *);
+	int (*load)(struct bpf_object *);
+	void (*close)(struct bpf_object *);
+	void *(*find_program)(const struct bpf_object *, const char *);
+	int (*program_fd)(const void *);
+	int (*find_map_fd)(const struct bpf_object *, const char *);
+	int (*link_create)(int, int, int, const void *);
+	int (*map_update)(int, const void *, const void *, uint64_t);
+	int (*map_delete)(int, const void *);
+	int (*query_id)(int, int, uint32_t *);
+	void *(*set_print)(void *);
+};
+
+/* Loads libbpf once for the process. NULL with a text when it is not there. */
+const struct xdp_libbpf *pv_xdp_libbpf(char *err, size_t errsize);
+
+struct xdp_ring {
+	struct pv_ring ring; /* first */
+	const struct pv_mem *mem;
+	const struct xdp_libbpf *lib;
+	struct xdp_sock *sock;
+	uint32_t nsocks, turn;
+	int ifindex;
+	uint8_t *umem;
+	size_t umem_size;
+	uint32_t buf_shift;
+	uint8_t *held; /* by packet index: what the ring has of it */
+	uint32_t held_size;
+	struct pv_pktq failed; /* frames that could not be sent: reaped first */
+	int epoll_fd;
+	struct bpf_object *object;
+	int prog_fd, link_fd, rules_fd, xsks_fd;
+	struct xdp_rule *rule;
+	uint32_t nrules, free_rule;
+	uint64_t next_handle;
+	bool native, virtual_link, gone, gone_told;
+	struct pv_ring_counters count;
+};
+
+enum { XDP_HELD_NO, XDP_HELD_RX, XDP_HELD_TX };
+
+/* xdp_sock.c */
+int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
+void pv_xdp_socks_close(struct xdp_ring *r);
+/* ETHTOOL: number of receive queues, driver's name. */
+uint32_t pv_xdp_channels(const char *ifname);
+bool pv_xdp_is_virtual(const char *ifname);
+
+/* xdp_prog.c */
+int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
+int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
+void pv_xdp_prog_close(struct xdp_ring *r);
+int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *handle);
+int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle);
+
+#endif

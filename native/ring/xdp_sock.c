@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* AF_XDP sockets of a ring: UMEM, the four queues of each, and binding to the interface's queues. */
+#include "ring/xdp_priv.h"
+
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef SO_PREFER_BUSY_POLL
+#define SO_PREFER_BUSY_POLL 69
+#define SO_BUSY_POLL_BUDGET 70
+#endif
+#ifndef SO_BUSY_POLL
+#define SO_BUSY_POLL 46
+#endif
+
+#define DEPTH_DEFAULT 1024u
+#define BUSY_POLL_BUDGET 64
+
+static int ethtool(const char *ifname, void *request)
+{
+	struct ifreq ifr = { .ifr_data = request };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", ifname);
+	rc = ioctl(fd, SIOCETHTOOL, &ifr) ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+uint32_t pv_xdp_channels(const char *ifname)
+{
+	struct ethtool_channels channels = { .cmd = ETHTOOL_GCHANNELS };
+
+	if (ethtool(ifname, &channels))
+		return 1;
+	return PV_MAX(1u, channels.combined_count + channels.rx_count);
+}
+
+bool pv_xdp_is_virtual(const char *ifname)
+{
+	static const char *const drivers[] = { "veth", "tun", "virtio_net", "bridge" };
+	struct ethtool_drvinfo info = { .cmd = ETHTOOL_GDRVINFO };
+
+	if (ethtool(ifname, &info))
+		return false;
+	for (size_t i = 0; i < pv_array_size(drivers); i++) {
+		if (!strcmp(info.driver, drivers[i]))
+			return true;
+	}
+	return false;
+}
+
+static int map_queue(int fd, struct xdp_queue *q, const struct xdp_ring_offset *at, off_t page, size_t desc_size)
+{
+	q->map_size = at->desc + q->size * desc_size;
+	q->map = mmap(NULL, q->map_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, page);
+	if (q->map == MAP_FAILED) {
+		q->map = NULL;
+		return -errno;
+	}
+	q->producer = (uint32_t *)((uint8_t *)q->map + at->producer);
+	q->consumer = (uint32_t *)((uint8_t *)q->map + at->consumer);
+	q->flags = (uint32_t *)((uint8_t *)q->map + at->flags);
+	q->desc = (uint8_t *)q->map + at->desc;
+	q->mask = q->size - 1;
+	return 0;
+}
+
+static int set_depth(int fd, int option, struct xdp_queue *q, uint32_t depth)
+{
+	q->size = depth;
+	return setsockopt(fd, SOL_XDP, option, &depth, sizeof(depth)) ? -errno : 0;
+}
+
+static int make_queues(struct xdp_sock *s, uint32_t rx_depth, uint32_t tx_depth)
+{
+	struct xdp_mmap_offsets at;
+	socklen_t len = sizeof(at);
+	int rc;
+
+	rc = set_depth(s->fd, XDP_UMEM_FILL_RING, &s->fill, rx_depth);
+	rc = rc ? rc : set_depth(s->fd, XDP_UMEM_COMPLETION_RING, &s->comp, tx_depth);
+	rc = rc ? rc : set_depth(s->fd, XDP_RX_RING, &s->rx, rx_depth);
+	rc = rc ? rc : set_depth(s->fd, XDP_TX_RING, &s->tx, tx_depth);
+	if (rc)
+		return rc;
+	if (getsockopt(s->fd, SOL_XDP, XDP_MMAP_OFFSETS, &at, &len))
+		return -errno;
+	rc = map_queue(s->fd, &s->rx, &at.rx, XDP_PGOFF_RX_RING, sizeof(struct xdp_desc));
+	rc = rc ? rc : map_queue(s->fd, &s->tx, &at.tx, XDP_PGOFF_TX_RING, sizeof(struct xdp_desc));
+	rc = rc ? rc : map_queue(s->fd, &s->fill, &at.fr, (off_t)XDP_UMEM_PGOFF_FILL_RING, sizeof(uint64_t));
+	return rc ? rc : map_queue(s->fd, &s->comp, &at.cr, (off_t)XDP_UMEM_PGOFF_COMPLETION_RING, sizeof(uint64_t));
+}
+
+static int bind_queue(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
+{
+	struct sockaddr_xdp addr = {
+		.sxdp_family = AF_XDP,
+		.sxdp_flags = s == r->sock ? flags : XDP_SHARED_UMEM,
+		.sxdp_ifindex = (uint32_t)r->ifindex,
+		.sxdp_queue_id = s->queue_id,
+		.sxdp_shared_umem_fd = s == r->sock ? 0 : (uint32_t)r->sock->fd,
+	};
+
+	return bind(s->fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
+}
+
+static void busy_poll(int fd, uint32_t us)
+{
+	int on = 1, budget = BUSY_POLL_BUDGET, time = (int)us;
+
+	/* Helps where the driver's NAPI can be run from here; a kernel or driver without it works as before. */
+	if (!setsockopt(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof(on)) &&
+	    !setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &time, sizeof(time)))
+		(void)setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof(budget));
+}
+
+static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cfg)
+{
+	struct xdp_sock *s = &r->sock[i];
+	struct xdp_umem_reg umem = {
+		.addr = (uint64_t)(uintptr_t)r->umem,
+		.len = r->umem_size,
+		.chunk_size = 1u << r->buf_shift,
+	};
+	int rc;
+
+	s->queue_id = i;
+	s->fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (s->fd < 0)
+		return -errno;
+	if (i == 0 && setsockopt(s->fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)))
+		return -errno;
+	rc = make_queues(s, cfg->rx_depth ? cfg->rx_depth : DEPTH_DEFAULT, cfg->tx_depth ? cfg->tx_depth : DEPTH_DEFAULT);
+	if (rc)
+		return rc;
+	rc = cfg->copy || cfg->mode == PV_XDP_GENERIC || i > 0 ? -EOPNOTSUPP : bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY);
+	if (rc && rc != -EBUSY)
+		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY);
+	if (!rc && cfg->busy_poll_us)
+		busy_poll(s->fd, cfg->busy_poll_us);
+	return rc;
+}
+
+static int explain(const struct pv_xdp_cfg *cfg, uint32_t queue, int rc, char *err, size_t errsize)
+{
+	if (rc == -EBUSY)
+		snprintf(err, errsize, "queue %u of %s is taken by another AF_XDP socket", queue, cfg->ifname);
+	else if (rc == -EPERM)
+		snprintf(err, errsize, "AF_XDP needs CAP_NET_RAW, or root");
+	else if (rc == -EAFNOSUPPORT)
+		snprintf(err, errsize, "this kernel has no AF_XDP");
+	else if (rc == -ENOBUFS || rc == -ENOMEM)
+		snprintf(err, errsize, "no locked memory for the packet buffers (ulimit -l): %s", strerror(-rc));
+	else
+		snprintf(err, errsize, "AF_XDP socket of queue %u of %s: %s", queue, cfg->ifname, strerror(-rc));
+	return rc;
+}
+
+int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+{
+	for (uint32_t i = 0; i < r->nsocks; i++)
+		r->sock[i].fd = -1;
+	for (uint32_t i = 0; i < r->nsocks; i++) {
+		int rc = sock_open(r, i, cfg);
+
+		if (rc)
+			return explain(cfg, i, rc, err, errsize);
+	}
+	return 0;
+}
+
+static void unmap(struct xdp_queue *q)
+{
+	if (q->map)
+		munmap(q->map, q->map_size);
+	q->map = NULL;
+}
+
+void pv_xdp_socks_close(struct xdp_ring *r)
+{
+	/* The first socket registered the UMEM: it goes last. */
+	for (uint32_t i = r->nsocks; r->sock && i-- > 0;) {
+		struct xdp_sock *s = &r->sock[i];
+
+		unmap(&s->rx);
+		unmap(&s->tx);
+		unmap(&s->fill);
+		unmap(&s->comp);
+		if (s->fd >= 0)
+			close(s->fd);
+		s->fd = -1;
+	}
+}
