@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The kernel's tables as we read them, in a namespace of the test's own, against what `ip` was told and what it prints. */
+#include "test.h"
+
+#ifndef PV_HAVE_NETLINK
+int main(void)
+{
+	puts("skip: built without libmnl");
+	return 77;
+}
+#else
+#include <arpa/inet.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include "rt/netlink.h"
+
+#define WAIT_MS 10000
+
+static struct pv_nl *nl;
+
+static void ip(const char *fmt, ...)
+{
+	char command[300] = "timeout 20 ip ";
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(command + strlen(command), sizeof(command) - strlen(command), fmt, ap);
+	va_end(ap);
+	CHECK_EQ(system(command), 0);
+}
+
+static struct pv_addr addr(const char *text)
+{
+	uint8_t b[16];
+
+	if (inet_pton(AF_INET, text, b) == 1)
+		return pv_addr_from4(b);
+	CHECK_EQ(inet_pton(AF_INET6, text, b), 1);
+	return pv_addr_from6(b);
+}
+
+static void setup(void)
+{
+	static bool done;
+	char err[200] = "";
+
+	if (geteuid() != 0)
+		test_skip("needs root for a network namespace");
+	if (!done) {
+		CHECK_EQ(unshare(CLONE_NEWNET), 0);
+		ip("link set lo up");
+		ip("link add v0 address 02:00:00:00:00:01 mtu 1400 type veth peer name v1");
+		ip("addr add 10.1.0.1/24 dev v0");
+		ip("addr add 10.1.0.3/24 dev v0");
+		ip("-6 addr add fd01::1/64 dev v0 nodad");
+		ip("link set v0 up");
+		ip("link set v1 up");
+		ip("route add default via 10.1.0.254");
+		ip("route add 10.2.0.0/16 via 10.1.0.253 src 10.1.0.3 mtu 1300");
+		ip("route add unreachable 10.3.0.0/16");
+		ip("route add prohibit 10.4.0.0/16");
+		ip("route add 10.9.0.0/16 via inet6 fd01::9 dev v0");
+		ip("-6 route add default via fd01::fe");
+		ip("rule add to 10.5.0.0/16 lookup 77");
+		ip("route add 10.5.0.0/16 via 10.1.0.77 table 77");
+		ip("rule add fwmark 5 lookup 78");
+		ip("route add default via 10.1.0.78 table 78");
+		done = true;
+	}
+	CHECK_EQ(pv_nl_open(&nl, err, sizeof(err)), 0);
+}
+
+struct found {
+	struct pv_nl_msg msg[200];
+	uint32_t n;
+};
+
+static void note(void *ctx, const struct pv_nl_msg *msg)
+{
+	struct found *f = ctx;
+
+	if (f->n < pv_array_size(f->msg))
+		f->msg[f->n++] = *msg;
+}
+
+TEST(links_and_addresses)
+{
+	struct found f = { .n = 0 };
+	struct pv_addr want4 = addr("10.1.0.3"), want6 = addr("fd01::1");
+	uint32_t hits = 0;
+
+	setup();
+	CHECK_EQ(pv_nl_dump(nl, PV_NL_LINK, note, &f), 0);
+	for (uint32_t i = 0; i < f.n; i++) {
+		const struct pv_nl_msg *m = &f.msg[i];
+
+		CHECK(m->kind == PV_NL_LINK && !m->deleted);
+		if (strcmp(m->name, "v0"))
+			continue;
+		CHECK_EQ(m->ifindex, if_nametoindex("v0"));
+		CHECK_EQ(m->mtu, 1400);
+		CHECK(!memcmp(m->mac, "\x02\0\0\0\0\x01", 6) && m->up && m->running && !m->loopback);
+		hits++;
+	}
+	CHECK_EQ(hits, 1);
+	f.n = 0;
+	CHECK_EQ(pv_nl_dump(nl, PV_NL_ADDR, note, &f), 0);
+	for (uint32_t i = 0; i < f.n; i++) {
+		if (pv_addr_eq(&f.msg[i].addr, &want4))
+			hits += f.msg[i].prefix_len == 24 && f.msg[i].ifindex == if_nametoindex("v0") && f.msg[i].usable;
+		if (pv_addr_eq(&f.msg[i].addr, &want6))
+			hits += f.msg[i].prefix_len == 64 && f.msg[i].usable;
+	}
+	CHECK_EQ(hits, 3);
+	pv_nl_close(nl);
+}
+
+static int route(const char *dst, const char *src, uint32_t mark, struct pv_nl_answer *out)
+{
+	struct pv_nl_query q = { .dst = addr(dst), .mark = mark, .proto = 17, .dst_port = 9 };
+
+	if (src)
+		q.src = addr(src);
+	return pv_nl_route_get(nl, &q, out);
+}
+
+static void check_route(const char *dst, uint32_t mark, const char *gateway, const char *src)
+{
+	struct pv_addr gw = gateway ? addr(gateway) : (struct pv_addr){ 0 }, from = addr(src);
+	struct pv_nl_answer a;
+
+	CHECK_EQ(route(dst, NULL, mark, &a), 0);
+	CHECK_EQ(a.oif, if_nametoindex("v0"));
+	CHECK(pv_addr_eq(&a.gateway, &gw));
+	CHECK(pv_addr_eq(&a.src, &from));
+}
+
+TEST(routes_are_the_kernels)
+{
+	struct pv_nl_answer a;
+
+	setup();
+	check_route("10.1.0.7", 0, NULL, "10.1.0.1");
+	check_route("10.2.3.4", 0, "10.1.0.253", "10.1.0.3");
+	check_route("8.8.8.8", 0, "10.1.0.254", "10.1.0.1");
+	check_route("10.5.1.1", 0, "10.1.0.77", "10.1.0.1"); /* by rule */
+	check_route("8.8.8.8", 5, "10.1.0.78", "10.1.0.1"); /* by mark */
+	check_route("10.9.0.1", 0, "fd01::9", "10.1.0.1"); /* IPv6 gateway */
+	check_route("2001:db8::1", 0, "fd01::fe", "fd01::1");
+	CHECK_EQ(route("10.2.3.4", NULL, 0, &a), 0);
+	CHECK_EQ(a.mtu, 1300);
+	CHECK_EQ(route("10.1.0.3", NULL, 0, &a), 0);
+	CHECK(a.local);
+	CHECK_EQ(route("10.1.0.255", NULL, 0, &a), 0);
+	CHECK(a.broadcast);
+	CHECK_EQ(route("239.1.1.1", NULL, 0, &a), 0);
+	CHECK(a.multicast);
+	CHECK_EQ(route("10.3.0.1", NULL, 0, &a), -EHOSTUNREACH);
+	CHECK_EQ(route("10.4.0.1", NULL, 0, &a), -EACCES);
+	pv_nl_close(nl);
+}
+
+/* Reads changes until one satisfies the test, for as long as it takes. */
+static struct pv_nl_msg wait_change(enum pv_nl_kind kind, const struct pv_addr *about)
+{
+	for (;;) {
+		struct pollfd p = { .fd = pv_nl_fd(nl), .events = POLLIN };
+		struct found f = { .n = 0 };
+
+		CHECK_EQ(poll(&p, 1, WAIT_MS), 1);
+		CHECK(pv_nl_read(nl, note, &f) >= 0);
+		for (uint32_t i = 0; i < f.n; i++) {
+			if (f.msg[i].kind == kind && (!about || pv_addr_eq(about, &f.msg[i].addr)))
+				return f.msg[i];
+		}
+	}
+}
+
+TEST(changes_come)
+{
+	struct pv_addr a = addr("10.1.0.9"), there = addr("10.1.0.50"), nobody = addr("10.1.0.51");
+	struct pv_nl_msg m;
+
+	setup();
+	ip("addr add 10.1.0.9/24 dev v0");
+	CHECK(!wait_change(PV_NL_ADDR, &a).deleted);
+	ip("addr del 10.1.0.9/24 dev v0");
+	CHECK(wait_change(PV_NL_ADDR, &a).deleted);
+	ip("link set v0 mtu 1280");
+	m = wait_change(PV_NL_LINK, NULL);
+	CHECK_EQ(m.mtu, 1280);
+	ip("link set v0 mtu 1400");
+	ip("route add 10.6.0.0/16 via 10.1.0.6");
+	wait_change(PV_NL_ROUTE, NULL);
+	ip("rule add to 10.6.0.0/16 lookup 79");
+	wait_change(PV_NL_ROUTE, NULL);
+	ip("neigh add 10.1.0.50 lladdr 02:00:00:00:00:50 dev v0");
+	m = wait_change(PV_NL_NEIGH, &there);
+	CHECK(m.usable && !memcmp(m.mac, "\x02\0\0\0\0\x50", 6));
+	CHECK_EQ(pv_nl_neigh_use(nl, if_nametoindex("v0"), &nobody), 0);
+	do
+		m = wait_change(PV_NL_NEIGH, &nobody);
+	while (!m.failed);
+	CHECK(!m.usable);
+	pv_nl_close(nl);
+}
+
+TEST(damaged_messages_are_refused)
+{
+	struct found f = { .n = 0 };
+	uint8_t junk[64];
+
+	memset(junk, 0xff, sizeof(junk));
+	CHECK_EQ(pv_nl_parse(junk, sizeof(junk), note, &f), -EBADMSG);
+	memset(junk, 0, sizeof(junk));
+	CHECK_EQ(pv_nl_parse(junk, sizeof(junk), note, &f), -EBADMSG);
+	junk[0] = 16;
+	junk[4] = RTM_NEWLINK; /* a header without the link's own */
+	CHECK_EQ(pv_nl_parse(junk, 16, note, &f), 0);
+	CHECK_EQ(f.n, 0);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
+#endif
