@@ -34,6 +34,12 @@ struct attrs {
 	const struct nlattr *at[ATTR_MAX];
 };
 
+/* Not mnl_nlmsg_ok, which takes a length above INT_MAX for a short one and then never moves on. */
+static bool whole(const struct nlmsghdr *nh, int left)
+{
+	return left >= (int)sizeof(*nh) && nh->nlmsg_len >= sizeof(*nh) && nh->nlmsg_len <= (uint32_t)left;
+}
+
 static int collect(const struct nlattr *attr, void *data)
 {
 	struct attrs *a = data;
@@ -172,7 +178,7 @@ int pv_nl_parse(const void *buf, size_t len, pv_nl_fn fn, void *ctx)
 
 	if (!mnl && !(mnl = pv_mnl_load(err, sizeof(err))))
 		return -EOPNOTSUPP;
-	for (; mnl->mnl_nlmsg_ok(nh, left); nh = mnl->mnl_nlmsg_next(nh, &left)) {
+	for (; whole(nh, left); nh = mnl->mnl_nlmsg_next(nh, &left)) {
 		if (parse_one(nh, &msg)) {
 			fn(ctx, &msg);
 			count++;
@@ -260,7 +266,7 @@ static int answers(struct pv_nl *nl, bool dump, answer_fn fn, void *ctx)
 
 		if (n < 0)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
-		for (; mnl->mnl_nlmsg_ok(nh, left); nh = mnl->mnl_nlmsg_next(nh, &left)) {
+		for (; whole(nh, left); nh = mnl->mnl_nlmsg_next(nh, &left)) {
 			if (nh->nlmsg_seq != nl->seq)
 				continue; /* of an earlier request that timed out */
 			if (nh->nlmsg_flags & NLM_F_DUMP_INTR)

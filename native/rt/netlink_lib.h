@@ -17,7 +17,6 @@
 	X(ssize_t, mnl_socket_recvfrom, (const struct mnl_socket *, void *, size_t))                                               \
 	X(struct nlmsghdr *, mnl_nlmsg_put_header, (void *))                                                                       \
 	X(void *, mnl_nlmsg_put_extra_header, (struct nlmsghdr *, size_t))                                                         \
-	X(bool, mnl_nlmsg_ok, (const struct nlmsghdr *, int))                                                                      \
 	X(struct nlmsghdr *, mnl_nlmsg_next, (const struct nlmsghdr *, int *))                                                     \
 	X(void *, mnl_nlmsg_get_payload, (const struct nlmsghdr *))                                                                \
 	X(size_t, mnl_nlmsg_get_payload_len, (const struct nlmsghdr *))                                                            \
