@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ring/frame.h"
 #include "ring/own.h"
 
 #define BUF_SMALL 2048u
@@ -166,6 +167,12 @@ static void fail(struct xdp_ring *r, struct pv_pkt *p)
 	pv_pktq_push(&r->failed, p);
 }
 
+static void note_gone(struct xdp_ring *r)
+{
+	r->gone = true;
+	r->ring.caps.link_up = false;
+}
+
 static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 {
 	struct xdp_ring *r = self(ring);
@@ -174,12 +181,14 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	struct xdp_desc *desc = q->desc;
 	uint32_t space = PV_MIN(room(q), q->size - s->posted), i;
 
+	if (pv_unlikely(r->gone))
+		return 0;
 	if (space < n)
 		space = PV_MIN(q->size - (q->next - (q->seen = load_acquire(q->consumer))), q->size - s->posted);
 	for (i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
 
-		if (pv_unlikely(r->gone || p->frag || p->len > r->ring.caps.mtu + FRAME_EXTRA || p->len < ETH_HLEN)) {
+		if (!pv_frame_len(p, r->ring.caps.mtu, 1)) {
 			fail(r, p);
 			continue;
 		}
@@ -206,7 +215,7 @@ static int kick_once(struct xdp_ring *r, struct xdp_sock *s)
 	if (sendto(s->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
 		return 0;
 	if (errno == ENXIO || errno == ENODEV || errno == EBADF) {
-		r->gone = true;
+		note_gone(r);
 		return -ENODEV;
 	}
 	/* EAGAIN, EBUSY, ENOBUFS: the driver is full. ENETDOWN: the link is down, the frames wait in the queue. */
@@ -238,6 +247,22 @@ static int tx_kick(struct pv_ring *ring)
 	return -EAGAIN;
 }
 
+/* The interface is gone and the kernel will complete nothing more: what it had did not leave. */
+static uint32_t reap_lost(struct xdp_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	uint32_t out = 0;
+
+	for (uint32_t i = 0; i < r->held_size && out < n; i++) {
+		if (r->held[i] != XDP_HELD_TX)
+			continue;
+		r->held[i] = XDP_HELD_NO;
+		r->count.tx_errors++;
+		pkts[out] = pv_pool_pkt(r->ring.pool, i);
+		pv_ring_give(pkts[out++]);
+	}
+	return out;
+}
+
 static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 {
 	struct xdp_ring *r = self(ring);
@@ -263,7 +288,7 @@ static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		s->posted -= have;
 		store_release(q->consumer, q->next);
 	}
-	return out;
+	return pv_unlikely(r->gone) ? out + reap_lost(r, pkts + out, n - out) : out;
 }
 
 static int arm(struct pv_ring *ring)
@@ -306,7 +331,13 @@ static void counters(struct pv_ring *ring, struct pv_ring_counters *out)
 static enum pv_ring_event event(struct pv_ring *ring)
 {
 	struct xdp_ring *r = self(ring);
+	int problem = 0;
+	socklen_t len = sizeof(problem);
 
+	/* The kernel leaves an error on the socket when the interface goes down or away; only one that cannot send any more is gone. */
+	if (!r->gone && !getsockopt(r->sock->fd, SOL_SOCKET, SO_ERROR, &problem, &len) && problem &&
+	    sendto(r->sock->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 && (errno == ENXIO || errno == ENODEV))
+		note_gone(r);
 	if (!r->gone || r->gone_told)
 		return PV_RING_EV_NONE;
 	r->gone_told = true;
@@ -345,12 +376,6 @@ static void xdp_close(struct pv_ring *ring)
 	release(r);
 }
 
-static void forget(struct pv_ring *ring)
-{
-	/* The child's copies of the fds keep nothing alive once the parent's are closed: the link and the sockets are the parent's. */
-	release(self(ring));
-}
-
 static const struct pv_ring_ops xdp_ops = {
 	.kind = "xdp",
 	.close = xdp_close,
@@ -365,7 +390,8 @@ static const struct pv_ring_ops xdp_ops = {
 	.flow_del = pv_xdp_flow_del,
 	.counters = counters,
 	.event = event,
-	.forget = forget,
+	/* Closing the child's copies of the fds ends nothing of the parent's: link, program and sockets live until the last copy goes. */
+	.forget = xdp_close,
 };
 
 /* The pool's first and only chunk becomes the UMEM. */
@@ -448,7 +474,7 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->tx_depth = r->sock->tx.size;
 	c->batch = PV_RING_BATCH_MAX;
 	c->max_sge = 1;
-	c->flow_kinds = 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE;
+	c->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
 	c->queues = r->nsocks;
 	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
 		return -errno;
@@ -488,9 +514,8 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 	const struct pv_pool_cfg *pool = pv_pool_config(r->ring.pool);
 	int rc;
 
-	if ((pool->buf_size != BUF_SMALL && pool->buf_size != BUF_LARGE) || pool->chunk) {
-		snprintf(err, errsize, "an AF_XDP ring needs a pool of one chunk with buffers of %u or %u bytes", BUF_SMALL,
-			 BUF_LARGE);
+	if (pool->buf_size != BUF_SMALL && pool->buf_size != BUF_LARGE) {
+		snprintf(err, errsize, "an AF_XDP ring needs a pool with buffers of %u or %u bytes", BUF_SMALL, BUF_LARGE);
 		return -EINVAL;
 	}
 	r->buf_shift = pool->buf_size == BUF_SMALL ? 11 : 12;
@@ -513,6 +538,7 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 		return rc;
 	rc = open_epoll(r);
 	rc = rc ? rc : fill_caps(r, cfg);
+	rc = rc ? rc : pv_xdp_config_write(r);
 	if (rc)
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
 	return rc;

@@ -68,7 +68,8 @@ struct xdp_ring {
 	struct pv_pktq failed; /* frames that could not be sent: reaped first */
 	int epoll_fd;
 	struct bpf_object *object;
-	int prog_fd, link_fd, rules_fd, xsks_fd;
+	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd;
+	uint32_t kind_rules[PV_FLOW_KINDS];
 	struct xdp_rule *rule;
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
@@ -89,6 +90,8 @@ bool pv_xdp_is_virtual(const char *ifname);
 int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
 int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
 void pv_xdp_prog_close(struct xdp_ring *r);
+/* Kinds in use and MAC, to the program. */
+int pv_xdp_config_write(struct xdp_ring *r);
 int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *handle);
 int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle);
 

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "ring/bpf/steer.h"
+#include "ring/frame.h"
 
 /* clang's output for the BPF target, in the library's read-only data. */
 __asm__(".pushsection .rodata\n"
@@ -49,7 +50,8 @@ int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	r->prog_fd = program ? lib->program_fd(program) : -1;
 	r->rules_fd = lib->find_map_fd(r->object, "rules");
 	r->xsks_fd = lib->find_map_fd(r->object, "xsks");
-	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0)
+	r->config_fd = lib->find_map_fd(r->object, "config");
+	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0)
 		return say(err, errsize, -EPROTO, "the XDP program's maps");
 	return 0;
 }
@@ -113,14 +115,47 @@ void pv_xdp_prog_close(struct xdp_ring *r)
 static void key_of(const struct pv_flow *flow, struct steer_key *key)
 {
 	memset(key, 0, sizeof(*key));
-	memcpy(key->dst, flow->dst.b, sizeof(key->dst));
-	key->dport = __builtin_bswap16(flow->dst_port);
+	key->kind = (uint8_t)flow->kind;
+	if (flow->kind == PV_FLOW_ALL)
+		return;
 	key->vlan = flow->vlan;
+	if (flow->kind <= PV_FLOW_IP)
+		memcpy(key->src, flow->dst_mac, PV_ETH_ALEN);
+	if (flow->kind == PV_FLOW_ETHER) {
+		key->dport = __builtin_bswap16(flow->ethertype);
+		return;
+	}
+	memcpy(key->dst, flow->dst.b, sizeof(key->dst));
+	if (flow->kind == PV_FLOW_IP)
+		return;
+	key->dport = __builtin_bswap16(flow->dst_port);
 	key->proto = flow->l4_proto;
 	if (flow->kind == PV_FLOW_5TUPLE) {
 		memcpy(key->src, flow->src.b, sizeof(key->src));
 		key->sport = __builtin_bswap16(flow->src_port);
 	}
+}
+
+static bool well_formed(const struct pv_flow *flow)
+{
+	if ((uint32_t)flow->kind >= PV_FLOW_KINDS || flow->vlan > 4094)
+		return false;
+	if (flow->kind < PV_FLOW_3TUPLE)
+		return true;
+	if (flow->l4_proto != 6 && flow->l4_proto != 17)
+		return false;
+	return flow->kind != PV_FLOW_5TUPLE || pv_addr_is4(&flow->src) == pv_addr_is4(&flow->dst);
+}
+
+int pv_xdp_config_write(struct xdp_ring *r)
+{
+	struct steer_config config = { .kinds = 0 };
+	uint32_t zero = 0;
+
+	for (uint32_t i = 0; i < PV_FLOW_KINDS; i++)
+		config.kinds |= r->kind_rules[i] ? 1u << i : 0;
+	memcpy(config.mac, r->ring.caps.mac, sizeof(config.mac));
+	return r->lib->map_update(r->config_fd, &zero, &config, 0);
 }
 
 static int rules_grow(struct xdp_ring *r)
@@ -145,40 +180,51 @@ static int rules_grow(struct xdp_ring *r)
 
 int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *handle)
 {
-	struct xdp_ring *r = (struct xdp_ring *)ring;
+	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
 	struct steer_key key;
+	struct pv_flow whole;
 	uint32_t one = 1, slot;
 	int rc;
 
 	if (r->gone)
 		return -ENODEV;
+	if (!well_formed(flow))
+		return -EINVAL;
 	if (r->free_rule == UINT32_MAX) {
 		rc = rules_grow(r);
 		if (rc)
 			return rc;
 	}
 	slot = r->free_rule;
-	key_of(flow, &key);
+	whole = *flow;
+	if (flow->kind == PV_FLOW_ETHER || flow->kind == PV_FLOW_IP)
+		pv_frame_flow_mac(flow, r->ring.caps.mac, whole.dst_mac);
+	key_of(&whole, &key);
 	rc = r->lib->map_update(r->rules_fd, &key, &one, BPF_NOEXIST);
 	if (rc)
 		return rc == -E2BIG ? -ENOSPC : rc;
 	r->free_rule = r->rule[slot].next_free;
-	r->rule[slot].flow = *flow;
+	r->rule[slot].flow = whole;
 	r->rule[slot].handle = *handle = ++r->next_handle << 32 | slot;
-	return 0;
+	/* The program looks only for kinds of which there is a rule. */
+	return r->kind_rules[flow->kind]++ ? 0 : pv_xdp_config_write(r);
 }
 
 int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle)
 {
-	struct xdp_ring *r = (struct xdp_ring *)ring;
+	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
 	uint32_t slot = (uint32_t)handle;
+	struct pv_flow *flow;
 	struct steer_key key;
+	int rc;
 
 	if (slot >= r->nrules || !handle || r->rule[slot].handle != handle)
 		return -ENOENT;
-	key_of(&r->rule[slot].flow, &key);
+	flow = &r->rule[slot].flow;
+	key_of(flow, &key);
 	r->rule[slot].handle = 0;
 	r->rule[slot].next_free = r->free_rule;
 	r->free_rule = slot;
-	return r->lib->map_delete(r->rules_fd, &key);
+	rc = r->lib->map_delete(r->rules_fd, &key);
+	return --r->kind_rules[flow->kind] ? rc : pv_xdp_config_write(r);
 }

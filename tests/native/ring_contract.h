@@ -34,6 +34,8 @@ struct rig;
 #define RIG_RX_CSUM 0x4u
 #define RIG_ARM 0x8u
 #define RIG_STAMPS 0x10u
+/* The pool's memory was handed to the kernel as it was. */
+#define RIG_FIXED_POOL 0x20u
 
 struct rig_kind {
 	const char *name;

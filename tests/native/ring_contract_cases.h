@@ -395,6 +395,12 @@ static inline void contract_pool_growth(const struct rig_kind *kind)
 
 	rig_open(&rig, kind);
 	rig_fill(&rig, 1);
+	if (kind->must & RIG_FIXED_POOL) {
+		for (int i = 0; i < 2; i++)
+			CHECK_EQ(pv_pool_grow(rig.pool[i]), -EOPNOTSUPP);
+		rig_close(&rig);
+		return;
+	}
 	for (uint32_t i = 0; i < 4; i++) {
 		CHECK_EQ(pv_pool_grow(rig.pool[0]), 0);
 		CHECK_EQ(pv_pool_grow(rig.pool[1]), 0);

@@ -8,6 +8,7 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <stdbool.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -44,19 +45,31 @@ struct {
 } rules SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct steer_config);
+} config SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, STEER_COUNTS);
 	__type(key, __u32);
 	__type(value, __u64);
 } counts SEC(".maps");
 
-static __always_inline int pass(__u32 what)
+/* What the headers say, as far as they go. */
+struct parsed {
+	struct steer_key key; /* a 5-tuple's when `ports` */
+	bool ip, ports;
+};
+
+static __always_inline void count(__u32 what)
 {
 	__u64 *n = bpf_map_lookup_elem(&counts, &what);
 
 	if (n)
 		++*n;
-	return XDP_PASS;
 }
 
 /* Skips one VLAN tag; `proto` becomes the ethertype of what follows. NULL: the frame is too short. */
@@ -78,34 +91,36 @@ static __always_inline void *link_header(void *data, void *end, __be16 *proto, _
 	return tag + 1;
 }
 
-/* NULL: malformed or a fragment. Options are skipped. */
-static __always_inline void *ip4_header(void *at, void *end, struct steer_key *key)
+/* The L4 header, or NULL: malformed or a fragment. Options are skipped. */
+static __always_inline void *ip4_header(void *at, void *end, struct parsed *p)
 {
 	struct iphdr *ip = at;
 	__u32 len;
 
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
 		return 0;
+	p->ip = true;
+	p->key.dst[10] = p->key.dst[11] = p->key.src[10] = p->key.src[11] = 0xff;
+	__builtin_memcpy(&p->key.dst[12], &ip->daddr, 4);
+	__builtin_memcpy(&p->key.src[12], &ip->saddr, 4);
+	p->key.proto = ip->protocol;
 	if (ip->frag_off & bpf_htons(0x3fff))
 		return 0;
-	key->dst[10] = key->dst[11] = key->src[10] = key->src[11] = 0xff;
-	__builtin_memcpy(&key->dst[12], &ip->daddr, 4);
-	__builtin_memcpy(&key->src[12], &ip->saddr, 4);
-	key->proto = ip->protocol;
 	len = ip->ihl * 4;
 	return at + len;
 }
 
-/* NULL: malformed, a fragment, or more extension headers than are walked. */
-static __always_inline void *ip6_header(void *at, void *end, struct steer_key *key)
+/* The L4 header, or NULL: malformed, a fragment, or more extension headers than are walked. */
+static __always_inline void *ip6_header(void *at, void *end, struct parsed *p)
 {
 	struct ipv6hdr *ip = at;
 	__u8 next;
 
 	if ((void *)(ip + 1) > end || ip->version != 6)
 		return 0;
-	__builtin_memcpy(key->dst, &ip->daddr, 16);
-	__builtin_memcpy(key->src, &ip->saddr, 16);
+	p->ip = true;
+	__builtin_memcpy(p->key.dst, &ip->daddr, 16);
+	__builtin_memcpy(p->key.src, &ip->saddr, 16);
 	next = ip->nexthdr;
 	at = ip + 1;
 	for (int i = 0; i < EXT_MAX; i++) {
@@ -118,46 +133,110 @@ static __always_inline void *ip6_header(void *at, void *end, struct steer_key *k
 		next = ext->next;
 		at += (ext->len8 + 1) * 8;
 	}
-	key->proto = next;
+	p->key.proto = next;
 	return at;
+}
+
+static __always_inline void parse(void *at, void *end, __be16 proto, struct parsed *p)
+{
+	__u16 *ports;
+
+	if (proto == bpf_htons(ETH_P_IP))
+		at = ip4_header(at, end, p);
+	else if (proto == bpf_htons(ETH_P_IPV6))
+		at = ip6_header(at, end, p);
+	else
+		return;
+	if (!at || (p->key.proto != IPPROTO_UDP && p->key.proto != IPPROTO_TCP))
+		return;
+	ports = at;
+	if ((void *)(ports + 2) > end)
+		return;
+	p->key.sport = ports[0];
+	p->key.dport = ports[1];
+	p->ports = true;
+}
+
+static __always_inline bool for_us(const struct ethhdr *eth, const struct steer_config *c)
+{
+	__u8 differs = 0;
+
+	if (eth->h_dest[0] & 1)
+		return true;
+	for (int i = 0; i < ETH_ALEN; i++)
+		differs |= eth->h_dest[i] ^ c->mac[i];
+	return !differs;
+}
+
+/* 5-tuple first: a connected socket goes before one that is only bound. */
+static __always_inline bool tuples(const struct steer_config *c, struct parsed *p)
+{
+	if (c->kinds & 1 << STEER_5TUPLE) {
+		p->key.kind = STEER_5TUPLE;
+		if (bpf_map_lookup_elem(&rules, &p->key))
+			return true;
+	}
+	if (!(c->kinds & 1 << STEER_3TUPLE))
+		return false;
+	p->key.kind = STEER_3TUPLE;
+	p->key.sport = 0;
+	__builtin_memset(p->key.src, 0, sizeof(p->key.src));
+	return bpf_map_lookup_elem(&rules, &p->key);
+}
+
+static __always_inline bool by_mac(const struct steer_config *c, const struct ethhdr *eth, __be16 proto, const struct parsed *p)
+{
+	struct steer_key key = { .vlan = p->key.vlan };
+
+	__builtin_memcpy(key.src, eth->h_dest, ETH_ALEN);
+	if (c->kinds & 1 << STEER_ETHER) {
+		key.kind = STEER_ETHER;
+		key.dport = proto;
+		if (bpf_map_lookup_elem(&rules, &key))
+			return true;
+		key.dport = 0;
+		if (bpf_map_lookup_elem(&rules, &key))
+			return true;
+	}
+	if (!(c->kinds & 1 << STEER_IP) || !p->ip)
+		return false;
+	key.kind = STEER_IP;
+	key.dport = 0;
+	__builtin_memcpy(key.dst, p->key.dst, sizeof(key.dst));
+	return bpf_map_lookup_elem(&rules, &key);
 }
 
 SEC("xdp")
 int steer(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;
-	void *at = (void *)(long)ctx->data;
-	struct steer_key key = {};
+	void *data = (void *)(long)ctx->data;
+	struct parsed p = {};
+	struct steer_config *c;
+	__u32 zero = 0;
 	__be16 proto;
-	__u16 *ports;
-	__u64 *taken;
-	__u32 what = STEER_TAKEN;
+	bool take;
+	void *at;
 
-	at = link_header(at, end, &proto, &key.vlan);
-	if (!at)
-		return pass(STEER_PASSED);
-	if (proto == bpf_htons(ETH_P_IP))
-		at = ip4_header(at, end, &key);
-	else if (proto == bpf_htons(ETH_P_IPV6))
-		at = ip6_header(at, end, &key);
-	else
-		return pass(STEER_PASSED);
-	if (!at || (key.proto != IPPROTO_UDP && key.proto != IPPROTO_TCP))
-		return pass(STEER_PASSED);
-	ports = at;
-	if ((void *)(ports + 2) > end)
-		return pass(STEER_PASSED);
-	key.sport = ports[0];
-	key.dport = ports[1];
-	if (!bpf_map_lookup_elem(&rules, &key)) {
-		__builtin_memset(key.src, 0, sizeof(key.src));
-		key.sport = 0;
-		if (!bpf_map_lookup_elem(&rules, &key))
-			return pass(STEER_PASSED);
+	c = bpf_map_lookup_elem(&config, &zero);
+	at = link_header(data, end, &proto, &p.key.vlan);
+	if (!c || !at) {
+		count(STEER_PASSED);
+		return XDP_PASS;
 	}
-	taken = bpf_map_lookup_elem(&counts, &what);
-	if (taken)
-		++*taken;
+	take = c->kinds & 1 << STEER_ALL;
+	if (!take) {
+		parse(at, end, proto, &p);
+		if (c->kinds & (1 << STEER_ETHER | 1 << STEER_IP))
+			take = by_mac(c, data, proto, &p);
+		if (!take && p.ports && for_us(data, c))
+			take = tuples(c, &p);
+	}
+	if (!take) {
+		count(STEER_PASSED);
+		return XDP_PASS;
+	}
+	count(STEER_TAKEN);
 	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 }
 

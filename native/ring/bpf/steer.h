@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The steering map's key and the program's counters: shared by the XDP program and its loader. */
+/* What the XDP program and its loader share: the key of the rules' map, the configuration, the counters. */
 #ifndef PV_RING_BPF_STEER_H
 #define PV_RING_BPF_STEER_H
 
 #include <linux/types.h>
 
-/* One flow. IPv4 addresses are IPv4-mapped; ports and addresses in network byte order. src and sport zero: a 3-tuple. */
+/* The kinds of enum pv_flow_kind, as bits of steer_config.kinds and as `kind` of a key. */
+enum { STEER_ALL, STEER_ETHER, STEER_IP, STEER_3TUPLE, STEER_5TUPLE };
+
+/*
+ * One rule. IPv4 addresses are IPv4-mapped; addresses, ports and ethertype in network byte order; what a kind does not look at is
+ * zero. ETHER and IP have the destination MAC in `src`, ETHER the ethertype (0: any) in `dport`.
+ */
 struct steer_key {
 	__u8 dst[16];
 	__u8 src[16];
 	__u16 dport, sport;
 	__u16 vlan; /* VLAN id in host order; 0: untagged */
 	__u8 proto;
-	__u8 zero;
+	__u8 kind;
+};
+
+struct steer_config {
+	__u32 kinds; /* of which there are rules */
+	__u8 mac[6]; /* of the interface: tuples are for it or a group */
+	__u16 zero;
 };
 
 enum steer_count { STEER_TAKEN, STEER_PASSED, STEER_COUNTS };

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The AF_XDP ring over a veth pair in a namespace of the test's own: the contract suite in native and in generic mode. */
+#include "test.h"
+
+#ifndef PV_HAVE_XDP
+int main(void)
+{
+	puts("skip: built without libbpf or clang");
+	return 77;
+}
+#else
+#include <fcntl.h>
+#include <stdarg.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "ring/xdp.h"
+#include "ring_contract_cases.h"
+
+static void command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void command(const char *fmt, ...)
+{
+	char text[300] = "timeout 20 ip ";
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text + strlen(text), sizeof(text) - strlen(text), fmt, ap);
+	va_end(ap);
+	CHECK_EQ(system(text), 0);
+}
+
+/* Without IPv6 the kernel says nothing on a link of its own accord. */
+static void quiet_namespace(void)
+{
+	static bool made;
+	int fd;
+
+	if (geteuid() != 0)
+		test_skip("needs root for a network namespace");
+	if (made)
+		return;
+	CHECK_EQ(unshare(CLONE_NEWNET), 0);
+	fd = open("/proc/sys/net/ipv6/conf/default/disable_ipv6", O_WRONLY | O_CLOEXEC);
+	CHECK(fd >= 0);
+	CHECK_EQ(write(fd, "1", 1), 1);
+	close(fd);
+	made = true;
+}
+
+struct pair {
+	char name[2][IFNAMSIZ];
+};
+
+/* The carrier comes a little after `up`. */
+static void wait_running(const char *name)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	double until = rig_now() + RIG_PATIENCE_S;
+	struct ifreq ifr = { 0 };
+
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
+	do {
+		CHECK(rig_now() < until);
+		CHECK_EQ(ioctl(fd, SIOCGIFFLAGS, &ifr), 0);
+	} while (!(ifr.ifr_flags & IFF_RUNNING));
+	close(fd);
+}
+
+static void make_pair(struct pair *pair)
+{
+	static unsigned int number;
+	uint8_t m[2][PV_ETH_ALEN];
+
+	quiet_namespace();
+	number++;
+	for (int i = 0; i < 2; i++) {
+		snprintf(pair->name[i], IFNAMSIZ, "x%u-%d", number, i);
+		rig_mac(i, m[i]);
+	}
+	command("link add %s mtu %u address %02x:%02x:%02x:%02x:%02x:%02x type veth peer name %s mtu %u address "
+		"%02x:%02x:%02x:%02x:%02x:%02x",
+		pair->name[0], RIG_MTU, m[0][0], m[0][1], m[0][2], m[0][3], m[0][4], m[0][5], pair->name[1], RIG_MTU, m[1][0],
+		m[1][1], m[1][2], m[1][3], m[1][4], m[1][5]);
+	for (int i = 0; i < 2; i++)
+		command("link set %s up", pair->name[i]);
+	for (int i = 0; i < 2; i++)
+		wait_running(pair->name[i]);
+}
+
+static void open_mode(struct rig *rig, enum pv_xdp_mode mode, const char *text)
+{
+	static const struct pv_flow all = { .kind = PV_FLOW_ALL };
+	struct pair *pair = calloc(1, sizeof(*pair));
+	char err[256] = "";
+
+	CHECK(pair != NULL);
+	rig->wire = pair;
+	make_pair(pair);
+	for (int i = 0; i < 2; i++) {
+		struct pv_xdp_cfg cfg = { .ifname = pair->name[i], .rx_depth = RIG_DEPTH, .tx_depth = RIG_DEPTH, .mode = mode };
+		int rc = pv_xdp_open(&rig->ring[i], &rig->mem.mem, rig->pool[i], &cfg, err, sizeof(err));
+
+		if (rc)
+			fprintf(stderr, "%s\n", err);
+		CHECK_EQ(rc, 0);
+		CHECK(!strcmp(rig->ring[i]->caps.mode, text));
+		CHECK_EQ(pv_ring_flow_add(rig->ring[i], &all, &rig->all_rule[i]), 0);
+	}
+}
+
+static void open_native(struct rig *rig)
+{
+	open_mode(rig, PV_XDP_AUTO, "native copy");
+}
+
+static void open_generic(struct rig *rig)
+{
+	open_mode(rig, PV_XDP_GENERIC, "generic copy");
+}
+
+static void close_rig(struct rig *rig)
+{
+	struct pair *pair = rig->wire;
+
+	if (if_nametoindex(pair->name[0]))
+		command("link del %s", pair->name[0]);
+	free(pair);
+}
+
+static void settle(struct rig *rig)
+{
+	(void)rig;
+}
+
+static void vanish(struct rig *rig, int side)
+{
+	command("link del %s", ((struct pair *)rig->wire)->name[side]);
+}
+
+#define XDP(id, opener)                                                                                                            \
+	static const struct rig_kind id = { .name = #id,                                                                           \
+					    .must = RIG_FLOWS | RIG_ARM | RIG_FIXED_POOL,                                          \
+					    .open = opener,                                                                        \
+					    .close = close_rig,                                                                    \
+					    .settle = settle,                                                                      \
+					    .vanish = vanish }
+XDP(native, open_native);
+XDP(generic, open_generic);
+
+#define NATIVE(id) CONTRACT_CASE(native, id)
+CONTRACT_LIST(NATIVE)
+#define GENERIC(id) CONTRACT_CASE(generic, id)
+CONTRACT_LIST(GENERIC)
+
+static int open_named(const char *name, struct pv_ring **out, struct testmem *m, struct pv_pool **pool, char *err)
+{
+	const struct pv_pool_cfg cfg = { .buf_size = 2048, .headroom = 128, .count = 128, .max = 128 };
+	const struct pv_xdp_cfg xdp = { .ifname = name, .rx_depth = 64, .tx_depth = 64 };
+	int rc;
+
+	testmem_init(m);
+	CHECK_EQ(pv_pool_open(pool, &m->mem, &cfg), 0);
+	rc = pv_xdp_open(out, &m->mem, *pool, &xdp, err, 256);
+	if (rc) {
+		CHECK_EQ(pv_pool_close(*pool), 0);
+		CHECK_EQ(m->blocks, 0);
+	}
+	return rc;
+}
+
+TEST(what_is_taken_is_said)
+{
+	struct pv_ring *first, *second;
+	struct pv_pool *pool[2];
+	struct testmem m[2];
+	struct pair pair;
+	char err[256] = "";
+
+	make_pair(&pair);
+	CHECK_EQ(open_named("nothere", &first, &m[0], &pool[0], err), -ENODEV);
+	CHECK(strstr(err, "nothere"));
+	CHECK_EQ(open_named(pair.name[0], &first, &m[0], &pool[0], err), 0);
+	CHECK_EQ(open_named(pair.name[0], &second, &m[1], &pool[1], err), -EBUSY);
+	CHECK(strstr(err, pair.name[0]) && strstr(err, "taken"));
+	pv_ring_close(first);
+	CHECK_EQ(pv_pool_close(pool[0]), 0);
+	/* What was closed is free again at once. */
+	CHECK_EQ(open_named(pair.name[0], &first, &m[0], &pool[0], err), 0);
+	pv_ring_close(first);
+	CHECK_EQ(pv_pool_close(pool[0]), 0);
+	command("link del %s", pair.name[0]);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
+#endif
