@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SO_PREFER_BUSY_POLL
@@ -23,6 +24,8 @@
 
 #define DEPTH_DEFAULT 1024u
 #define BUSY_POLL_BUDGET 64
+#define BUSY_RETRIES 30
+#define BUSY_RETRY_MS 10
 
 static int ethtool(const char *ifname, void *request)
 {
@@ -103,7 +106,7 @@ static int make_queues(struct xdp_sock *s, uint32_t rx_depth, uint32_t tx_depth)
 	return rc ? rc : map_queue(s->fd, &s->comp, &at.cr, (off_t)XDP_UMEM_PGOFF_COMPLETION_RING, sizeof(uint64_t));
 }
 
-static int bind_queue(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
+static int bind_once(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
 {
 	struct sockaddr_xdp addr = {
 		.sxdp_family = AF_XDP,
@@ -114,6 +117,19 @@ static int bind_queue(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
 	};
 
 	return bind(s->fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
+}
+
+/* The kernel frees a queue a little after its last socket was closed: what is taken now may be free in a moment. */
+static int bind_queue(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
+{
+	const struct timespec moment = { .tv_nsec = BUSY_RETRY_MS * 1000000 };
+	int rc = bind_once(r, s, flags);
+
+	for (int i = 0; rc == -EBUSY && i < BUSY_RETRIES; i++) {
+		nanosleep(&moment, NULL);
+		rc = bind_once(r, s, flags);
+	}
+	return rc;
 }
 
 static void busy_poll(int fd, uint32_t us)
