@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The measuring program behind `pyvma bench`: one process is the server, another the client, both pinned, over one of three
- * transports (raw verbs, pyvma.h, kernel sockets). Messages have sockperf's format, so that sockperf may be the peer over sockets.
+ * transports (a raw ring: verbs or AF_XDP; pyvma.h; kernel sockets). Messages have sockperf's format, so that sockperf may be the peer over sockets.
  *
  * Every process prints one JSON object at its end; a server also prints one line when it is ready.
  */
@@ -36,7 +36,8 @@ struct bench_opts {
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
 	const char *interfaces; /* pyvma: the setting */
 	/* raw */
-	const char *library, *device; /* device: "FABRIC/PORT" of the software NIC, or an RDMA device's name */
+	const char *library,
+	    *device; /* device: "FABRIC/PORT" of the software NIC, an RDMA device's name; library "xdp": an interface */
 	uint8_t peer_mac[6];
 };
 
@@ -171,6 +172,7 @@ void bench_ready(const struct bench_opts *o, const uint8_t *mac);
 
 /* Each runs the role to its end; 0 or 1 with a line on stderr. */
 int bench_run_raw(const struct bench_opts *o, struct bench_result *r);
+int bench_run_xdp(const struct bench_opts *o, struct bench_result *r);
 int bench_run_engine(const struct bench_opts *o, struct bench_result *r);
 int bench_run_kernel(const struct bench_opts *o, struct bench_result *r);
 

@@ -17,7 +17,8 @@ static const char usage[] =
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
     "  --block            wait in the kernel or asleep in the engine; default: spin\n"
     "  --interfaces SPEC  pyvma: the setting of that name\n"
-    "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n";
+    "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n"
+    "                   the software NIC's or the system's libibverbs; --library xdp: AF_XDP, DEVICE is an interface\n";
 
 static void on_signal(int sig)
 {
@@ -208,7 +209,9 @@ static int run(struct args *a, const char *role)
 		return bench_fail("a server needs --local, a client --remote", 0);
 	hist_init(&r.rtt);
 	seen_init(&r.seen);
-	if (!strcmp(a->transport, "raw"))
+	if (!strcmp(a->transport, "raw") && a->o.library && !strcmp(a->o.library, "xdp"))
+		rc = bench_run_xdp(&a->o, &r);
+	else if (!strcmp(a->transport, "raw"))
 		rc = bench_run_raw(&a->o, &r);
 	else if (!strcmp(a->transport, "pyvma"))
 		rc = bench_run_engine(&a->o, &r);

@@ -4,6 +4,7 @@
  * as the floor for everything above it. libibverbs' interface is loaded at run time: the software NIC's, or the system's.
  */
 #include "bench/bench.h"
+#include "bench/frame.h"
 
 #ifdef PV_HAVE_VERBS
 #include <dlfcn.h>
@@ -17,8 +18,6 @@
 #define DEPTH 1024u
 #define SIGNAL_EVERY 64u
 #define SLOT 2048u
-#define FRAME_HLEN (14u + 20u + 8u)
-#define MESSAGE_MAX (1500u - 28u)
 
 struct lib {
 	struct ibv_device **(*get_device_list)(int *n);
@@ -113,12 +112,7 @@ static inline uint8_t *message(struct tr *t, const struct ibv_wc *wc, uint32_t *
 {
 	uint8_t *f = t->mem + (size_t)wc->wr_id * SLOT;
 
-	*len = 0;
-	if (pv_likely(wc->status == IBV_WC_SUCCESS && wc->byte_len >= FRAME_HLEN && pv_get16(f + 12) == 0x0800 && f[23] == 17)) {
-		uint32_t want = pv_get16(f + 38) - 8u;
-
-		*len = PV_MIN(want, wc->byte_len - FRAME_HLEN);
-	}
+	*len = pv_likely(wc->status == IBV_WC_SUCCESS) ? frame_message(f, wc->byte_len) : 0;
 	return f + FRAME_HLEN;
 }
 
@@ -149,18 +143,9 @@ static inline int tr_reply(struct tr *t, int i, uint8_t *msg, uint32_t len)
 	int rc;
 
 	(void)i;
-	if (len > MESSAGE_MAX)
+	if (len > FRAME_MESSAGE_MAX)
 		return 0;
-	/* Turned round: addresses and ports change places, which leaves the header's checksum as it is. */
-	memcpy(out, f + 6, 6);
-	memcpy(out + 6, t->mac, 6);
-	memcpy(out + 12, f + 12, 14);
-	memcpy(out + 26, f + 30, 4);
-	memcpy(out + 30, f + 26, 4);
-	memcpy(out + 34, f + 36, 2);
-	memcpy(out + 36, f + 34, 2);
-	memcpy(out + 38, f + 38, 4);
-	memcpy(out + FRAME_HLEN, msg, len);
+	frame_turn(out, f, t->mac, msg, len);
 	t->send_sge[BENCH_BATCH_MAX].length = FRAME_HLEN + len;
 	do {
 		rc = post(t, &t->send[BENCH_BATCH_MAX], &t->send[BENCH_BATCH_MAX], 1);
@@ -285,30 +270,6 @@ static int steer(struct tr *t)
 	return t->flow ? 0 : bench_fail("flow rule", -errno);
 }
 
-static void make_frame(struct tr *t, const struct bench_opts *o, uint8_t *f)
-{
-	const struct sockaddr_in *src = (const struct sockaddr_in *)(const void *)&o->local;
-	const struct sockaddr_in *dst = (const struct sockaddr_in *)(const void *)&o->remote;
-	uint32_t sum = 0;
-
-	memcpy(f, o->peer_mac, 6);
-	memcpy(f + 6, t->mac, 6);
-	pv_put16(f + 12, 0x0800);
-	pv_put16(f + 14, 0x4500);
-	pv_put16(f + 16, (uint16_t)(28 + o->size));
-	pv_put16(f + 20, 0x4000);
-	pv_put16(f + 22, 64 << 8 | 17);
-	memcpy(f + 26, &src->sin_addr, 4);
-	memcpy(f + 30, &dst->sin_addr, 4);
-	for (int i = 14; i < 34; i += 2)
-		sum += pv_get16(f + i);
-	sum = (sum & 0xffff) + (sum >> 16);
-	pv_put16(f + 24, (uint16_t) ~(sum + (sum >> 16)));
-	memcpy(f + 34, &src->sin_port, 2);
-	memcpy(f + 36, &dst->sin_port, 2);
-	pv_put16(f + 38, (uint16_t)(8 + o->size));
-}
-
 static int fill(struct tr *t, const struct bench_opts *o)
 {
 	struct ibv_recv_wr *bad;
@@ -326,7 +287,7 @@ static int fill(struct tr *t, const struct bench_opts *o)
 			t->send[i].send_flags = IBV_SEND_INLINE;
 		if (i + 1 < BENCH_BATCH_MAX)
 			t->send[i].next = &t->send[i + 1];
-		make_frame(t, o, tx_frame(t, i));
+		frame_make(tx_frame(t, i), o, t->mac);
 	}
 	return 0;
 }
@@ -357,7 +318,7 @@ int bench_run_raw(const struct bench_opts *o, struct bench_result *r)
 	int rc;
 
 	spins.block = false;
-	if (o->size > MESSAGE_MAX)
+	if (o->size > FRAME_MESSAGE_MAX)
 		return bench_fail("raw: a message must fit into one frame", 0);
 	if (!o->library || !o->device)
 		return bench_fail("raw: --library and --device are needed", 0);

@@ -13,7 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "steer.h"
+#include "ring/bpf/steer.h"
 
 #define QUEUES_MAX 256
 #define RULES_MAX 65536
