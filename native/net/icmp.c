@@ -92,6 +92,8 @@ void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, u
 	struct quote q;
 	uint32_t len;
 
+	if (pv_iface_is_hosts(net, ifp))
+		return;
 	/* Unknown options may demand an answer even from a group (RFC 8200 4.2); the caller decided. */
 	if (!quote_of(pkt, &q) || !may_answer(net, pkt, &q, !q.v4 && type == PV_ICMP6_PARAM_PROBLEM && code == 2))
 		return;

@@ -2,6 +2,8 @@
 /* Interfaces, our own addresses, and the flow rules by which a ring gives us what is for them. */
 #include "net/internal.h"
 
+#define IP4_LEAST_MTU 68u
+
 static const uint8_t mac_broadcast[PV_ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 
 /* ---- the table of own addresses ------------------------------------------------------------------------------------------ */
@@ -105,8 +107,8 @@ const struct pv_ifaddr *pv_iface_onlink(const struct pv_iface *ifp, const struct
 /* Only a ring that tells frames apart needs to be told which are ours. */
 bool pv_iface_wants_flows(const struct pv_iface *ifp)
 {
-	return ifp->ring->ops->flow_add && (ifp->ring->caps.flow_kinds & ~(1u << PV_FLOW_ALL)) &&
-	       (ifp->cfg.steer == PV_STEER_ADDRESS || (ifp->ring->caps.flow_kinds & 1u << PV_FLOW_IP));
+	return ifp->cfg.steer == PV_STEER_ADDRESS && ifp->ring->ops->flow_add &&
+	       (ifp->ring->caps.flow_kinds & ~(1u << PV_FLOW_ALL));
 }
 
 /* Rule for one destination: by address where the ring can, else by its MAC (then shared by what has the same MAC). */
@@ -200,30 +202,44 @@ static int flows_add(struct pv_iface *ifp)
 
 /* ---- adding and removing ------------------------------------------------------------------------------------------------- */
 
+static bool addrs_ok(const struct pv_ifaddr *addr, uint32_t n)
+{
+	if (n > PV_IFACE_ADDR_MAX)
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct pv_addr *a = &addr[i].addr;
+
+		if (pv_addr_is_any(a) || pv_addr_is_mcast(a) || pv_addr_is_bcast(a) ||
+		    addr[i].prefix_len > (pv_addr_is4(a) ? 32 : 128))
+			return false;
+	}
+	return true;
+}
+
+static bool name_taken(const struct pv_net *net, const char *name, const struct pv_iface *but)
+{
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
+		if (net->iface[i] && net->iface[i] != but && !strcmp(net->iface[i]->cfg.name, name))
+			return true;
+	return false;
+}
+
 static int iface_check(const struct pv_net *net, const struct pv_iface_cfg *c)
 {
 	const struct pv_pool_cfg *pool = pv_pool_config(c->ring->pool);
-	uint32_t mtu = c->mtu ? c->mtu : c->ring->caps.mtu, least = 0;
+	/* Linux has IPv4 down to 68 bytes (RFC 791) on an interface. */
+	uint32_t mtu = c->mtu ? c->mtu : c->ring->caps.mtu, least = c->steer == PV_STEER_SOCKET ? IP4_LEAST_MTU : 0;
 
-	if (c->naddr > PV_IFACE_ADDR_MAX || c->vlan > 4094 || !memchr(c->name, 0, sizeof(c->name)))
+	if (c->vlan > 4094 || !memchr(c->name, 0, sizeof(c->name)) || !addrs_ok(c->addr, c->naddr))
 		return -EINVAL;
-	for (uint32_t i = 0; i < c->naddr; i++) {
-		const struct pv_addr *a = &c->addr[i].addr;
-		bool v4 = pv_addr_is4(a);
-
-		if (pv_addr_is_any(a) || pv_addr_is_mcast(a) || pv_addr_is_bcast(a) || c->addr[i].prefix_len > (v4 ? 32 : 128))
-			return -EINVAL;
-		least = PV_MAX(least, v4 ? PV_IP4_MIN_MTU : PV_IP6_MIN_MTU);
-	}
+	for (uint32_t i = 0; i < c->naddr && c->steer == PV_STEER_ADDRESS; i++)
+		least = PV_MAX(least, pv_addr_is4(&c->addr[i].addr) ? PV_IP4_MIN_MTU : PV_IP6_MIN_MTU);
 	if (mtu < least || mtu > c->ring->caps.mtu)
 		return -EINVAL;
 	/* Control messages are built in one buffer, and answers are written where the question stood. */
 	if (pool->headroom < PV_NET_HEADROOM || pool->buf_size < pool->headroom + PV_MIN(mtu, PV_IP6_MIN_MTU) + 64)
 		return -EINVAL;
-	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
-		if (net->iface[i] && !strcmp(net->iface[i]->cfg.name, c->name))
-			return -EEXIST;
-	return 0;
+	return name_taken(net, c->name, NULL) ? -EEXIST : 0;
 }
 
 /* An interface with IPv6 has a link-local address (RFC 4291 2.8); made from the MAC (RFC 2464 5) when none is given. */
@@ -338,7 +354,7 @@ int pv_net_iface_add(struct pv_net *net, const struct pv_iface_cfg *cfg)
 	}
 	net->iface[index] = ifp;
 	local_rebuild(net);
-	rc = iface_routes(net, ifp);
+	rc = pv_iface_is_hosts(net, ifp) ? 0 : iface_routes(net, ifp);
 	if (!rc)
 		rc = pv_mcast_iface_init(net, ifp);
 	if (rc) {
@@ -351,6 +367,34 @@ int pv_net_iface_add(struct pv_net *net, const struct pv_iface_cfg *cfg)
 		pv_net_timer_set(net, &ifp->announce, 0);
 	}
 	return (int)index;
+}
+
+int pv_net_iface_set(struct pv_net *net, uint32_t index, const struct pv_iface_state *state)
+{
+	struct pv_iface *ifp = pv_net_iface(net, index);
+
+	if (!ifp)
+		return -ENODEV;
+	if (ifp->resolves || strlen(state->name) >= sizeof(ifp->cfg.name) || !addrs_ok(state->addr, state->naddr) ||
+	    state->mtu < IP4_LEAST_MTU)
+		return -EINVAL;
+	if (name_taken(net, state->name, ifp))
+		return -EEXIST;
+	strcpy(ifp->cfg.name, state->name);
+	if (state->naddr)
+		memcpy(ifp->cfg.addr, state->addr, state->naddr * sizeof(*state->addr));
+	ifp->cfg.naddr = state->naddr;
+	ifp->cfg.mtu = PV_MIN(state->mtu, ifp->ring->caps.mtu);
+	ifp->ring->caps.link_up = state->link_up;
+	ifp->ip4 = ifp->bcast4 = 0;
+	ifp->ip6 = ifp->linklocal = (struct pv_addr){ 0 };
+	iface_linklocal(ifp);
+	iface_primary(ifp);
+	local_rebuild(net);
+	/* Frames that the ring kept while the link was down. */
+	if (state->link_up)
+		net->dirty |= 1u << (index - 1);
+	return 0;
 }
 
 int pv_net_iface_del(struct pv_net *net, uint32_t index)

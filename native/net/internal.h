@@ -15,6 +15,7 @@
 #include "base/htab.h"
 #include "base/rng.h"
 #include "base/siphash.h"
+#include "net/host.h"
 #include "net/net.h"
 #include "wire/arp.h"
 #include "wire/eth.h"
@@ -261,6 +262,11 @@ struct pv_pkt *pv_net_pkt(struct pv_net *net, struct pv_ring *ring);
 /* iface.c */
 const struct pv_local *pv_local_find(const struct pv_net *net, const struct pv_addr *addr, uint32_t iface);
 const struct pv_ifaddr *pv_iface_onlink(const struct pv_iface *ifp, const struct pv_addr *addr);
+/* The host decides: routes, neighbours, groups. */
+pv_inline bool pv_iface_is_hosts(const struct pv_net *net, const struct pv_iface *ifp)
+{
+	return net->cfg.host && !ifp->resolves;
+}
 int pv_iface_flow_add(struct pv_iface *ifp, const struct pv_addr *dst, const uint8_t *mac, uint64_t *handle);
 bool pv_iface_wants_flows(const struct pv_iface *ifp);
 
@@ -270,8 +276,20 @@ void pv_route_close(struct pv_net *net);
 const struct pv_route *pv_route_find(const struct pv_net *net, const struct pv_addr *dst, uint32_t iface);
 void pv_route_del_iface(struct pv_net *net, uint32_t iface);
 
-/* path.c */
+/* path.c, path_host.c */
 const struct pv_addr *pv_iface_source(const struct pv_iface *ifp, const struct pv_addr *dst, const struct pv_addr *nexthop);
+/* Where the datagram leaves, and to whom on that link. */
+struct pv_hop {
+	uint32_t iface;
+	struct pv_addr next;
+	uint32_t mtu; /* of the route; 0: none */
+};
+/* The rest of `out`, whose src, is_local, is_mcast and is_bcast are set. */
+int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct pv_hop *h, int64_t now_ns, struct pv_path *out);
+/* Is this one for the host to decide? */
+bool pv_path_is_hosts(const struct pv_net *net, const struct pv_path_query *q);
+int pv_path_host(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out);
+uint32_t pv_host_group_iface(const struct pv_net *net, const struct pv_addr *group);
 void pv_path_l2(struct pv_path *path, const struct pv_iface *ifp, const uint8_t *dst_mac);
 
 /* pmtu.c */

@@ -16,6 +16,8 @@
 #define REACHABLE_NS (30 * PV_NS_PER_S)
 #define DELAY_NS (5 * PV_NS_PER_S)
 #define PROBES 3u
+/* The kernel's own verdict comes first, unless its message was lost. */
+#define HOST_PROBES 6u
 #define FAILED_HOLD_NS (1 * PV_NS_PER_S)
 
 static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_ns);
@@ -168,15 +170,25 @@ int pv_net_neigh_del(struct pv_net *net, uint32_t iface, const struct pv_addr *a
 
 /* ---- asking -------------------------------------------------------------------------------------------------------------- */
 
+static void neigh_ask_host(struct pv_net *net, const struct pv_neigh *n)
+{
+	const struct pv_addr addr = n->addr;
+
+	if (net->cfg.host)
+		net->cfg.host->resolve(net->cfg.host_ctx, net->iface[n->iface]->cfg.kernel_index, &addr);
+}
+
 static void neigh_solicit(struct pv_net *net, struct pv_neigh *n, bool unicast, int64_t now_ns)
 {
 	struct pv_iface *ifp = net->iface[n->iface];
 
 	n->probes++;
 	pv_net_timer_set(net, &n->timer, now_ns + RETRANS_NS);
-	/* Where the kernel owns the interface its answers go to the kernel: pv_net_neigh_add tells us. */
-	if (!ifp->resolves)
+	/* Where the kernel owns the interface it asks, and the answers go to it. */
+	if (!ifp->resolves) {
+		neigh_ask_host(net, n);
 		return;
+	}
 	if (pv_addr_is4(&n->addr))
 		pv_arp_request(net, ifp, &n->addr, &n->probe_src, unicast ? n->mac : NULL);
 	else
@@ -195,13 +207,25 @@ static void neigh_fail(struct pv_net *net, struct pv_neigh *n, int64_t now_ns)
 	}
 }
 
+static void neigh_reachable(struct pv_net *net, struct pv_neigh *n, int64_t now_ns)
+{
+	/* RFC 4861 6.3.2: between half and one and a half times the base. */
+	int64_t ns = REACHABLE_NS / 2 + (int64_t)pv_rng_below(&net->rng, (uint64_t)REACHABLE_NS);
+
+	n->state = PV_NEIGH_REACHABLE;
+	n->probes = 0;
+	n->changed_ns = now_ns;
+	pv_net_timer_set(net, &n->timer, now_ns + ns);
+	neigh_touch(net, n);
+}
+
 static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_ns)
 {
 	struct pv_neigh *n = pv_container_of(t, struct pv_neigh, timer);
 
 	switch (n->state) {
 	case PV_NEIGH_INCOMPLETE:
-		if (n->probes < PROBES)
+		if (n->probes < (pv_iface_is_hosts(net, net->iface[n->iface]) ? HOST_PROBES : PROBES))
 			neigh_solicit(net, n, false, now_ns);
 		else
 			neigh_fail(net, n, now_ns);
@@ -210,6 +234,12 @@ static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_
 		n->state = PV_NEIGH_STALE;
 		break;
 	case PV_NEIGH_DELAY:
+		/* The kernel probes; until it says otherwise its MAC is good. */
+		if (pv_iface_is_hosts(net, net->iface[n->iface])) {
+			neigh_reachable(net, n, now_ns);
+			neigh_ask_host(net, n);
+			break;
+		}
 		n->state = PV_NEIGH_PROBE;
 		n->probes = 0;
 		neigh_solicit(net, n, true, now_ns);
@@ -284,18 +314,6 @@ static void neigh_flush(struct pv_net *net, struct pv_neigh *n)
 	}
 }
 
-static void neigh_reachable(struct pv_net *net, struct pv_neigh *n, int64_t now_ns)
-{
-	/* RFC 4861 6.3.2: between half and one and a half times the base. */
-	int64_t ns = REACHABLE_NS / 2 + (int64_t)pv_rng_below(&net->rng, (uint64_t)REACHABLE_NS);
-
-	n->state = PV_NEIGH_REACHABLE;
-	n->probes = 0;
-	n->changed_ns = now_ns;
-	pv_net_timer_set(net, &n->timer, now_ns + ns);
-	neigh_touch(net, n);
-}
-
 static void neigh_stale(struct pv_net *net, struct pv_neigh *n)
 {
 	n->state = PV_NEIGH_STALE;
@@ -325,4 +343,45 @@ void pv_neigh_heard(struct pv_net *net, struct pv_neigh *n, const uint8_t *mac, 
 	else if (!same)
 		neigh_stale(net, n);
 	neigh_flush(net, n);
+}
+
+/* ---- what the kernel tells of its interfaces' neighbours -------------------------------------------------------------------- */
+
+static int host_neigh(struct pv_net *net, uint32_t iface, const struct pv_addr *addr, struct pv_neigh **out)
+{
+	if (!pv_net_iface(net, iface))
+		return -ENODEV;
+	*out = pv_neigh_find(net, iface, addr);
+	return *out && (*out)->state != PV_NEIGH_PERMANENT ? 0 : -ESRCH;
+}
+
+int pv_net_neigh_set(struct pv_net *net, uint32_t iface, const struct pv_addr *addr, const uint8_t *mac, int64_t now_ns)
+{
+	struct pv_neigh *n;
+	int rc = host_neigh(net, iface, addr, &n);
+
+	if (rc)
+		return rc;
+	if (mac) {
+		if (pv_mac_is_group(mac))
+			return -EINVAL;
+		pv_neigh_heard(net, n, mac, true, true, now_ns);
+	} else if (n->state != PV_NEIGH_INCOMPLETE) {
+		/* The next packet asks. */
+		n->state = PV_NEIGH_NONE;
+		pv_net_timer_del(net, &n->timer);
+	}
+	return 0;
+}
+
+int pv_net_neigh_fail(struct pv_net *net, uint32_t iface, const struct pv_addr *addr, int64_t now_ns)
+{
+	struct pv_neigh *n;
+	int rc = host_neigh(net, iface, addr, &n);
+
+	if (rc)
+		return rc;
+	pv_net_timer_del(net, &n->timer);
+	neigh_fail(net, n, now_ns);
+	return 0;
 }

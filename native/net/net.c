@@ -110,10 +110,11 @@ int pv_net_kick(struct pv_net *net)
 
 		dirty &= dirty - 1;
 		if (pv_unlikely(r)) {
-			/* Some frames have not left: the next kick tries again. */
+			/* Some frames have not left: the next kick tries again. Without a link that is in vain until it is back. */
 			if (r == -EAGAIN)
 				net->dirty |= 1u << bit;
-			rc = r;
+			if (r != -EAGAIN || net->iface[bit + 1]->resolves || net->iface[bit + 1]->ring->caps.link_up)
+				rc = r;
 		}
 	}
 	return rc;

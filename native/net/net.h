@@ -40,6 +40,7 @@
 struct pv_net;
 struct pv_iface;
 struct pv_neigh;
+struct pv_host_ops; /* net/host.h */
 
 struct pv_net_cfg {
 	const struct pv_mem *mem;
@@ -50,6 +51,8 @@ struct pv_net_cfg {
 	uint32_t reass_bytes;       /* bytes held in reassembly; 0: 4 MiB */
 	int64_t reass_timeout_ns;   /* 0: 30 s */
 	uint32_t icmp_rate;         /* errors sent per second; 0: 1000 (RFC 1812 4.3.2.8) */
+	const struct pv_host_ops *host; /* decides for interfaces of the kernel's; NULL: there are none */
+	void *host_ctx;
 };
 
 int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg);
@@ -65,7 +68,7 @@ struct pv_ifaddr {
 
 enum pv_steer {
 	PV_STEER_ADDRESS, /* static interface: the ring gets ARP, ND and all that is for our addresses and groups */
-	PV_STEER_SOCKET,  /* the kernel owns the interface: one rule per socket */
+	PV_STEER_SOCKET,  /* the kernel owns the interface (net/host.h): one rule per socket, no ARP, ND, ICMP, IGMP, routes of ours */
 };
 
 struct pv_iface_cfg {
@@ -179,8 +182,13 @@ struct pv_path_query {
 	struct pv_addr dst;
 	struct pv_addr src;      /* any: choose (RFC 6724 in what applies) */
 	uint32_t iface;          /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
+	/* For the host's rules; 0: not known. */
+	uint16_t src_port, dst_port;
+	uint8_t proto, tos;
 };
-/* 0, -ENETUNREACH, -EADDRNOTAVAIL (src is not ours), -ENODEV (iface), -EAFNOSUPPORT (families differ). */
+/* 0, -ENETUNREACH, -EADDRNOTAVAIL (src is not ours), -ENODEV (iface), -EAFNOSUPPORT (families differ). With a host (net/host.h) also
+ * what that says, and -EXDEV: the datagram is the kernel's business, since its way leads by another interface than ours or to the
+ * host itself. */
 int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out);
 
 /* Where every struct pv_net starts, so that asking costs one load. */
@@ -240,7 +248,8 @@ enum pv_filter_mode { PV_FILTER_EXCLUDE, PV_FILTER_INCLUDE };
  * 0, -ENODEV, -EINVAL (not a group, families differ), -ENOMEM, what the ring said of the rule; leave: -EADDRNOTAVAIL. */
 int pv_net_group_join(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
 int pv_net_group_leave(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
-/* Interface for a group when none is named: the route's, else the first that is up. 0: none. */
+/* Interface for a group when none is named: the route's, else the first that is up, else the one of ours that the host would take.
+ * 0: none. */
 uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *group);
 
 /* ---- time and counters ------------------------------------------------------------------------------------------------- */

@@ -94,6 +94,8 @@ uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *grou
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
 		const struct pv_iface *ifp = net->iface[i];
 
+		if (ifp && pv_iface_is_hosts(net, ifp))
+			continue;
 		for (uint32_t k = 0; ifp && k < ifp->cfg.naddr; k++) {
 			if (pv_addr_is4(&ifp->cfg.addr[k].addr) != v4)
 				continue;
@@ -102,17 +104,10 @@ uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *grou
 			first = first ? first : i;
 		}
 	}
-	return first;
+	return first || !net->cfg.host ? first : pv_host_group_iface(net, group);
 }
 
-/* Where the datagram leaves, and to whom on that link. */
-struct hop {
-	uint32_t iface;
-	struct pv_addr next;
-	uint32_t mtu; /* of the route; 0: none */
-};
-
-static int hop_group(struct pv_net *net, const struct pv_path_query *q, struct hop *h)
+static int hop_group(struct pv_net *net, const struct pv_path_query *q, struct pv_hop *h)
 {
 	h->iface = q->iface;
 	/* As Linux: a source address names the interface when nothing else does. */
@@ -124,7 +119,7 @@ static int hop_group(struct pv_net *net, const struct pv_path_query *q, struct h
 	return h->iface ? 0 : -ENETUNREACH;
 }
 
-static int hop_unicast(struct pv_net *net, const struct pv_path_query *q, struct hop *h)
+static int hop_unicast(struct pv_net *net, const struct pv_path_query *q, struct pv_hop *h)
 {
 	uint32_t bound = q->iface;
 	const struct pv_route *r;
@@ -147,7 +142,7 @@ static int hop_unicast(struct pv_net *net, const struct pv_path_query *q, struct
 	return 0;
 }
 
-static int path_source(struct pv_net *net, const struct pv_path_query *q, const struct hop *h, struct pv_path *out)
+static int path_source(struct pv_net *net, const struct pv_path_query *q, const struct pv_hop *h, struct pv_path *out)
 {
 	const struct pv_addr *src;
 
@@ -161,7 +156,7 @@ static int path_source(struct pv_net *net, const struct pv_path_query *q, const 
 	}
 	src = pv_iface_source(net->iface[h->iface], &q->dst, &h->next);
 	for (uint32_t i = 1; !src && i <= PV_IFACE_MAX; i++)
-		if (net->iface[i])
+		if (net->iface[i] && !pv_iface_is_hosts(net, net->iface[i]))
 			src = pv_iface_source(net->iface[i], &q->dst, &h->next);
 	if (!src)
 		return -EADDRNOTAVAIL;
@@ -169,7 +164,7 @@ static int path_source(struct pv_net *net, const struct pv_path_query *q, const 
 	return 0;
 }
 
-static int path_fill(struct pv_net *net, const struct pv_path_query *q, const struct hop *h, int64_t now_ns, struct pv_path *out)
+int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct pv_hop *h, int64_t now_ns, struct pv_path *out)
 {
 	struct pv_iface *ifp = net->iface[h->iface];
 	const struct pv_pmtu *pmtu;
@@ -215,13 +210,15 @@ int pv_net_path(struct pv_net *net, const struct pv_path_query *query, int64_t n
 {
 	struct pv_path_query q = *query;
 	const struct pv_local *l;
-	struct hop h = { 0 };
+	struct pv_hop h = { 0 };
 	int rc;
 
 	memset(out, 0, sizeof(*out));
 	net->now_ns = now_ns;
 	if (q.iface && !pv_net_iface(net, q.iface))
 		return -ENODEV;
+	if (pv_unlikely(net->cfg.host != NULL) && pv_path_is_hosts(net, &q))
+		return pv_path_host(net, &q, now_ns, out);
 	if (!pv_addr_is_any(&q.src)) {
 		if (pv_addr_is4(&q.src) != pv_addr_is4(&q.dst))
 			return -EAFNOSUPPORT;
@@ -250,7 +247,7 @@ int pv_net_path(struct pv_net *net, const struct pv_path_query *query, int64_t n
 	if (!rc)
 		rc = path_source(net, &q, &h, out);
 	if (!rc)
-		rc = path_fill(net, &q, &h, now_ns, out);
+		rc = pv_path_fill(net, &q, &h, now_ns, out);
 	if (rc)
 		memset(out, 0, sizeof(*out));
 	return rc;

@@ -73,3 +73,8 @@ void pv_pmtu_learn(struct pv_net *net, const struct pv_addr *dst, uint32_t mtu, 
 	if (!pv_timer_armed(&net->pmtu_timer.t))
 		pv_net_timer_set(net, &net->pmtu_timer, p->expire_ns);
 }
+
+void pv_net_pmtu_set(struct pv_net *net, const struct pv_addr *dst, uint32_t mtu, int64_t now_ns)
+{
+	pv_pmtu_learn(net, dst, mtu, 0, now_ns);
+}

@@ -175,7 +175,7 @@ bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto)
 	bool v4 = h[0] >> 4 == 4;
 	uint64_t sum;
 
-	if (pv_likely(pkt->flags & (PV_PKT_L4_OK | PV_PKT_L4_PARTIAL)))
+	if (pv_likely(pkt->flags & PV_PKT_L4_OK))
 		return true;
 	if (pkt->flags & PV_PKT_L4_BAD)
 		return false;
@@ -186,5 +186,9 @@ bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto)
 		sum = pv_cksum_pseudo4(load32(h + 12), load32(h + 16), proto, pkt->total);
 	else
 		sum = pv_cksum_pseudo6(h + 8, h + 24, proto, pkt->total);
+	/* What its sender left to the hardware, and none came: nobody could have damaged it unseen. */
+	if ((pkt->flags & PV_PKT_L4_PARTIAL) && pkt->len >= (proto == PV_PROTO_UDP ? 8u : 18u) &&
+	    pv_cksum_get(l4 + (proto == PV_PROTO_UDP ? 6 : 16)) == pv_cksum_fold(sum))
+		return true;
 	return pv_cksum_ok(pv_cksum_merge(sum, pv_net_chain_sum(pkt)));
 }

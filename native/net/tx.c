@@ -146,7 +146,7 @@ int pv_tx_loop(struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pk
 	pkt->total += PV_ETH_HLEN;
 	pv_wire_eth_emit(pkt->data, ifp->mac, ifp->mac, 0, type);
 	/* It never was on a wire: nothing to check. */
-	pkt->flags = PV_PKT_LOOPED | PV_PKT_L3_OK | PV_PKT_L4_PARTIAL;
+	pkt->flags = PV_PKT_LOOPED | PV_PKT_L3_OK | PV_PKT_L4_OK;
 	pkt->iface = (uint8_t)ifp->index;
 	pv_pktq_push(&net->loop, pkt);
 	return 0;
@@ -187,9 +187,14 @@ static int tx_refuse(struct pv_pkt *pkt, int rc)
 static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct pv_pkt *pkt, int64_t now_ns)
 {
 	struct pv_path_query q = { .dst = path->dst, .src = path->src, .iface = path->iface };
+	const struct pv_iface *ifp = pv_net_iface(net, path->iface);
 	struct pv_path fresh;
-	int rc = pv_net_path(net, &q, now_ns, &fresh);
+	int rc;
 
+	/* The host may have another way by now; only an address of the link itself binds the path to it. */
+	if (net->cfg.host && (!ifp || !ifp->resolves) && !pv_addr_is_linklocal6(&path->dst))
+		q.iface = 0;
+	rc = pv_net_path(net, &q, now_ns, &fresh);
 	if (rc)
 		return rc;
 	/* A packet never changes pools. */

@@ -26,7 +26,8 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_L3_BAD 0x0002u
 #define PV_PKT_L4_OK 0x0004u   /* UDP/TCP checksum verified (never set for fragments) */
 #define PV_PKT_L4_BAD 0x0008u
-#define PV_PKT_L4_PARTIAL 0x0010u /* pseudo-header sum only: a virtual link that never was a wire; counts as good */
+/* A virtual link: the field may hold the pseudo-header's sum only, which is good; any other value is to be verified. */
+#define PV_PKT_L4_PARTIAL 0x0010u
 #define PV_PKT_TSTAMP 0x0020u  /* `tstamp` is valid, in the ring's clock units */
 #define PV_PKT_VLAN 0x0040u    /* `vlan_tci` was stripped by the ring */
 /* Requests to the ring, transmit side; only bits that caps.tx_csum allows. */

@@ -429,6 +429,13 @@ static int ask(const char *ifname, unsigned long request, struct ifreq *ifr)
 	return rc;
 }
 
+uint32_t pv_xdp_queues(const struct pv_xdp_cfg *cfg)
+{
+	uint32_t channels = pv_xdp_channels(cfg->ifname);
+
+	return cfg->queues ? PV_MIN(cfg->queues, channels) : channels;
+}
+
 int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char *err, size_t errsize)
 {
 	struct ifreq ifr;
@@ -500,9 +507,7 @@ static int open_epoll(struct xdp_ring *r)
 
 static int allocate(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 {
-	uint32_t channels = pv_xdp_channels(cfg->ifname);
-
-	r->nsocks = cfg->queues ? PV_MIN(cfg->queues, channels) : channels;
+	r->nsocks = pv_xdp_queues(cfg);
 	r->held_size = pv_pool_config(r->ring.pool)->count;
 	r->sock = r->mem->alloc(r->mem->ctx, r->nsocks * sizeof(*r->sock));
 	r->held = r->mem->alloc(r->mem->ctx, r->held_size);

@@ -26,6 +26,8 @@ struct pv_xdp_cfg {
 /* 0 or -errno with a text in `err`: -ENODEV, -EPERM, -EBUSY (a queue or the interface's XDP hook is taken), -EOPNOTSUPP, ... */
 int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_xdp_cfg *cfg, char *err,
 		size_t errsize);
+/* How many queues would be used: as many as asked for, of those that there are. */
+uint32_t pv_xdp_queues(const struct pv_xdp_cfg *cfg);
 /* Buffer size and count that a pool for this interface wants. 0 or -errno with a text. */
 int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char *err, size_t errsize);
 

@@ -11,6 +11,7 @@
 
 #include "pyvma.h"
 #include "rt/error.h"
+#include "rt/host.h"
 #include "rt/log.h"
 #include "rt/mem.h"
 #include "rt/wait.h"
@@ -88,9 +89,9 @@ static uint64_t choose_seed(const struct pv_config *cfg)
 	return seed;
 }
 
-static int open_stack(struct pv_engine *e, const struct pv_config *cfg)
+static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool host)
 {
-	const struct pv_stack_cfg sc = {
+	struct pv_stack_cfg sc = {
 		.mem = pv_mem_system(cfg->huge_pages),
 		.seed = choose_seed(cfg),
 		.net = { .neigh_max = (uint32_t)cfg->neigh_max,
@@ -102,7 +103,14 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg)
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
 		.rx_batch = (uint32_t)cfg->rx_batch,
 	};
-	int rc = pv_stack_open(&e->stack, &sc);
+	int rc;
+
+	/* The host's answers are asked for only when there is an interface of the kernel's: paths of others never look. */
+	if (host) {
+		sc.net.host = &pv_host_ops;
+		sc.net.host_ctx = e;
+	}
+	rc = pv_stack_open(&e->stack, &sc);
 
 	if (rc)
 		return pv_error(rc, "the stack cannot be opened: %s", strerror(-rc));
@@ -115,6 +123,7 @@ static void close_all(struct pv_engine *e)
 {
 	pv_stack_close(e->stack);
 	pv_ports_close(e);
+	pv_host_stop(e);
 	e->stack = NULL;
 	e->net = NULL;
 	e->udp = NULL;
@@ -132,13 +141,16 @@ static int run(struct pv_engine *e, const struct pv_config *cfg)
 
 static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const struct pv_ifspec *specs, uint32_t n)
 {
+	bool host = false;
 	int rc;
 
+	for (uint32_t i = 0; i < n; i++)
+		host |= *specs[i].netdev != '\0';
 	pv_lock_setup();
 	pv_lock_init(&e->lock);
 	pv_list_init(&e->followers);
 	pv_clock_init(&e->clock);
-	rc = open_stack(e, cfg);
+	rc = open_stack(e, cfg, host);
 	if (rc)
 		return rc;
 	e->cfg = cfg;

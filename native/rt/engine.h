@@ -38,11 +38,16 @@ struct pv_watch {
 	void (*ready)(struct pv_watch *w, uint32_t bits); /* an event came; NULL: only waiters are told */
 };
 
+struct pv_host;
+struct pv_host_state;
+
+/* An interface whose ring is open. Entries of the settings that have none are known to rt/host.h. */
 struct pv_port {
 	struct pv_ring *ring;
 	struct pv_pool *pool;
 	uint32_t index; /* of the interface */
 	int notify_fd; /* -1: the ring has none */
+	bool gone; /* its device is */
 	struct pv_ifspec spec;
 	char label[PV_RING_NAME_MAX]; /* the ring's name with the interface's kind: softnic:DEVICE/PORT */
 };
@@ -76,6 +81,9 @@ struct pv_engine {
 	int extra_fd; /* epoll set of fds that the progress thread watches for the socket layer; -1: none yet */
 	struct pv_port ports[PV_IFACE_MAX];
 	uint32_t nports;
+	struct pv_host *host; /* NULL: no interface is the kernel's */
+	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
+	uint32_t nlimbo;
 	_Atomic(int) state; /* enum pv_engine_state */
 	pthread_t thread;
 	bool have_thread;
@@ -109,12 +117,17 @@ void pv_engine_wake(struct pv_waiter *w);
 /* The leader, or else the progress thread, when one sleeps beyond the stack's next deadline. */
 void pv_engine_wake_sleeper(struct pv_engine *e);
 
+/* Without a progress thread the kernel's changes are looked for (rt/host.h) every so many polls. */
+#define PV_HOST_POLLS 1024u
+void pv_host_tick(struct pv_engine *e);
+
 /* Runs a piece of the stack; how much it did. */
 pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 {
 	uint32_t n = pv_stack_poll(e->stack, now, e->rx_budget);
 
-	e->polls++;
+	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0 && e->host && !e->have_thread))
+		pv_host_tick(e);
 	if (n && e->interest)
 		pv_engine_route(e);
 	return n;
@@ -129,7 +142,12 @@ pv_inline void pv_engine_timers(struct pv_engine *e)
 
 /* ports.c: opens what the settings name into e->ports. 0 or the first failure with a text; those before it are open. */
 int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n);
+/* After the stack was closed. */
 void pv_ports_close(struct pv_engine *e);
+/* One more at the end of e->ports; `host` NULL: the entry has addresses of its own. 0 or -errno with a text. */
+int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host);
+/* The last one takes its place. Who sleeps on the ring's fd must be woken. */
+void pv_port_close(struct pv_engine *e, struct pv_port *p);
 /* Reads the rings' events (link, device gone) and says so. */
 void pv_ports_events(struct pv_engine *e);
 

@@ -7,6 +7,7 @@
  * exists in the parent only.
  */
 #include "rt/engine.h"
+#include "rt/host.h"
 #include "rt/log.h"
 
 static void before(void)
@@ -38,6 +39,8 @@ static void forget(struct pv_engine *e)
 	for (uint32_t i = 0; i < e->nports; i++)
 		pv_ring_forget(e->ports[i].ring);
 	e->nports = 0;
+	e->nlimbo = 0;
+	pv_host_stop(e);
 	e->leader = NULL;
 	e->progress.asleep = e->sleeper = e->progress_parked = false;
 	e->exports = e->interest = 0;

@@ -142,6 +142,26 @@ static int number_key(const struct entry *e, const char *key, const char *value,
 	return bad(e, key, value, allowed);
 }
 
+static int no_key(const struct entry *e, const char *key, const char *own)
+{
+	return pv_error(-EINVAL,
+			"interfaces, entry %u (%s): there is no key \"%s\": %s, addr, gw, name, mtu, vlan, rx_depth, tx_depth",
+			e->number, e->ring, key, own);
+}
+
+static const char not_netdev[] = "not the name of a network interface, as eth0";
+
+/* As the kernel has it: at most 15 bytes, no '/', ':' or white space. */
+static bool parse_netdev(const char *v, char *out, size_t size)
+{
+	size_t n = strlen(v);
+
+	if (!n || n > 15 || n >= size || strpbrk(v, "/: \t\n") || !strcmp(v, ".") || !strcmp(v, ".."))
+		return false;
+	memcpy(out, v, n + 1);
+	return true;
+}
+
 static int softnic_key(const struct entry *e, const char *key, char *value)
 {
 	struct pv_ifspec *s = e->spec;
@@ -158,10 +178,7 @@ static int softnic_key(const struct entry *e, const char *key, char *value)
 		s->have_mac = true;
 		return parse_mac(value, s->mac) ? 0 : bad(e, key, value, "not the MAC address of a station, as 02:00:00:00:00:01");
 	}
-	return pv_error(-EINVAL,
-			"interfaces, entry %u (softnic): there is no key \"%s\": fabric, port, mac, addr, gw, name, mtu, vlan, "
-			"rx_depth, tx_depth",
-			e->number, key);
+	return no_key(e, key, "fabric, port, mac, netdev");
 }
 
 static int verbs_key(const struct entry *e, const char *key, char *value)
@@ -181,10 +198,34 @@ static int verbs_key(const struct entry *e, const char *key, char *value)
 		strcpy(s->lib, value);
 		return 0;
 	}
-	return pv_error(-EINVAL,
-			"interfaces, entry %u (verbs): there is no key \"%s\": device, port, lib, addr, gw, name, mtu, vlan, "
-			"rx_depth, tx_depth",
-			e->number, key);
+	return no_key(e, key, "device, port, lib, netdev");
+}
+
+static int xdp_mode(const struct entry *e, const char *value)
+{
+	static const char *const modes[] = { "auto", "native", "generic" };
+
+	for (uint32_t i = 0; i < pv_array_size(modes); i++)
+		if (!strcmp(value, modes[i])) {
+			e->spec->mode = (enum pv_ifspec_mode)i;
+			return 0;
+		}
+	return bad(e, "mode", value, "not auto, native or generic");
+}
+
+static int xdp_key(const struct entry *e, const char *key, char *value)
+{
+	struct pv_ifspec *s = e->spec;
+
+	if (!strcmp(key, "device"))
+		return parse_netdev(value, s->device, sizeof(s->device)) ? 0 : bad(e, key, value, not_netdev);
+	if (!strcmp(key, "queues"))
+		return number_key(e, key, value, &s->queues, 1, 256);
+	if (!strcmp(key, "mode"))
+		return xdp_mode(e, value);
+	if (!strcmp(key, "busy_poll"))
+		return number_key(e, key, value, &s->busy_poll_us, 0, 1000000);
+	return no_key(e, key, "device, queues, mode, busy_poll");
 }
 
 static int parse_key(const struct entry *e, const char *key, char *value)
@@ -206,7 +247,16 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 		return number_key(e, key, value, &s->rx_depth, 16, 32768);
 	if (!strcmp(key, "tx_depth"))
 		return number_key(e, key, value, &s->tx_depth, 16, 32768);
-	return s->ring == PV_IFSPEC_SOFTNIC ? softnic_key(e, key, value) : verbs_key(e, key, value);
+	if (!strcmp(key, "netdev") && s->ring != PV_IFSPEC_XDP)
+		return parse_netdev(value, s->netdev, sizeof(s->netdev)) ? 0 : bad(e, key, value, not_netdev);
+	switch (s->ring) {
+	case PV_IFSPEC_SOFTNIC:
+		return softnic_key(e, key, value);
+	case PV_IFSPEC_VERBS:
+		return verbs_key(e, key, value);
+	default:
+		return xdp_key(e, key, value);
+	}
 }
 
 /* A key that may stand only once is one that is not `addr` or `gw`. */
@@ -220,6 +270,23 @@ static bool repeated(char *const *keys, uint32_t n, const char *key)
 	return false;
 }
 
+/* What the kernel says of its interface cannot be said here, too. */
+static int finish_owner(const struct entry *e)
+{
+	struct pv_ifspec *s = e->spec;
+	bool gw = !pv_addr_is_any(&s->gateway4) || !pv_addr_is_any(&s->gateway6);
+	const char *key = s->naddr ? "addr" : s->vlan ? "vlan" : s->mtu ? "mtu" : *s->name ? "name" : gw ? "gw" : NULL;
+
+	if (!*s->netdev && !s->naddr)
+		return pv_error(
+		    -EINVAL, "interfaces, entry %u (%s): addr=ADDRESS/PREFIX is missing (or netdev=NAME, the kernel's interface)",
+		    e->number, e->ring);
+	if (*s->netdev && key)
+		return pv_error(-EINVAL, "interfaces, entry %u (%s): %s= is the kernel's to say: the interface is its %s",
+				e->number, e->ring, key, s->netdev);
+	return 0;
+}
+
 static int finish(const struct entry *e)
 {
 	struct pv_ifspec *s = e->spec;
@@ -228,10 +295,14 @@ static int finish(const struct entry *e)
 		return pv_error(-EINVAL, "interfaces, entry %u (softnic): fabric=NAME is missing", e->number);
 	if (s->ring == PV_IFSPEC_SOFTNIC && !s->have_port)
 		return pv_error(-EINVAL, "interfaces, entry %u (softnic): port=NUMBER is missing", e->number);
-	if (s->ring == PV_IFSPEC_VERBS && !*s->device)
-		return pv_error(-EINVAL, "interfaces, entry %u (verbs): device=NAME is missing", e->number);
-	if (!s->naddr)
-		return pv_error(-EINVAL, "interfaces, entry %u (%s): addr=ADDRESS/PREFIX is missing", e->number, e->ring);
+	if (s->ring != PV_IFSPEC_SOFTNIC && !*s->device)
+		return pv_error(-EINVAL, "interfaces, entry %u (%s): device=NAME is missing", e->number, e->ring);
+	if (s->ring == PV_IFSPEC_XDP && !s->naddr)
+		snprintf(s->netdev, sizeof(s->netdev), "%.15s", s->device);
+	int rc = finish_owner(e);
+
+	if (rc)
+		return rc;
 	for (uint32_t i = 0; i < s->naddr && s->mtu; i++) {
 		bool is4 = pv_addr_is4(&s->addr[i].addr);
 		uint32_t least = is4 ? 576 : 1280; /* RFC 791 (what every host takes), RFC 8200 5 */
@@ -245,9 +316,27 @@ static int finish(const struct entry *e)
 	if (!*s->name) {
 		const char *stem = s->ring == PV_IFSPEC_SOFTNIC ? s->fabric : s->device;
 
-		snprintf(s->name, sizeof(s->name), "%.20s.%u", stem, s->port);
+		if (*s->netdev || s->ring == PV_IFSPEC_XDP)
+			snprintf(s->name, sizeof(s->name), "%.15s", *s->netdev ? s->netdev : s->device);
+		else
+			snprintf(s->name, sizeof(s->name), "%.20s.%u", stem, s->port);
 	}
 	return 0;
+}
+
+static const char *const kinds[] = { "softnic", "verbs", "xdp" };
+
+static int kind_of(const char *text)
+{
+	for (uint32_t i = 0; i < pv_array_size(kinds); i++)
+		if (!strcmp(text, kinds[i]))
+			return (int)i;
+	return -1;
+}
+
+const char *pv_ifspec_kind(const struct pv_ifspec *s)
+{
+	return kinds[s->ring];
 }
 
 static int parse_entry(char *text, unsigned int number, struct pv_ifspec *out)
@@ -259,12 +348,11 @@ static int parse_entry(char *text, unsigned int number, struct pv_ifspec *out)
 	memset(out, 0, sizeof(*out));
 	if (p)
 		*p++ = '\0';
-	if (!strcmp(text, "softnic"))
-		out->ring = PV_IFSPEC_SOFTNIC;
-	else if (!strcmp(text, "verbs"))
-		out->ring = PV_IFSPEC_VERBS;
-	else
-		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic or verbs", number, text);
+	int kind = kind_of(text);
+
+	if (kind < 0)
+		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic, verbs or xdp", number, text);
+	out->ring = (enum pv_ifspec_ring)kind;
 	while (p && *p) {
 		char *next = strchr(p, ','), *eq;
 

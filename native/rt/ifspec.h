@@ -3,7 +3,10 @@
  * Interface entries of the setting `interfaces`: RING:key=value,key=value;RING:... Parsing only, nothing is opened.
  *   softnic: fabric=NAME port=0..63 mac=XX:XX:XX:XX:XX:XX
  *   verbs:   device=NAME port=1..255 lib=PATH
- *   both:    addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
+ *   xdp:     device=NAME queues=1..256 mode=auto|native|generic busy_poll=US
+ *   all:     addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
+ *
+ * Without addr= the interface is the kernel's: that of `device` (xdp), or the one that netdev=NAME says the ring belongs to.
  */
 #ifndef PV_RT_IFSPEC_H
 #define PV_RT_IFSPEC_H
@@ -14,14 +17,20 @@
 
 #include "net/net.h"
 
-enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS };
+enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS, PV_IFSPEC_XDP };
+
+enum pv_ifspec_mode { PV_IFSPEC_AUTO, PV_IFSPEC_NATIVE, PV_IFSPEC_GENERIC };
 
 struct pv_ifspec {
 	enum pv_ifspec_ring ring;
 	char fabric[33]; /* softnic */
-	char device[PV_RING_NAME_MAX]; /* verbs */
+	char device[PV_RING_NAME_MAX]; /* verbs, xdp */
+	char netdev
+	    [16]; /* the kernel's interface whose addresses, routes and neighbours are in force; empty: those of the entry are */
 	char lib[257]; /* verbs; empty: the setting verbs_lib */
 	uint32_t port;
+	uint32_t queues, busy_poll_us; /* xdp; 0: all, off */
+	enum pv_ifspec_mode mode; /* xdp */
 	bool have_port, have_mac;
 	uint8_t mac[PV_ETH_ALEN];
 	char name[PV_IFNAME_MAX];
@@ -34,6 +43,8 @@ struct pv_ifspec {
 /* The entries of `text` into `out`. Their number, 0 for an empty text; -EINVAL (with a text that names entry, key, value and what is
  * allowed), -E2BIG (more than `max`). */
 int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max);
+/* softnic, verbs, xdp */
+const char *pv_ifspec_kind(const struct pv_ifspec *s);
 /* ADDRESS, "a.b.c.d" or "x:y::z". */
 bool pv_ifspec_addr(const char *text, struct pv_addr *out);
 

@@ -16,6 +16,7 @@
 #include "rt/netlink_lib.h"
 
 #define BUF_SIZE 32768
+#define READ_MAX 32 /* packets of changes read at once */
 #define RCVBUF (1 << 20)
 #define ATTR_MAX 64
 #define NEIGH_USABLE (NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE)
@@ -25,7 +26,8 @@
 struct pv_nl {
 	struct mnl_socket *ask, *told;
 	uint32_t seq;
-	uint8_t buf[BUF_SIZE];
+	uint8_t buf[BUF_SIZE]; /* answers */
+	uint8_t news[BUF_SIZE]; /* changes: who is told of one may ask meanwhile */
 };
 
 static const struct pv_mnl *mnl;
@@ -337,16 +339,17 @@ int pv_nl_read(struct pv_nl *nl, pv_nl_fn fn, void *ctx)
 {
 	int total = 0;
 
-	for (;;) {
-		ssize_t n = mnl->mnl_socket_recvfrom(nl->told, nl->buf, sizeof(nl->buf));
+	for (int packets = 0; packets < READ_MAX; packets++) {
+		ssize_t n = mnl->mnl_socket_recvfrom(nl->told, nl->news, sizeof(nl->news));
 		int count;
 
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR ? total : -errno;
-		count = pv_nl_parse(nl->buf, (size_t)n, fn, ctx);
+		count = pv_nl_parse(nl->news, (size_t)n, fn, ctx);
 		if (count > 0)
 			total += count;
 	}
+	return total;
 }
 
 static void put_addr(struct nlmsghdr *nh, uint16_t type, const struct pv_addr *addr)
@@ -438,6 +441,33 @@ int pv_nl_route_get(struct pv_nl *nl, const struct pv_nl_query *q, struct pv_nl_
 		mnl->mnl_attr_put(nh, RTA_MARK, sizeof(q->mark), &q->mark);
 	put_ports(nh, q);
 	return ask(nl, nh, false, read_route, out);
+}
+
+struct one_neigh {
+	struct pv_nl_msg *out;
+	bool found;
+};
+
+static void read_neigh(void *ctx, const struct nlmsghdr *nh)
+{
+	struct one_neigh *one = ctx;
+
+	one->found = parse_one(nh, one->out) && one->out->kind == PV_NL_NEIGH;
+}
+
+int pv_nl_neigh_get(struct pv_nl *nl, uint32_t ifindex, const struct pv_addr *addr, struct pv_nl_msg *out)
+{
+	struct one_neigh one = { .out = out };
+	uint8_t buf[256] = { 0 };
+	struct nlmsghdr *nh = request(nl, buf, RTM_GETNEIGH, 0);
+	struct ndmsg *nd = mnl->mnl_nlmsg_put_extra_header(nh, sizeof(*nd));
+	int rc;
+
+	nd->ndm_family = pv_addr_is4(addr) ? AF_INET : AF_INET6;
+	nd->ndm_ifindex = (int)ifindex;
+	put_addr(nh, NDA_DST, addr);
+	rc = ask(nl, nh, false, read_neigh, &one);
+	return rc || one.found ? rc : -ENOENT;
 }
 
 static void ignore(void *ctx, const struct nlmsghdr *nh)

@@ -47,7 +47,8 @@ void pv_nl_close(struct pv_nl *nl);
 int pv_nl_fd(const struct pv_nl *nl);
 /* All objects of a kind, one call of `fn` each. 0 or -errno. Not for PV_NL_ROUTE. */
 int pv_nl_dump(struct pv_nl *nl, enum pv_nl_kind kind, pv_nl_fn fn, void *ctx);
-/* The changes that have come; never waits. Number of messages, or -ENOBUFS: some were lost, dump everything anew. */
+/* The changes that have come, at most a few dozen packets of them; never waits. Number of messages, or -ENOBUFS: some were lost, dump
+ * everything anew. */
 int pv_nl_read(struct pv_nl *nl, pv_nl_fn fn, void *ctx);
 
 struct pv_nl_query {
@@ -66,6 +67,8 @@ struct pv_nl_answer {
 };
 /* What the kernel would do now. 0, -ENETUNREACH, -EHOSTUNREACH, -EACCES (prohibit), -EINVAL (blackhole, wrong source), ... */
 int pv_nl_route_get(struct pv_nl *nl, const struct pv_nl_query *q, struct pv_nl_answer *out);
+/* What the kernel knows of one neighbour. 0, -ENOENT, ... */
+int pv_nl_neigh_get(struct pv_nl *nl, uint32_t ifindex, const struct pv_addr *addr, struct pv_nl_msg *out);
 /* Asks the kernel to resolve a neighbour, as if it had traffic for it; the answer comes as a change. */
 int pv_nl_neigh_use(struct pv_nl *nl, uint32_t ifindex, const struct pv_addr *addr);
 

@@ -10,6 +10,8 @@
 
 #include "pyvma.h"
 #include "ring/verbs.h"
+#include "ring/xdp.h"
+#include "rt/host.h"
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
@@ -18,6 +20,18 @@
 #define L2_MAX 18u
 /* Buffers beyond the two queues: being read, being built, waiting for a neighbour, in reassembly. */
 #define SPARE_BUFS 128u
+
+/* `pc` has what the ring says of buffers; their number comes from the settings and the queues. */
+static int open_pool(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth)
+{
+	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + SPARE_BUFS), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
+
+	pc->count = rx + tx;
+	pc->max = pc->chunk ? PV_MAX((uint32_t)cfg->buf_max, pc->count) : pc->count;
+	int rc = pv_pool_open(&p->pool, pv_mem_system(cfg->huge_pages), pc);
+
+	return rc ? pv_error(rc, "%s: no memory for %u buffers of %u bytes", p->spec.name, pc->count, pc->buf_size) : 0;
+}
 
 #ifdef PV_HAVE_VERBS
 
@@ -68,25 +82,10 @@ static int softnic_device(const struct pv_ifspec *s, const char *lib, char *devi
 	return 0;
 }
 
-static int open_pool(struct pv_port *p, const struct pv_config *cfg, uint32_t mtu, uint32_t rx_depth, uint32_t tx_depth)
-{
-	struct pv_pool_cfg pc = {
-		.buf_size = (PV_NET_HEADROOM + L2_MAX + mtu + 63u) & ~63u,
-		.headroom = PV_NET_HEADROOM,
-		.chunk = (uint32_t)cfg->buf_chunk,
-	};
-	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + SPARE_BUFS), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
-
-	pc.count = rx + tx;
-	pc.max = PV_MAX((uint32_t)cfg->buf_max, pc.count);
-	int rc = pv_pool_open(&p->pool, pv_mem_system(cfg->huge_pages), &pc);
-
-	return rc ? pv_error(rc, "%s: no memory for %u buffers of %u bytes", p->spec.name, pc.count, pc.buf_size) : 0;
-}
-
-static int open_ring(struct pv_port *p, const struct pv_config *cfg)
+static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 {
 	const struct pv_ifspec *s = &p->spec;
+	struct pv_pool_cfg pc = { .headroom = PV_NET_HEADROOM, .chunk = (uint32_t)cfg->buf_chunk };
 	char lib[512], device[PV_RING_NAME_MAX], err[512] = "";
 	struct pv_verbs_cfg vc = {
 		.library = lib,
@@ -116,7 +115,8 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 		return pv_error(rc, "%s: %s", s->name, err);
 	if (s->mtu > info.mtu)
 		return pv_error(-EINVAL, "%s: mtu=%u is above the port's %u", s->name, s->mtu, info.mtu);
-	rc = open_pool(p, cfg, info.mtu, vc.rx_depth, vc.tx_depth);
+	pc.buf_size = (PV_NET_HEADROOM + L2_MAX + info.mtu + 63u) & ~63u;
+	rc = open_pool(p, cfg, &pc, vc.rx_depth, vc.tx_depth);
 	if (rc)
 		return rc;
 	rc = pv_verbs_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &vc, err, sizeof(err));
@@ -129,7 +129,7 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 
 #else
 
-static int open_ring(struct pv_port *p, const struct pv_config *cfg)
+static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 {
 	(void)cfg;
 	return pv_error(-EOPNOTSUPP, "%s: this build has no verbs: libibverbs' headers (libibverbs-dev) were not there",
@@ -138,56 +138,162 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 
 #endif
 
-static void close_ring(struct pv_port *p)
-{
-	pv_ring_close(p->ring);
-	uint32_t away = pv_pool_close(p->pool);
+#ifdef PV_HAVE_XDP
 
-	if (away)
-		pv_log(PV_LOG_INFO, "%s: %u lent buffers were not given back", p->spec.name, away);
+static uint32_t power_of_two(uint32_t n)
+{
+	return n < 2 ? 1 : 1u << (32 - __builtin_clz(n - 1));
 }
 
-static int open_port(struct pv_engine *e, const struct pv_ifspec *s)
+static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 {
-	struct pv_port *p = &e->ports[e->nports];
-	struct pv_iface_cfg ic = {
-		.mtu = s->mtu ? s->mtu : (uint32_t)e->cfg->mtu,
+	static const enum pv_xdp_mode modes[] = {
+		[PV_IFSPEC_AUTO] = PV_XDP_AUTO, [PV_IFSPEC_NATIVE] = PV_XDP_NATIVE, [PV_IFSPEC_GENERIC] = PV_XDP_GENERIC
+	};
+	const struct pv_ifspec *s = &p->spec;
+	struct pv_xdp_cfg xc = {
+		.ifname = *s->netdev ? s->netdev : s->device,
+		.queues = s->queues,
+		.rx_depth = power_of_two(s->rx_depth ? s->rx_depth : (uint32_t)cfg->rx_depth),
+		.tx_depth = power_of_two(s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth),
+		.mode = modes[s->mode],
+		.busy_poll_us = s->busy_poll_us,
+	};
+	struct pv_pool_cfg pc = { .chunk = 0 };
+	char err[512] = "";
+	int rc = pv_xdp_pool_cfg(&xc, &pc, err, sizeof(err));
+
+	if (rc)
+		return pv_error(rc, "%s: %s", s->name, err);
+	/* The pool cannot grow: each queue must be filled from the start. */
+	rc = open_pool(p, cfg, &pc, xc.rx_depth * pv_xdp_queues(&xc), xc.tx_depth);
+	if (rc)
+		return rc;
+	rc = pv_xdp_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &xc, err, sizeof(err));
+	if (rc) {
+		pv_pool_close(p->pool);
+		return pv_error(rc, "%s: %s", s->name, err);
+	}
+	return 0;
+}
+
+#else
+
+static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
+{
+	(void)cfg;
+	return pv_error(-EOPNOTSUPP, "%s: this build has no AF_XDP: libbpf's headers (libbpf-dev) or clang were not there",
+			p->spec.name);
+}
+
+#endif
+
+static int open_ring(struct pv_port *p, const struct pv_config *cfg)
+{
+	return p->spec.ring == PV_IFSPEC_XDP ? open_xdp(p, cfg) : open_verbs(p, cfg);
+}
+
+/* What is lent at the moment keeps its pool until it comes back. */
+static void close_pool(struct pv_engine *e, struct pv_pool *pool, const char *name)
+{
+	uint32_t away = pv_pool_close(pool);
+
+	if (!away)
+		return;
+	pv_log(PV_LOG_INFO, "%s: %u lent buffers were not given back yet", name, away);
+	if (e->nlimbo < pv_array_size(e->limbo))
+		e->limbo[e->nlimbo++] = pool;
+}
+
+static void close_ring(struct pv_engine *e, struct pv_port *p)
+{
+	pv_ring_close(p->ring);
+	close_pool(e, p->pool, p->spec.name);
+}
+
+static void close_limbo(struct pv_engine *e)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < e->nlimbo; i++)
+		if (pv_pool_close(e->limbo[i]))
+			e->limbo[n++] = e->limbo[i];
+	e->nlimbo = n;
+}
+
+static void fill_iface(const struct pv_port *p, const struct pv_config *cfg, const struct pv_host_state *host,
+		       struct pv_iface_cfg *ic)
+{
+	const struct pv_ifspec *s = &p->spec;
+
+	*ic = (struct pv_iface_cfg){
+		.ring = p->ring,
+		.mtu = s->mtu ? s->mtu : (uint32_t)cfg->mtu,
 		.vlan = (uint16_t)s->vlan,
 		.steer = PV_STEER_ADDRESS,
 		.naddr = s->naddr,
 		.gateway4 = s->gateway4,
 		.gateway6 = s->gateway6,
 	};
+	snprintf(ic->name, sizeof(ic->name), "%s", s->name);
+	memcpy(ic->addr, s->addr, sizeof(ic->addr));
+	if (!host)
+		return;
+	ic->steer = PV_STEER_SOCKET;
+	ic->kernel_index = host->kernel_index;
+	ic->mtu = PV_MIN(host->mtu, p->ring->caps.mtu);
+	ic->naddr = host->naddr;
+	memcpy(ic->addr, host->addr, sizeof(ic->addr));
+	/* Peers know the interface by the kernel's MAC, whatever the device's own is. */
+	memcpy(p->ring->caps.mac, host->mac, sizeof(host->mac));
+	p->ring->caps.link_up = host->link_up;
+}
+
+int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host)
+{
+	struct pv_port *p = &e->ports[e->nports];
+	struct pv_iface_cfg ic;
 	int rc;
 
+	close_limbo(e);
 	memset(p, 0, sizeof(*p));
 	p->spec = *s;
 	rc = open_ring(p, e->cfg);
 	if (rc)
 		return rc;
-	snprintf(ic.name, sizeof(ic.name), "%s", s->name);
-	memcpy(ic.addr, s->addr, sizeof(ic.addr));
-	ic.ring = p->ring;
+	fill_iface(p, e->cfg, host, &ic);
+	if (host && !(p->ring->caps.flow_kinds & 1u << PV_FLOW_3TUPLE)) {
+		close_ring(e, p);
+		return pv_error(-EOPNOTSUPP, "%s: the device has no flow rules for single ports, and the rest is the kernel's",
+				s->name);
+	}
 	rc = pv_stack_iface_add(e->stack, &ic);
 	if (rc < 0) {
 		const char *why = rc == -EINVAL
 				      ? "the MTU is too small for its addresses (576 for IPv4, 1280 for IPv6) or above the port's"
 				      : strerror(-rc);
 
-		close_ring(p);
+		close_ring(e, p);
 		return pv_error(rc, "%s: %s", s->name, why);
 	}
 	p->index = (uint32_t)rc;
 	const char *colon = strchr(p->ring->caps.name, ':');
 
-	snprintf(p->label, sizeof(p->label), "%s:%.*s", s->ring == PV_IFSPEC_SOFTNIC ? "softnic" : "verbs",
-		 (int)sizeof(p->label) - 10, colon ? colon + 1 : p->ring->caps.name);
+	snprintf(p->label, sizeof(p->label), "%s:%.*s", pv_ifspec_kind(s), (int)sizeof(p->label) - 10,
+		 colon ? colon + 1 : p->ring->caps.name);
 	p->notify_fd = pv_ring_notify_fd(p->ring);
 	if (p->notify_fd < 0)
 		p->notify_fd = -1;
 	e->nports++;
-	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, p->ring->caps.mtu);
+	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, ic.mtu);
 	return 0;
+}
+
+void pv_port_close(struct pv_engine *e, struct pv_port *p)
+{
+	(void)pv_stack_iface_del(e->stack, p->index);
+	close_ring(e, p);
+	*p = e->ports[--e->nports];
 }
 
 int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n)
@@ -196,15 +302,16 @@ int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n
 
 	e->nports = 0;
 	for (uint32_t i = 0; i < n && !rc; i++)
-		rc = open_port(e, &specs[i]);
-	return rc;
+		rc = *specs[i].netdev ? pv_host_add(e, &specs[i]) : pv_port_open(e, &specs[i], NULL);
+	return rc ? rc : pv_host_start(e);
 }
 
 void pv_ports_close(struct pv_engine *e)
 {
 	for (uint32_t i = 0; i < e->nports; i++)
-		close_ring(&e->ports[i]);
+		close_ring(e, &e->ports[i]);
 	e->nports = 0;
+	close_limbo(e);
 }
 
 void pv_ports_events(struct pv_engine *e)
@@ -214,7 +321,9 @@ void pv_ports_events(struct pv_engine *e)
 	for (uint32_t i = 0; i < e->nports; i++) {
 		enum pv_ring_event ev;
 
-		while ((ev = pv_ring_event(e->ports[i].ring)) != PV_RING_EV_NONE)
+		while ((ev = pv_ring_event(e->ports[i].ring)) != PV_RING_EV_NONE) {
+			e->ports[i].gone |= ev == PV_RING_EV_GONE;
 			pv_log(ev >= PV_RING_EV_GONE ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", e->ports[i].spec.name, texts[ev]);
+		}
 	}
 }

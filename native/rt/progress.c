@@ -18,8 +18,10 @@
 
 #include "rt/engine.h"
 #include "rt/error.h"
+#include "rt/host.h"
 
 #define STANDBY_MAX 10
+#define OWN_FDS 3
 
 struct standby {
 	uint64_t seen; /* e->polls at the last look */
@@ -27,7 +29,8 @@ struct standby {
 	bool led; /* somebody led at the last look */
 };
 
-/* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set. */
+/* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set, fds[2] the
+ * kernel's changes. */
 static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until)
 {
 	int64_t left = until == PV_NEVER ? 0 : PV_MAX(until - pv_clock_kernel_ns(), INT64_C(0));
@@ -36,6 +39,7 @@ static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 
 	fds[0] = (struct pollfd){ .fd = e->progress.efd, .events = POLLIN };
 	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
+	fds[2] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	pv_lock_put(&e->lock);
 	ppoll(fds, n, until == PV_NEVER ? NULL : &ts, NULL);
 	pv_lock_get(&e->lock);
@@ -43,11 +47,13 @@ static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 		return;
 	if (fds[1].revents && e->extra_fd >= 0 && pv_engine_hooks())
 		pv_engine_hooks()->extra();
+	if (fds[2].revents)
+		pv_host_read(e);
 }
 
 static void stand_by(struct pv_engine *e, struct standby *s)
 {
-	struct pollfd fds[2];
+	struct pollfd fds[OWN_FDS];
 	int64_t until = pv_clock_kernel_ns() + e->cfg->progress_interval * s->factor * PV_NS_PER_MS;
 
 	e->progress_parked = e->leader && s->led;
@@ -58,7 +64,7 @@ static void stand_by(struct pv_engine *e, struct standby *s)
 	s->seen = e->polls;
 	e->progress.asleep = true;
 	e->progress.until = INT64_MIN; /* deadlines are the leader's */
-	sleep_on(e, fds, 2, until);
+	sleep_on(e, fds, OWN_FDS, until);
 	e->progress.asleep = false;
 	e->progress_parked = false;
 	pv_stack_grow(e->stack);
@@ -79,8 +85,8 @@ static bool drain(struct pv_engine *e)
 
 static void run(struct pv_engine *e, struct standby *s)
 {
-	struct pollfd fds[PV_IFACE_MAX + 2];
-	nfds_t n = 2;
+	struct pollfd fds[PV_IFACE_MAX + OWN_FDS];
+	nfds_t n = OWN_FDS;
 
 	s->factor = 1;
 	s->led = false;

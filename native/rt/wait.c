@@ -14,6 +14,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "rt/host.h"
+
 #define MASK_AFTER_NS (50 * PV_NS_PER_US)
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
@@ -148,7 +150,7 @@ static int slept(const struct pv_wait *w, int rc)
 
 static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 {
-	struct pollfd fds[PV_IFACE_MAX + 2];
+	struct pollfd fds[PV_IFACE_MAX + 3];
 	int64_t until;
 	nfds_t n;
 	int rc;
@@ -159,6 +161,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		return w->waiter.efd;
 	pv_stack_grow(e->stack);
 	n = own_fds(w, fds);
+	fds[n++] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	for (uint32_t i = 0; i < e->nports; i++) {
 		if (e->ports[i].notify_fd < 0)
 			continue;
@@ -177,6 +180,8 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	e->sleeper = e->progress.asleep;
 	watch_del(e, w);
 	pv_ports_events(e);
+	if (fds[2].revents)
+		pv_host_read(e);
 	pv_engine_poll(e, pv_clock_now(&e->clock));
 	return slept(w, rc);
 }

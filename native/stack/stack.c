@@ -157,6 +157,9 @@ int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg)
 	*sr = (struct stack_ring){ .ring = cfg->ring, .iface = (uint32_t)index };
 	set_want(sr);
 	refill(sr);
+	/* Only now: what a rule brings finds buffers. */
+	if (cfg->steer == PV_STEER_SOCKET)
+		pv_udp_steer_changed(s->udp);
 	return index;
 }
 
@@ -172,6 +175,15 @@ int pv_stack_iface_del(struct pv_stack *s, uint32_t index)
 	s->rings[i] = s->rings[--s->nrings];
 	s->turn = 0;
 	return pv_net_iface_del(s->net, index);
+}
+
+int pv_stack_iface_set(struct pv_stack *s, uint32_t index, const struct pv_iface_state *state)
+{
+	int rc = pv_net_iface_set(s->net, index, state);
+
+	if (!rc)
+		pv_udp_steer_changed(s->udp);
+	return rc;
 }
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #ifndef PV_STACK_STACK_H
 #define PV_STACK_STACK_H
 
+#include "net/host.h"
 #include "udp/udp.h"
 
 struct pv_stack;
@@ -30,6 +31,8 @@ struct pv_udp_table *pv_stack_udp(struct pv_stack *s);
 /* As pv_net_iface_add; also fills the ring's receive queue from its pool. */
 int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg);
 int pv_stack_iface_del(struct pv_stack *s, uint32_t index);
+/* As pv_net_iface_set (net/host.h), and the sockets' rules follow the addresses. */
+int pv_stack_iface_set(struct pv_stack *s, uint32_t index, const struct pv_iface_state *state);
 
 /* Receives at most `rx_budget` frames over all rings (fair between them), finishes sends, refills, runs due timers and kicks
  * what that posted. Returns the number of frames and timers handled; 0: nothing to do now. */

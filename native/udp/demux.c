@@ -343,5 +343,7 @@ int pv_udp_autobind(struct pv_udp *u)
 	if (u->lport)
 		return 0;
 	rc = pv_udp_port_get(u, 0);
+	if (!rc)
+		pv_udp_steer(u);
 	return rc == -EADDRINUSE ? -EAGAIN : rc;
 }

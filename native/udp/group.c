@@ -140,6 +140,7 @@ static void member_free(struct pv_udp *u, struct pv_udp_member *m)
 
 	pv_list_del(&m->link);
 	u->nmembers4 -= pv_addr_is4(&m->group);
+	pv_udp_steer(u);
 	joined_put(t, m->iface, &m->group);
 	pv_udp_free(t, m->source, m->cap * sizeof(*m->source));
 	pv_udp_free(t, m, sizeof(*m));
@@ -167,6 +168,7 @@ static int member_new(struct pv_udp *u, uint32_t iface, const struct pv_addr *gr
 	m->mode = mode;
 	u->nmembers4 += pv_addr_is4(group);
 	pv_list_add(u->members.next, &m->link);
+	pv_udp_steer(u);
 	*out = m;
 	return 0;
 }

@@ -232,7 +232,7 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 		pv_pkt_put(pkt);
 		return;
 	}
-	if (pv_unlikely(!(pkt->flags & (PV_PKT_L4_OK | PV_PKT_L4_PARTIAL))) && !pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
+	if (pv_unlikely(!(pkt->flags & PV_PKT_L4_OK)) && !pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
 		t->counters.rx_bad_csum++;
 		pv_pkt_put(pkt);
 		return;

@@ -71,6 +71,10 @@ static void query(const struct pv_udp *u, const struct pv_udp_send *msg, const s
 		if (is4 && pv_addr_is_any(&q->src))
 			q->src = o->mcast_src4;
 	}
+	q->proto = PV_PROTO_UDP;
+	q->tos = is4 ? o->tos : o->tclass;
+	q->src_port = u->lport;
+	q->dst_port = u->connected && !msg->to ? u->rport : 0;
 	/* This host, when no address is named (RFC 1122 3.2.1.3). */
 	if (pv_addr_is_any(&q->dst) && !pv_addr_is_any(&q->src))
 		q->dst = q->src;

@@ -26,7 +26,7 @@ int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->room);
 	pv_list_init(&t->all);
 	if (pv_htab_init(&t->conn, mem, hint) || pv_htab_init(&t->addr, mem, hint) || pv_htab_init(&t->any, mem, hint) ||
-	    pv_htab_init(&t->ports, mem, hint) || pv_htab_init(&t->joined, mem, 16)) {
+	    pv_htab_init(&t->ports, mem, hint) || pv_htab_init(&t->joined, mem, 16) || pv_htab_init(&t->rules, mem, 16)) {
 		pv_udp_table_close(t);
 		return -ENOMEM;
 	}
@@ -43,6 +43,7 @@ void pv_udp_table_close(struct pv_udp_table *t)
 	pv_htab_fini(&t->any);
 	pv_htab_fini(&t->ports);
 	pv_htab_fini(&t->joined);
+	pv_htab_fini(&t->rules);
 	pv_udp_free(t, t, sizeof(*t));
 }
 
@@ -97,6 +98,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 	pv_list_init(&u->room);
 	pv_list_init(&u->on_port);
 	pv_list_init(&u->members);
+	pv_list_init(&u->rules);
 	pv_list_add(&t->all, &u->all);
 	*out = u;
 	return 0;
@@ -106,6 +108,7 @@ void pv_udp_close(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
+	pv_udp_steer_end(u);
 	pv_udp_leave_all(u, 0, 0);
 	pv_udp_port_put(u);
 	pv_udp_purge(u);
@@ -190,6 +193,7 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 	}
 	u->port_locked = local->port != 0;
 	u->conn.path.gen = u->to.path.gen = 0;
+	pv_udp_steer(u);
 	return 0;
 }
 
@@ -214,6 +218,7 @@ static void disconnect(struct pv_udp *u)
 		pv_udp_hash_add(u);
 	else
 		pv_udp_port_put(u);
+	pv_udp_steer(u);
 }
 
 int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t now_ns)
@@ -264,7 +269,9 @@ int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t n
 	u->raddr = d.path.dst;
 	u->rport = remote->port;
 	u->connected = true;
+	u->path_iface = d.path.iface;
 	pv_udp_hash_add(u);
+	pv_udp_steer(u);
 	return 0;
 }
 
@@ -304,6 +311,7 @@ void pv_udp_options_changed(struct pv_udp *u)
 	if (pv_udp_is_zero(&u->laddr) && !u->lport)
 		u->accept = accept_any(u);
 	u->conn.path.gen = u->to.path.gen = 0;
+	pv_udp_steer(u);
 }
 
 int pv_udp_error(struct pv_udp *u)
@@ -371,6 +379,7 @@ uint32_t pv_udp_room(struct pv_udp_table *t)
 
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns)
 {
+	pv_udp_steer_gone(t, iface);
 	pv_list_for_each(it, &t->all) {
 		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
 		struct pv_pktq keep;
@@ -391,4 +400,5 @@ void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns)
 		if (!keep.head)
 			u->rxq.tail = &u->rxq.head;
 	}
+	t->going = 0;
 }

@@ -91,6 +91,12 @@ int pv_udp_shutdown(struct pv_udp *u, uint32_t how);
 /* The sum of what was shut down. With 1 and an empty queue pv_udp_recv says -EAGAIN, and a blocking caller returns 0, as Linux. */
 uint32_t pv_udp_shut(const struct pv_udp *u);
 
+/* Interfaces that the kernel owns: each socket has flow rules of its own there, made by bind, connect, join and leave and taken back
+ * by close. How many it has; *err: 0, or why one could not be had, and the kernel keeps those datagrams. */
+uint32_t pv_udp_steered(const struct pv_udp *u, int *err);
+/* `off`: leave everything to the kernel; the rules go. */
+void pv_udp_steer_off(struct pv_udp *u, bool off);
+
 /* Options; the socket layer translates setsockopt to these fields and back. */
 struct pv_udp_opts {
 	uint32_t rcvbuf; /* bytes of payload and overhead queued, as Linux counts (doubled value); default 212992 */
@@ -155,6 +161,8 @@ pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 	return ((const struct pv_udp_head *)(const void *)t)->waiting != 0;
 }
 
+/* From the stack, when an interface of the kernel's came or its addresses changed: the rules of all sockets are brought in line. */
+void pv_udp_steer_changed(struct pv_udp_table *t);
 /* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns);
 

@@ -123,6 +123,11 @@ struct pv_udp {
 	struct pv_udp_reuse *reuse;
 	struct pv_list members;
 	uint32_t nmembers4;
+	/* steer.c */
+	struct pv_list rules;
+	uint32_t nrules, path_iface; /* of the connected peer's path */
+	int steer_err;
+	bool steer_off;
 	struct pv_udp_queued_errors *errq;
 } pv_aligned(PV_CACHELINE);
 
@@ -145,7 +150,9 @@ struct pv_udp_table {
 	struct pv_net *net;
 	const struct pv_mem *mem;
 	struct pv_hash_key key;
-	struct pv_htab conn, addr, any, ports, joined;
+	struct pv_htab conn, addr, any, ports, joined, rules;
+	bool hosted; /* there is an interface of the kernel's */
+	uint32_t going; /* the interface that is being removed */
 	struct pv_udp_counters counters;
 	struct pv_list ready, room, all;
 	struct pv_rng rng;
@@ -196,6 +203,11 @@ void pv_udp_purge(struct pv_udp *u);
 bool pv_udp_member_takes(struct pv_udp *u, const struct pv_udp_key *k);
 bool pv_udp_host_joined(const struct pv_udp_table *t, uint32_t iface, const struct pv_addr *group);
 void pv_udp_leave_all(struct pv_udp *u, uint32_t iface, int64_t now_ns); /* iface 0: of all */
+
+/* steer.c: after whatever changes where datagrams for the socket come from. */
+void pv_udp_steer(struct pv_udp *u);
+void pv_udp_steer_end(struct pv_udp *u);
+void pv_udp_steer_gone(struct pv_udp_table *t, uint32_t iface);
 
 /* error.c */
 void pv_udp_errq_put(struct pv_udp *u, const struct pv_net_error *err, bool local);

@@ -114,13 +114,44 @@ TEST(rx_l4_checksum_by_computing_and_by_verdict)
 	CHECK_EQ(rx_flags(b, "rx_udp4_badcsum", PV_PKT_L4_OK), PV_RX_UDP);
 	CHECK(pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
 	CHECK_EQ(rx_flags(b, "rx_udp4_badcsum", PV_PKT_L4_PARTIAL), PV_RX_UDP);
-	CHECK(pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
+	CHECK(!pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
 	CHECK_EQ(rx_flags(b, "rx_udp4", PV_PKT_L4_BAD), PV_RX_UDP);
 	CHECK(!pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
 	CHECK_EQ(rx(b, "rx_udp4_nocsum"), PV_RX_UDP);
 	CHECK(pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
 	CHECK_EQ(rx(b, "rx_udp6_nocsum"), PV_RX_UDP);
 	CHECK(!pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
+	bench_close(b);
+}
+
+/* A virtual link hands over what the sender's kernel left to the hardware: the pseudo-header's sum, not complemented (Linux's
+ * CHECKSUM_PARTIAL). Nothing but that, or a whole checksum that is right, is taken. */
+TEST(rx_partial_checksum_is_exact)
+{
+	static const char *const names[] = { "rx_udp4", "rx_udp6" };
+	struct bench *b = bench_open(NULL);
+
+	for (size_t i = 0; i < pv_array_size(names); i++) {
+		struct frame f = vec_frame(names[i]);
+		uint8_t *ip_at = f.p + 14, *udp = ip_at + (i ? 40 : 20);
+		uint32_t len = pv_get16(udp + 4);
+		struct pv_addr src = i ? pv_addr_from6(ip_at + 8) : pv_addr_from4(ip_at + 12);
+		struct pv_addr dst = i ? pv_addr_from6(ip_at + 24) : pv_addr_from4(ip_at + 16);
+		uint16_t half = pv_cksum_fold(pv_cksum_pseudo(&src, &dst, PV_PROTO_UDP, len)), whole = pv_cksum_get(udp + 6);
+
+		CHECK(half != whole);
+		CHECK_EQ(rx_raw(b, 0, f.p, f.len, PV_PKT_L4_PARTIAL), PV_RX_UDP);
+		CHECK(pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
+		pv_cksum_put(udp + 6, half);
+		CHECK_EQ(rx_raw(b, 0, f.p, f.len, PV_PKT_L4_PARTIAL), PV_RX_UDP);
+		CHECK(pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
+		CHECK_EQ(rx_raw(b, 0, f.p, f.len, 0), PV_RX_UDP);
+		CHECK(!pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
+		pv_cksum_put(udp + 6, (uint16_t)~half);
+		CHECK_EQ(rx_raw(b, 0, f.p, f.len, PV_PKT_L4_PARTIAL), PV_RX_UDP);
+		CHECK(!pv_net_rx_l4_csum_ok(b->pkt, PV_PROTO_UDP));
+		free(f.p);
+	}
 	bench_close(b);
 }
 

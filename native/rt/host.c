@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Following the kernel. A change of neighbours is passed on as it is. A change of links or addresses of our interfaces only marks that
+ * something changed: after all that have come were read, the tables are dumped and the whole state is brought in line, so that lost
+ * messages (ENOBUFS) and seen ones take the same way, and a burst costs one round.
+ */
+#include "rt/host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rt/error.h"
+#include "rt/log.h"
+#include "rt/netlink.h"
+
+#define REASONS_MAX 64
+
+struct host_entry {
+	struct pv_ifspec spec; /* as in the settings: the name by which a new interface is found */
+	struct pv_host_state state; /* kernel_index 0: it is not there */
+	char name[IFNAMSIZ]; /* now */
+	bool lost; /* it was deleted since, even if there is one of that name or number again */
+	bool retry; /* a ring that could not be opened may be by now */
+	bool more; /* addresses than we can have; told once */
+	uint32_t iface; /* the stack's; 0: no ring */
+	const char *reason; /* why there is none */
+};
+
+struct pv_host {
+	struct pv_nl *nl; /* NULL: no rtnetlink, nothing is offloaded */
+	struct host_entry entry[PV_IFACE_MAX];
+	uint32_t n;
+	bool links, addrs, routes; /* changed since the last round */
+	bool moved; /* rings or interfaces were changed by this round */
+};
+
+/* ---- reasons ----------------------------------------------------------------------------------------------------------- */
+
+/* Sockets keep the text, so it stays for ever; the same text is one. */
+static const char *reason_text(const char *text)
+{
+	static char *known[REASONS_MAX];
+	static uint32_t n;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!strcmp(known[i], text))
+			return known[i];
+	if (n == REASONS_MAX || !(known[n] = strdup(text)))
+		return "its ring cannot be opened";
+	return known[n++];
+}
+
+static void set_reason(struct host_entry *en, const char *text)
+{
+	const char *reason = reason_text(text);
+
+	if (en->reason != reason)
+		pv_log(PV_LOG_WARN, "%s is not offloaded: %s", en->spec.netdev, reason);
+	en->reason = reason;
+}
+
+/* ---- what the network layer asks --------------------------------------------------------------------------------------- */
+
+#ifdef PV_HAVE_NETLINK
+
+static int host_route(void *ctx, const struct pv_host_query *q, struct pv_host_route *out)
+{
+	const struct pv_engine *e = ctx;
+	struct pv_nl_query nq = {
+		.dst = q->dst,
+		.src = q->src,
+		.oif = q->kernel_index,
+		.tos = q->tos,
+		.proto = q->proto,
+		.src_port = q->src_port,
+		.dst_port = q->dst_port,
+	};
+	struct pv_nl_answer a;
+	int rc = e->host && e->host->nl ? pv_nl_route_get(e->host->nl, &nq, &a) : -EXDEV;
+
+	switch (rc) {
+	case 0:
+		break;
+	case -ENETUNREACH:
+	case -EHOSTUNREACH:
+	case -EACCES:
+	case -EINVAL:
+		return rc;
+	default:
+		/* Whatever it is, the kernel socket beneath gets it, too, or gets on. */
+		return -EXDEV;
+	}
+	*out = (struct pv_host_route){
+		.kernel_index = a.oif,
+		.src = a.src,
+		.gateway = a.gateway,
+		.mtu = a.mtu,
+		.local = a.local,
+		.broadcast = a.broadcast,
+	};
+	return 0;
+}
+
+static int64_t now_ns(struct pv_engine *e)
+{
+	return pv_clock_now(&e->clock);
+}
+
+static void tell_neigh(struct pv_engine *e, const struct pv_nl_msg *m)
+{
+	uint32_t iface = pv_net_iface_of_kernel(e->net, m->ifindex);
+
+	if (!iface)
+		return;
+	if (m->deleted)
+		(void)pv_net_neigh_set(e->net, iface, &m->addr, NULL, now_ns(e));
+	else if (m->usable)
+		(void)pv_net_neigh_set(e->net, iface, &m->addr, m->mac, now_ns(e));
+	else if (m->failed)
+		(void)pv_net_neigh_fail(e->net, iface, &m->addr, now_ns(e));
+}
+
+/* The kernel tells of changes only: what it knows already is read. */
+static void host_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr *addr)
+{
+	struct pv_engine *e = ctx;
+	struct pv_nl *nl = e->host ? e->host->nl : NULL;
+	struct pv_nl_msg m;
+
+	if (!nl)
+		return;
+	(void)pv_nl_neigh_use(nl, kernel_index, addr);
+	if (!pv_nl_neigh_get(nl, kernel_index, addr, &m) && m.usable)
+		tell_neigh(e, &m);
+}
+
+const struct pv_host_ops pv_host_ops = { .route = host_route, .resolve = host_resolve };
+
+/* ---- the kernel's tables ----------------------------------------------------------------------------------------------- */
+
+static struct host_entry *entry_of(struct pv_host *h, uint32_t kernel_index)
+{
+	for (uint32_t i = 0; kernel_index && i < h->n; i++)
+		if (h->entry[i].state.kernel_index == kernel_index)
+			return &h->entry[i];
+	return NULL;
+}
+
+static struct host_entry *entry_awaiting(struct pv_host *h, const char *name)
+{
+	for (uint32_t i = 0; i < h->n; i++)
+		if (!h->entry[i].state.kernel_index && !strcmp(h->entry[i].spec.netdev, name))
+			return &h->entry[i];
+	return NULL;
+}
+
+static void take_link(struct host_entry *en, const struct pv_nl_msg *m)
+{
+	struct pv_host_state *s = &en->state;
+	bool link_up = m->up && m->running;
+
+	en->retry |= s->kernel_index != m->ifindex || link_up != s->link_up || m->mtu != s->mtu;
+	s->kernel_index = m->ifindex;
+	s->mtu = m->mtu;
+	s->link_up = link_up;
+	memcpy(s->mac, m->mac, sizeof(s->mac));
+	memcpy(en->name, m->name, sizeof(en->name));
+}
+
+struct round {
+	struct pv_host *h;
+	bool seen[PV_IFACE_MAX];
+	bool adopt;
+};
+
+static void dump_link(void *ctx, const struct pv_nl_msg *m)
+{
+	struct round *r = ctx;
+	struct host_entry *en = r->adopt ? entry_awaiting(r->h, m->name) : entry_of(r->h, m->ifindex);
+
+	if (!en)
+		return;
+	r->seen[en - r->h->entry] = true;
+	take_link(en, m);
+}
+
+static void dump_addr(void *ctx, const struct pv_nl_msg *m)
+{
+	struct round *r = ctx;
+	struct host_entry *en = entry_of(r->h, m->ifindex);
+	struct pv_host_state *s;
+
+	if (!en || !m->usable)
+		return;
+	s = &en->state;
+	if (s->naddr == PV_IFACE_ADDR_MAX) {
+		if (!en->more)
+			pv_log(PV_LOG_WARN, "%s has more than %u addresses: the others are the kernel's alone", en->name,
+			       PV_IFACE_ADDR_MAX);
+		en->more = true;
+		return;
+	}
+	s->addr[s->naddr++] = (struct pv_ifaddr){ .addr = m->addr, .prefix_len = m->prefix_len };
+}
+
+/* 0, or the tables could not be read and are as they were but for what is gone. */
+static int read_tables(struct pv_host *h)
+{
+	struct round r = { .h = h };
+	bool awaited = false;
+	int rc;
+
+	rc = pv_nl_dump(h->nl, PV_NL_LINK, dump_link, &r);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < h->n; i++) {
+		struct host_entry *en = &h->entry[i];
+
+		en->lost |= en->state.kernel_index && !r.seen[i];
+		if (!r.seen[i])
+			memset(&en->state, 0, sizeof(en->state));
+		awaited |= !en->state.kernel_index;
+	}
+	r.adopt = true;
+	if (awaited)
+		rc = pv_nl_dump(h->nl, PV_NL_LINK, dump_link, &r);
+	for (uint32_t i = 0; i < h->n; i++)
+		h->entry[i].state.naddr = 0;
+	return rc ? rc : pv_nl_dump(h->nl, PV_NL_ADDR, dump_addr, &r);
+}
+
+/* ---- bringing the stack in line ---------------------------------------------------------------------------------------- */
+
+static struct pv_port *port_of(struct pv_engine *e, uint32_t iface)
+{
+	for (uint32_t i = 0; iface && i < e->nports; i++)
+		if (e->ports[i].index == iface)
+			return &e->ports[i];
+	return NULL;
+}
+
+static bool ring_fits(const struct host_entry *en, const struct pv_port *p)
+{
+	const struct pv_ring_caps *c = &p->ring->caps;
+	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, en->iface));
+
+	/* The buffers of an AF_XDP ring are as large as its MTU was. */
+	return !en->lost && !p->gone && en->state.kernel_index == ic->kernel_index && pv_mac_eq(en->state.mac, c->mac) &&
+	       (p->spec.ring != PV_IFSPEC_XDP || en->state.mtu <= c->mtu);
+}
+
+static void close_entry(struct pv_engine *e, struct host_entry *en)
+{
+	pv_log(PV_LOG_INFO, "%s: the ring is closed", en->spec.netdev);
+	pv_port_close(e, port_of(e, en->iface));
+	en->iface = 0;
+	en->retry = true;
+	e->host->moved = true;
+}
+
+static bool can_open(struct host_entry *en)
+{
+	static const uint8_t none[PV_ETH_ALEN];
+
+	if (!en->state.kernel_index)
+		set_reason(en, "there is no such interface at the moment");
+	else if (pv_mac_eq(en->state.mac, none))
+		set_reason(en, "it is not an Ethernet interface");
+	else
+		return true;
+	return false;
+}
+
+static int open_entry(struct pv_engine *e, struct host_entry *en)
+{
+	struct pv_ifspec spec = en->spec;
+	int rc;
+
+	en->lost = false;
+	if (!can_open(en))
+		return pv_error(-ENODEV, "%s: %s", en->spec.netdev, en->reason);
+	if (!en->retry)
+		return 0;
+	en->retry = false;
+	snprintf(spec.netdev, sizeof(spec.netdev), "%s", en->name);
+	snprintf(spec.name, sizeof(spec.name), "%s", en->name);
+	rc = pv_port_open(e, &spec, &en->state);
+	if (rc) {
+		const char *text = pv_error_text(), *colon = strstr(text, ": ");
+
+		set_reason(en, colon ? colon + 2 : text);
+		return rc;
+	}
+	en->iface = e->ports[e->nports - 1].index;
+	en->reason = NULL;
+	e->host->moved = true;
+	return 0;
+}
+
+static bool same_state(const struct pv_iface_cfg *ic, const struct pv_ring *ring, const struct host_entry *en)
+{
+	const struct pv_host_state *s = &en->state;
+
+	if (ic->naddr != s->naddr || ic->mtu != PV_MIN(s->mtu, ring->caps.mtu) || ring->caps.link_up != s->link_up ||
+	    strcmp(ic->name, en->name))
+		return false;
+	for (uint32_t i = 0; i < s->naddr; i++)
+		if (!pv_addr_eq(&ic->addr[i].addr, &s->addr[i].addr) || ic->addr[i].prefix_len != s->addr[i].prefix_len)
+			return false;
+	return true;
+}
+
+static void update_entry(struct pv_engine *e, struct host_entry *en, struct pv_port *p)
+{
+	const struct pv_iface_state state = {
+		.name = en->name,
+		.addr = en->state.addr,
+		.naddr = en->state.naddr,
+		.mtu = en->state.mtu,
+		.link_up = en->state.link_up,
+	};
+	int rc;
+
+	if (same_state(pv_iface_config(pv_net_iface(e->net, en->iface)), p->ring, en))
+		return;
+	rc = pv_stack_iface_set(e->stack, en->iface, &state);
+	if (rc)
+		pv_log(PV_LOG_WARN, "%s: its change cannot be followed: %s", en->name, strerror(-rc));
+	snprintf(p->spec.name, sizeof(p->spec.name), "%s", en->name);
+	e->host->moved = true;
+}
+
+/* The first failure to open a ring, with its text; the others' are kept, too. */
+static int bring_in_line(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+	int first = 0;
+
+	for (uint32_t i = 0; i < h->n; i++) {
+		struct pv_port *p = port_of(e, h->entry[i].iface);
+
+		if (p && !ring_fits(&h->entry[i], p))
+			close_entry(e, &h->entry[i]);
+	}
+	for (uint32_t i = 0; i < h->n; i++) {
+		struct host_entry *en = &h->entry[i];
+		struct pv_port *p = port_of(e, en->iface);
+		int rc = 0;
+
+		if (p)
+			update_entry(e, en, p);
+		else
+			rc = open_entry(e, en);
+		first = first ? first : rc;
+	}
+	return first;
+}
+
+/* ---- changes ----------------------------------------------------------------------------------------------------------- */
+
+static void change(void *ctx, const struct pv_nl_msg *m)
+{
+	struct pv_engine *e = ctx;
+	struct pv_host *h = e->host;
+	struct host_entry *en = entry_of(h, m->ifindex);
+
+	switch (m->kind) {
+	case PV_NL_LINK:
+		if (en && m->deleted)
+			en->lost = true;
+		h->links |= en || entry_awaiting(h, m->name);
+		/* A link of others may still be where a route leads. */
+		h->routes = true;
+		break;
+	case PV_NL_ADDR:
+		h->addrs |= en != NULL;
+		h->routes = true;
+		break;
+	case PV_NL_NEIGH:
+		if (en && en->iface)
+			tell_neigh(e, m);
+		break;
+	case PV_NL_ROUTE:
+		h->routes = true;
+		break;
+	}
+}
+
+/* Whoever sleeps on rings sleeps on those that were. */
+static void wake_sleepers(struct pv_engine *e)
+{
+	if (e->leader && e->leader->asleep)
+		pv_engine_wake(e->leader);
+	if (e->progress.asleep)
+		pv_engine_wake(&e->progress);
+}
+
+bool pv_host_read(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+	int n;
+
+	if (!h || !h->nl)
+		return false;
+	h->moved = false;
+	n = pv_nl_read(h->nl, change, e);
+	if (n < 0)
+		h->links = h->addrs = h->routes = true;
+	for (uint32_t i = 0; i < e->nports; i++)
+		h->links |= e->ports[i].gone && *e->ports[i].spec.netdev;
+	if (h->links || h->addrs) {
+		/* What cannot be read now is read at the next change. */
+		if (!read_tables(h)) {
+			h->links = h->addrs = false;
+			(void)bring_in_line(e);
+		}
+	}
+	if (h->routes)
+		pv_net_host_changed(e->net);
+	h->routes = false;
+	if (h->moved || n) {
+		pv_net_kick(e->net);
+		pv_engine_route(e);
+		wake_sleepers(e);
+	}
+	return h->moved;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------------- */
+
+static int open_netlink(struct pv_host *h, char *err, size_t errsize)
+{
+	return pv_nl_open(&h->nl, err, errsize);
+}
+
+int pv_host_fd(const struct pv_engine *e)
+{
+	return e->host && e->host->nl ? pv_nl_fd(e->host->nl) : -1;
+}
+
+static void close_netlink(struct pv_host *h)
+{
+	if (h->nl)
+		pv_nl_close(h->nl);
+}
+
+#else
+
+/* Without libmnl's headers at build: every entry has that as its reason. */
+static int host_route(void *ctx, const struct pv_host_query *q, struct pv_host_route *out)
+{
+	(void)ctx;
+	(void)q;
+	(void)out;
+	return -EXDEV;
+}
+
+static void host_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr *addr)
+{
+	(void)ctx;
+	(void)kernel_index;
+	(void)addr;
+}
+
+const struct pv_host_ops pv_host_ops = { .route = host_route, .resolve = host_resolve };
+
+static int open_netlink(struct pv_host *h, char *err, size_t errsize)
+{
+	(void)h;
+	snprintf(err, errsize, "this build has no rtnetlink: libmnl's headers (libmnl-dev) were not there");
+	return -EOPNOTSUPP;
+}
+
+static int read_tables(struct pv_host *h)
+{
+	(void)h;
+	return -EOPNOTSUPP;
+}
+
+static int bring_in_line(struct pv_engine *e)
+{
+	(void)e;
+	return -EOPNOTSUPP;
+}
+
+bool pv_host_read(struct pv_engine *e)
+{
+	(void)e;
+	return false;
+}
+
+int pv_host_fd(const struct pv_engine *e)
+{
+	(void)e;
+	return -1;
+}
+
+static void close_netlink(struct pv_host *h)
+{
+	(void)h;
+}
+
+#endif
+
+int pv_host_add(struct pv_engine *e, const struct pv_ifspec *spec)
+{
+	struct host_entry *en;
+
+	if (!e->host)
+		e->host = calloc(1, sizeof(*e->host));
+	if (!e->host)
+		return pv_error(-ENOMEM, "no memory for the kernel's interfaces");
+	en = &e->host->entry[e->host->n++];
+	en->spec = *spec;
+	en->retry = true;
+	return 0;
+}
+
+int pv_host_start(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+	char err[256] = "";
+	int rc;
+
+	if (!h)
+		return 0;
+	rc = open_netlink(h, err, sizeof(err));
+	if (!rc) {
+		rc = read_tables(h);
+		if (rc)
+			snprintf(err, sizeof(err), "the kernel's interfaces cannot be read: %s", strerror(-rc));
+	}
+	for (uint32_t i = 0; rc && i < h->n; i++)
+		set_reason(&h->entry[i], err);
+	if (rc)
+		(void)pv_error(rc, "%s: %s", h->entry[0].spec.netdev, err);
+	else
+		rc = bring_in_line(e);
+	return e->cfg->strict ? rc : 0;
+}
+
+void pv_host_stop(struct pv_engine *e)
+{
+	if (!e->host)
+		return;
+	close_netlink(e->host);
+	free(e->host);
+	e->host = NULL;
+}
+
+void pv_host_tick(struct pv_engine *e)
+{
+	if (pv_host_read(e))
+		pv_ports_events(e);
+}
+
+/* ---- questions --------------------------------------------------------------------------------------------------------- */
+
+uint32_t pv_host_kernel_index(const struct pv_engine *e, uint32_t iface)
+{
+	struct pv_iface *ifp = e->net ? pv_net_iface(e->net, iface) : NULL;
+	const struct pv_iface_cfg *ic = ifp ? pv_iface_config(ifp) : NULL;
+
+	return ic && ic->steer == PV_STEER_SOCKET ? ic->kernel_index : 0;
+}
+
+bool pv_host_is(const struct pv_engine *e, uint32_t iface)
+{
+	return pv_host_kernel_index(e, iface) != 0;
+}
+
+uint32_t pv_host_owner(const struct pv_engine *e, const struct pv_addr *addr)
+{
+	uint32_t iface = e->net ? pv_net_addr_owner(e->net, addr) : 0;
+
+	return iface && pv_host_is(e, iface) ? iface : 0;
+}
+
+static bool has_addr(const struct pv_host_state *s, const struct pv_addr *addr)
+{
+	for (uint32_t i = 0; i < s->naddr; i++)
+		if (pv_addr_eq(&s->addr[i].addr, addr))
+			return true;
+	return false;
+}
+
+const char *pv_host_reason(const struct pv_engine *e, const struct pv_addr *addr)
+{
+	for (uint32_t i = 0; e->host && i < e->host->n; i++)
+		if (!e->host->entry[i].iface && has_addr(&e->host->entry[i].state, addr))
+			return e->host->entry[i].reason;
+	return NULL;
+}
+
+const char *pv_host_reason_of(const struct pv_engine *e, uint32_t kernel_index)
+{
+	for (uint32_t i = 0; e->host && kernel_index && i < e->host->n; i++)
+		if (!e->host->entry[i].iface && e->host->entry[i].state.kernel_index == kernel_index)
+			return e->host->entry[i].reason;
+	return NULL;
+}
+
+void pv_host_pmtu(struct pv_engine *e, const struct pv_addr *dst, uint32_t mtu)
+{
+	pv_net_pmtu_set(e->net, dst, mtu, pv_clock_now(&e->clock));
+}
+
+bool pv_host_entry(const struct pv_engine *e, uint32_t i, struct pv_host_entry_info *out)
+{
+	const struct host_entry *en;
+
+	if (!e->host || i >= e->host->n)
+		return false;
+	en = &e->host->entry[i];
+	memset(out, 0, sizeof(*out));
+	snprintf(out->name, sizeof(out->name), "%s", *en->name ? en->name : en->spec.netdev);
+	out->kind = pv_ifspec_kind(&en->spec);
+	out->kernel_index = en->state.kernel_index;
+	out->iface = en->iface;
+	out->reason = en->reason;
+	return true;
+}
