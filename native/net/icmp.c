@@ -84,7 +84,6 @@ static bool may_answer(const struct pv_net *net, const struct pv_pkt *pkt, const
 
 void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, uint8_t code, uint32_t rest, int64_t now_ns)
 {
-	struct pv_iface *ifp = net->iface[pkt->iface];
 	struct pv_tx_opts o = { .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = UINT32_MAX };
 	struct pv_path_query pq = { .iface = pkt->iface };
 	struct pv_path path;
@@ -100,7 +99,7 @@ void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, u
 	pq.dst = q.src;
 	if (!pv_addr_is_mcast(&q.dst))
 		pq.src = q.dst;
-	if (pv_net_path(net, &pq, now_ns, &path) || path.ring->pool != ifp->ring->pool)
+	if (pv_net_path(net, &pq, now_ns, &path))
 		return;
 	out = pv_net_pkt(net, path.ring);
 	if (!out)

@@ -89,6 +89,13 @@ bool pv_net_is_broadcast(const struct pv_net *net, const struct pv_addr *addr)
 	return l && l->kind == PV_LOCAL_BCAST;
 }
 
+bool pv_iface_owns(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *addr)
+{
+	const struct pv_local *l = pv_local_find(net, addr, ifp->index);
+
+	return l && l->kind == PV_LOCAL_UNICAST && l->iface == ifp->index;
+}
+
 const struct pv_ifaddr *pv_iface_onlink(const struct pv_iface *ifp, const struct pv_addr *addr)
 {
 	for (uint32_t i = 0; i < ifp->cfg.naddr; i++) {

@@ -260,6 +260,8 @@ struct pv_pkt *pv_net_pkt(struct pv_net *net, struct pv_ring *ring);
 
 /* iface.c */
 const struct pv_local *pv_local_find(const struct pv_net *net, const struct pv_addr *addr, uint32_t iface);
+/* Unicast address of that very interface. */
+bool pv_iface_owns(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *addr);
 const struct pv_ifaddr *pv_iface_onlink(const struct pv_iface *ifp, const struct pv_addr *addr);
 int pv_iface_flow_add(struct pv_iface *ifp, const struct pv_addr *dst, const uint8_t *mac, uint64_t *handle);
 bool pv_iface_wants_flows(const struct pv_iface *ifp);

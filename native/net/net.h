@@ -162,6 +162,7 @@ struct pv_path {
 	uint32_t mtu;            /* IP packet bytes, path MTU taken into account */
 	uint32_t iface_mtu;
 	uint16_t iface;
+	uint16_t bound;          /* of the query; 0: by route */
 	uint8_t is_local : 1;    /* destination is one of our own addresses */
 	uint8_t is_mcast : 1;
 	uint8_t is_bcast : 1;

@@ -150,6 +150,21 @@ packets: dict[str, Packet] = {
     "rx_ttl6": eth() / in6(src="2001:db8::1") / inet6.ICMPv6TimeExceeded(code=0) / Raw(SENT6),
     "rx_param6": eth() / in6(src="2001:db8::1") / inet6.ICMPv6ParamProblem(code=0, ptr=4) / Raw(SENT6),
     "rx_error6_foreign": eth() / in6() / inet6.ICMPv6DestUnreach(code=4) / Raw(raw(inet6.IPv6(src="fd00::9", dst=FAR6) / OUR_UDP)),
+    "rx_unreach4_icmp": eth() / in4() / inet.ICMP(type=3, code=1) / Raw(raw(inet.IP(src=US4, dst=FAR4) / inet.ICMP(type=8))),
+    "rx_unreach6_icmp": eth() / in6() / inet6.ICMPv6DestUnreach(code=3) / Raw(raw(inet6.IPv6(src=US6, dst=FAR6) / inet6.ICMPv6EchoRequest())),
+    "rx_echo_reply4": eth() / in4() / inet.ICMP(type=0, id=3, seq=4) / Raw(ECHO),
+    "rx_echo_reply6": eth() / in6() / inet6.ICMPv6EchoReply(id=3, seq=4, data=ECHO),
+    "rx_redirect4": eth() / in4() / inet.ICMP(type=5, code=1, gw="10.0.0.9") / Raw(SENT4),
+    "rx_type6_100": eth() / in6() / inet6.ICMPv6Unknown(type=100, msgbody=bytes(4) + SENT6),
+    "rx_type6_200": eth() / in6() / inet6.ICMPv6Unknown(type=200, msgbody=bytes(8)),
+    "rx_icmp4_short": eth() / in4(proto=1) / Raw(b"\x08\x00\xf7\xff"),
+    "rx_icmp6_short": eth() / in6(nh=58) / Raw(b"\x80\x00\x00\x00"),
+    "rx_udp6_none": eth() / in6(nh=59),
+    "rx_udp4_from_any": eth(ALL) / in4(src="0.0.0.0", dst="255.255.255.255") / UDP,
+    "rx_tcp4_from_any": eth(ALL) / in4(src="0.0.0.0", dst="255.255.255.255") / inet.TCP(),
+    "rx_dst_any4": eth() / in4(dst="0.0.0.0") / UDP,
+    "rx_dst_any6": eth() / in6(dst="::") / UDP,
+    "rx_version6": eth() / in6(version=7) / UDP,
     # ARP
     "rx_arp_request": eth(ALL) / ARP(op=1, hwsrc=PEER, psrc=PEER4, hwdst="00:00:00:00:00:00", pdst=US4),
     "tx_arp_reply": Ether(src=US, dst=PEER) / ARP(op=2, hwsrc=US, psrc=US4, hwdst=PEER, pdst=PEER4),
@@ -197,6 +212,12 @@ packets: dict[str, Packet] = {
     / in6(dst="ff02::1", hlim=255)
     / inet6.ICMPv6ND_NA(tgt=PEER6, R=0, S=1, O=1)
     / inet6.ICMPv6NDOptDstLLAddr(lladdr=PEER),
+    "rx_na_of_ours": eth("33:33:00:00:00:01")
+    / in6(dst="ff02::1", hlim=255)
+    / inet6.ICMPv6ND_NA(tgt=US6, R=0, S=0, O=1)
+    / inet6.ICMPv6NDOptDstLLAddr(lladdr=PEER),
+    "rx_na_bare": eth() / in6(hlim=255) / inet6.ICMPv6ND_NA(tgt=PEER6, R=0, S=1, O=0),
+    "rx_ns_other": eth("33:33:ff:00:00:01") / in6(dst=SN6, hlim=255) / inet6.ICMPv6ND_NS(tgt="fd00::5:0:1"),
     "rx_ra": eth("33:33:00:00:00:01") / in6(src=PEERLL, dst="ff02::1", hlim=255) / inet6.ICMPv6ND_RA(),
     "rx_ra_global": eth("33:33:00:00:00:01") / in6(dst="ff02::1", hlim=255) / inet6.ICMPv6ND_RA(),
     # groups

@@ -276,9 +276,39 @@ TEST(tx_stale_path_is_looked_up_again)
 	/* The interface is gone: refused, and the packet is back. */
 	p = path_to(b, "10.1.0.9");
 	CHECK_EQ(pv_net_iface_del(b->net, b->iface[1]), 0);
-	CHECK_EQ(send_text(b, &p), -ENODEV);
+	CHECK_EQ(send_text(b, &p), -EADDRNOTAVAIL);
 	CHECK_EQ(send_text(b, &zero), -ENETUNREACH);
 	CHECK_EQ(bench_out(b, 0), 0);
+	bench_close(b);
+}
+
+/* A packet never changes pools: when the way now leads to another ring it is refused, and the next one is of the right pool. */
+TEST(tx_way_moves_to_another_ring)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
+	struct pv_route r = { .dst = ip("192.0.2.0"), .prefix_len = 24, .iface = b->iface[1], .gateway = ip("10.1.0.9") };
+	struct pv_path p;
+
+	bench_neighbours(b);
+	p = path_to(b, "192.0.2.9");
+	CHECK_EQ(p.iface, b->iface[0]);
+	CHECK_EQ(pv_net_route_add(b->net, &r), 0);
+	CHECK_EQ(send_text(b, &p), -ENODEV);
+	CHECK_EQ(path_to(b, "192.0.2.9").iface, b->iface[1]);
+	CHECK_EQ(bench_out(b, 0), 0);
+	bench_close(b);
+}
+
+TEST(tx_long_datagram_to_a_group)
+{
+	struct bench *b = bench_open(NULL);
+	struct pv_path p = path_to(b, "239.1.2.3");
+	static const uint8_t data[3000];
+
+	CHECK_EQ(pv_net_tx(b->net, &p, &udp_opts, segment(b, data, sizeof(data), 0), b->now), 0);
+	CHECK_EQ(sent_count(b), 3);
+	while (sent_count(b))
+		CHECK(pv_mac_is_group(sent(b)->p));
 	bench_close(b);
 }
 
