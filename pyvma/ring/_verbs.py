@@ -41,7 +41,7 @@ def _port(device: Any, attributes: Any, number: int) -> Port:
 def _describe(device: Any, enums: Any, name: str) -> Device:
     with device.Context(name=name) as context:
         plain, more = context.query_device(), context.query_device_ex()
-        limits, firmware = more.packet_pacing_caps, plain.fw_versionsion
+        limits, firmware = more.packet_pacing_caps, plain.fw_version
         pacing = Pacing(limits.qp_rate_limit_min, limits.qp_rate_limit_max) if limits.qp_rate_limit_max else None
         return Device(
             name=name,

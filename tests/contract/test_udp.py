@@ -385,6 +385,17 @@ def test_scatter_and_gather(net: Net) -> None:
     assert a.recv(10) == b""
 
 
+@pytest.mark.without("stdlib", "loopback")
+def test_stats(net: Net) -> None:
+    a, b = net.pair()
+    for _ in range(3):
+        b.send(b"12345")
+    assert a.recv(10) == b"12345"
+    sent, got = b.stats, a.stats
+    assert (sent["tx_datagrams"], sent["tx_bytes"], sent["tx_errors"]) == (3, 15, 0)
+    assert (got["rx_datagrams"], got["rx_bytes"], got["queued"]) == (3, 15, 2)
+
+
 def test_two_threads(net: Net) -> None:
     a, b = net.pair()
     got: list[bytes] = []
