@@ -113,6 +113,8 @@ WRONG = [
     ("sendmsg", ([b"x"], [(1, 2)])),
     ("sendmsg", ([b"x"], [], 0, "somewhere")),
     ("setsockopt", (1, 2, None)),
+    ("setsockopt", (1, 2, 1, 4)),
+    ("setsockopt", (1, 2, None, None)),
     ("setsockopt", (1, 2, 2**40)),
     ("getsockopt", (1, 2, 2000)),
     ("bind", (("127.0.0.1", 70000),)),

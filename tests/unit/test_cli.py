@@ -136,7 +136,7 @@ def test_softnic(clean_env: Env, fabric: str) -> None:
     port = ("--fabric", fabric, "--port", "0")
     done = pyvma(clean_env, "softnic", "counters", *port, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["tx_packets"] == 0
+    assert set(json.loads(done.stdout).values()) == {0}
     assert pyvma(clean_env, "softnic", "impair", *port, "loss=0.5,delay=10us").returncode == 0
     assert pyvma(clean_env, "softnic", "impair", *port).returncode == 0
     assert pyvma(clean_env, "softnic", "link", *port, "down").returncode == 0
