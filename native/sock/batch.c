@@ -163,7 +163,8 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg 
 	if (rc != -EBADF && rc != -ENETDOWN)
 		pv_ready_update(so);
 	pv_sock_unlock();
-	return done ? (int)done : (int)rc;
+	/* Lending at the end: no datagram, and none will come. */
+	return done ? (int)done : rc == -ESHUTDOWN ? 0 : (int)rc;
 }
 
 static int recv_kernel(struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
