@@ -46,7 +46,7 @@ void pv_udp_key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
 /* Linux's rule: what is over the limit already refuses the next one, so that even the smallest buffer takes one datagram. */
 pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
 {
-	if (pv_unlikely(u->rx_bytes > u->opts.rcvbuf)) {
+	if (pv_unlikely(u->rx_bytes > u->rx_limit)) {
 		t->counters.rx_queue_full++;
 		u->counters.rx_queue_full++;
 		pv_pkt_put(pkt);

@@ -91,6 +91,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 		.pmtudisc4 = PV_PMTU_WANT,
 		.pmtudisc6 = PV_PMTU_WANT,
 	};
+	u->rx_limit = u->opts.rcvbuf;
 	u->accept = accept_any(u);
 	pv_pktq_init(&u->rxq);
 	pv_list_init(&u->ready);
@@ -300,6 +301,7 @@ void pv_udp_options_changed(struct pv_udp *u)
 	if ((u->opts.recverr4 || u->opts.recverr6) && !u->errq)
 		u->errq = pv_udp_alloc(u->t, sizeof(*u->errq));
 	u->bound_iface = u->opts.bound_iface;
+	u->rx_limit = u->opts.rcvbuf;
 	pv_udp_demux_changed(u->t);
 	if (pv_udp_is_zero(&u->laddr) && !u->lport)
 		u->accept = accept_any(u);

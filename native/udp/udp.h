@@ -110,7 +110,7 @@ struct pv_udp_opts {
 	uint32_t flow_label;
 };
 struct pv_udp_opts *pv_udp_options(struct pv_udp *u);
-/* After writing to the options: cached paths and headers are made again. */
+/* After writing to the options, to have them in force: cached paths and headers are made again. */
 void pv_udp_options_changed(struct pv_udp *u);
 
 /* Membership (RFC 3678). source NULL: any source. Linux's errno: -EADDRINUSE, -EADDRNOTAVAIL, -ENODEV, -EINVAL, -ENOBUFS (limits). */

@@ -281,6 +281,7 @@ TEST(pools_grow_between_turns)
 	twin_open(&t, 256);
 	CHECK_EQ(pv_udp_open(pv_stack_udp(t.s), PV_AF_INET, NULL, &u), 0);
 	pv_udp_options(u)->rcvbuf = 1 << 30;
+	pv_udp_options_changed(u);
 	CHECK_EQ(pv_udp_bind(u, &any), 0);
 	CHECK_EQ(pv_stack_grow(t.s), 0);
 	for (uint32_t i = 0; i < 900; i++) {

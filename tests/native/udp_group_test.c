@@ -87,7 +87,6 @@ static int kernel_socket(const struct kernel *k, const char *text, uint16_t port
 	int fd = socket(k->family == 4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	CHECK(fd >= 0);
-	set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
 	if (bind(fd, (void *)&ss, len)) {
 		close(fd);
