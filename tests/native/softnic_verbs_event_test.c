@@ -171,6 +171,26 @@ TEST(solicited_only)
 	pair_close();
 }
 
+TEST(events_add_up)
+{
+	pair_open();
+	nonblocking(b.chan->fd);
+	CHECK_EQ(side_post_recv(&b, 1, 0, SIDE_BUF), 0);
+	CHECK_EQ(side_post_recv(&b, 2, 1, SIDE_BUF), 0);
+	send_to_b();
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+	for (int i = 0; i < 3; i++)
+		expect_event(&b, b.rcq);
+	expect_no_event(&b);
+	poll_one(b.rcq);
+	CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+	send_to_b();
+	expect_event(&b, b.rcq);
+	expect_no_event(&b);
+	pair_close();
+}
+
 TEST(two_cqs_one_channel)
 {
 	struct ibv_cq *cq[2];
