@@ -33,7 +33,16 @@ def count(program: Path, sockets: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as tmp:
         out = Path(tmp) / "callgrind.out"
         subprocess.run(
-            ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", "--toggle-collect=measure_*", str(program), str(sockets), str(ROUNDS)],
+            [
+                "valgrind",
+                "-q",
+                "--tool=callgrind",
+                f"--callgrind-out-file={out}",
+                "--toggle-collect=measure_*",
+                str(program),
+                str(sockets),
+                str(ROUNDS),
+            ],
             check=True,
         )
         report = subprocess.run(
