@@ -384,9 +384,9 @@ int pv_net_iface_del(struct pv_net *net, uint32_t index)
 	while ((pkt = pv_pktq_pop(&keep)))
 		pv_pktq_push(&net->loop, pkt);
 	/* Leaves (group reports) may just have been posted. */
-	if (net->dirty & 1u << (index - 1))
+	if (net->head.dirty & 1u << (index - 1))
 		pv_ring_tx_kick(ifp->ring);
-	net->dirty &= ~(1u << (index - 1));
+	net->head.dirty &= ~(1u << (index - 1));
 	net->iface[index] = NULL;
 	local_rebuild(net);
 	pv_net_free(net, ifp, sizeof(*ifp));

@@ -142,7 +142,6 @@ struct pv_pmtu {
 
 struct pv_net {
 	struct pv_net_head head;
-	uint32_t dirty; /* bit index - 1: frames posted since the last kick */
 	struct pv_iface *iface[PV_IFACE_MAX + 1];
 	struct pv_net_counters c pv_aligned(PV_CACHELINE);
 

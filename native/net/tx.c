@@ -22,7 +22,7 @@ static pv_noinline int tx_post_full(struct pv_net *net, uint32_t iface, struct p
 		pv_pkt_put(done[i]);
 	if (rc != -ENODEV && n && pv_ring_tx_post(ring, &pkt, 1) == 1) {
 		net->c.tx_packets++;
-		net->dirty |= 1u << (iface - 1);
+		net->head.dirty |= 1u << (iface - 1);
 		return 0;
 	}
 	net->c.tx_ring_full++;
@@ -37,7 +37,7 @@ pv_inline int tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, 
 	if (pv_unlikely(pv_ring_tx_post(ring, &pkt, 1) != 1))
 		return tx_post_full(net, iface, ring, pkt);
 	net->c.tx_packets++;
-	net->dirty |= 1u << (iface - 1);
+	net->head.dirty |= 1u << (iface - 1);
 	return 0;
 }
 

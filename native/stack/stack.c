@@ -28,7 +28,6 @@ struct pv_stack {
 	struct pv_udp_table *udp;
 	uint32_t nrings, turn; /* turn: the ring that is asked first */
 	uint32_t rx_batch;
-	bool kick_again; /* a ring's doorbell said -EAGAIN */
 	int64_t now_ns; /* of the last poll */
 	struct stack_ring rings[PV_IFACE_MAX];
 	const struct pv_mem *mem;
@@ -310,11 +309,11 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 		done += due(s, now_ns);
 	/* What a spinning caller meets nearly always. */
 	if (pv_likely(!done && s->nrings == 1 && !s->rings[0].ring->tx_pending && s->rings[0].short_of < s->rings[0].refill_at &&
-		      !pv_udp_waiting(s->udp) && !s->kick_again))
+		      !pv_udp_waiting(s->udp) && !pv_net_dirty(s->net)))
 		return 0;
 	tend(s, done);
-	if (done || pv_unlikely(s->kick_again))
-		s->kick_again = pv_net_kick(s->net) == -EAGAIN;
+	if (pv_net_dirty(s->net))
+		(void)pv_net_kick(s->net);
 	return done;
 }
 
@@ -322,7 +321,7 @@ int64_t pv_stack_deadline(const struct pv_stack *s)
 {
 	int64_t deadline = pv_net_deadline(s->net);
 
-	if (s->kick_again)
+	if (pv_net_dirty(s->net))
 		return 0;
 	if (pv_udp_waiting(s->udp))
 		deadline = PV_MIN(deadline, s->now_ns + ROOM_RETRY_NS);
