@@ -207,6 +207,15 @@ static int flows_add(struct pv_iface *ifp)
 
 /* ---- adding and removing ------------------------------------------------------------------------------------------------- */
 
+static bool same_name(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return *a == *b;
+}
+
 static int iface_check(const struct pv_net *net, const struct pv_iface_cfg *c)
 {
 	const struct pv_pool_cfg *pool = pv_pool_config(c->ring->pool);
@@ -228,7 +237,7 @@ static int iface_check(const struct pv_net *net, const struct pv_iface_cfg *c)
 	if (pool->headroom < PV_NET_HEADROOM || pool->buf_size < pool->headroom + PV_MIN(mtu, PV_IP6_MIN_MTU) + 64)
 		return -EINVAL;
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
-		if (net->iface[i] && !strcmp(net->iface[i]->cfg.name, c->name))
+		if (net->iface[i] && same_name(net->iface[i]->cfg.name, c->name))
 			return -EEXIST;
 	return 0;
 }
