@@ -155,6 +155,17 @@ void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_n
 
 /* ---- transmit ---------------------------------------------------------------------------------------------------------- */
 
+enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */
+
+struct pv_tx_opts {
+	uint8_t proto;
+	uint8_t ttl; /* hop limit */
+	uint8_t tos; /* traffic class */
+	uint8_t pmtudisc; /* enum pv_pmtudisc */
+	uint32_t flow_label; /* IPv6, 20 bits */
+	uint32_t l4_csum_off; /* offset of the L4 checksum field in the segment; UINT32_MAX: none to fill */
+};
+
 /* Everything the L2/L3 headers of a flow need. Kept by value in a socket. */
 struct pv_path {
 	struct pv_addr src, dst;
@@ -174,6 +185,16 @@ struct pv_path {
 	uint8_t l2[18]; /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
 	uint8_t l2_len;
 	bool l2_ready;
+	/* pv_net_tx's own: the headers of the last segment, ready for the next one of the same options. */
+	uint8_t hdr_len; /* Ethernet and IP together */
+	uint8_t hdr_len_off; /* of the length field, counted back from the segment */
+	uint8_t hdr_len_add; /* what the length field counts besides the segment */
+	bool hdr_l3_soft, hdr_l4_soft; /* checksums that the ring does not compute */
+	uint16_t hdr_flags; /* PV_PKT_TX_* */
+	uint32_t hdr_limit; /* shortest segment that is too long for them; 0: there are none */
+	const uint8_t *hdr_state; /* of the neighbour */
+	struct pv_tx_opts hdr_opts;
+	uint8_t hdr[64]; /* ends where the segment starts */
 };
 
 struct pv_path_query {
@@ -213,17 +234,6 @@ pv_inline uint32_t pv_path_frag_len(const struct pv_path *path)
 {
 	return (path->mtu - (path->is4 ? 20u : 48u)) & ~7u;
 }
-
-enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */
-
-struct pv_tx_opts {
-	uint8_t proto;
-	uint8_t ttl; /* hop limit */
-	uint8_t tos; /* traffic class */
-	uint8_t pmtudisc; /* enum pv_pmtudisc */
-	uint32_t flow_label; /* IPv6, 20 bits */
-	uint32_t l4_csum_off; /* offset of the L4 checksum field in the segment; UINT32_MAX: none to fill */
-};
 
 /*
  * Sends one L4 segment. `pkt` holds it at `data` with PV_NET_HEADROOM bytes before; a segment larger than one buffer hangs on

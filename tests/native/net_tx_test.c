@@ -33,6 +33,59 @@ TEST(tx_udp_headers_and_checksums)
 	}
 }
 
+/* A path keeps the headers of the last segment: what it sends must be what a path made anew sends. */
+TEST(tx_kept_headers)
+{
+	static const char *const to[] = { "10.0.0.2", "fd00::2", "239.1.2.3", "ff15::1:3", "192.0.2.9", "10.0.0.255" };
+	uint32_t csum[] = { 0, PV_CSUM_UDP, PV_CSUM_IP4, PV_CSUM_UDP | PV_CSUM_IP4 };
+	static uint8_t data[1600];
+	struct pv_rng rng;
+
+	pv_rng_seed(&rng, 11);
+	for (uint32_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i % 251);
+	for (uint32_t c = 0; c < 8; c++) {
+		struct bench *b = bench_open(&(struct bench_cfg){ .tx_csum = csum[c % 4], .vlan = c < 4 ? 0 : 7 });
+
+		bench_neighbours(b);
+		for (uint32_t i = 0; i < 6; i++) {
+			struct pv_path kept = path_to(b, to[i]);
+			struct pv_tx_opts o = udp_opts;
+
+			for (uint32_t n = 0; n < 60; n++) {
+				struct pv_path fresh = path_to(b, to[i]);
+				uint32_t len = (uint32_t)pv_rng_below(&rng, 1480);
+				struct frame *x, *y;
+
+				if (pv_rng_below(&rng, 4) == 0) {
+					o.ttl = (uint8_t)pv_rng_below(&rng, 256);
+					o.tos = (uint8_t)pv_rng_below(&rng, 256);
+					o.pmtudisc = PV_PMTU_WANT + (uint8_t)pv_rng_below(&rng, 2);
+					o.flow_label = (uint32_t)pv_rng_below(&rng, 1 << 20);
+				}
+				reap_all(b->fake[0]);
+				if (pv_net_tx(b->net, &kept, &o, segment(b, data, len, 0), b->now)) {
+					CHECK_EQ(pv_net_tx(b->net, &fresh, &o, segment(b, data, len, 0), b->now), -EMSGSIZE);
+					continue;
+				}
+				while (sent_count(b) > 1)
+					sent(b);
+				x = sent(b);
+				CHECK_EQ(pv_net_tx(b->net, &fresh, &o, segment(b, data, len, 0), b->now), 0);
+				while (sent_count(b) > 1)
+					sent(b);
+				y = sent(b);
+				if (len > 1400) /* may be fragments, each datagram with an identification of its own */
+					continue;
+				CHECK_EQ(x->len, y->len);
+				CHECK_EQ(x->flags, y->flags);
+				CHECK_EQ(memcmp(x->p, y->p, x->len), 0);
+			}
+		}
+		bench_close(b);
+	}
+}
+
 TEST(tx_vlan)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .vlan = 100 });
