@@ -159,6 +159,57 @@ TEST(a_doorbell_is_rung_until_it_is_heard)
 	world_close(&w);
 }
 
+static uint32_t asked;
+
+static uint32_t slow_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	(void)r;
+	(void)pkts;
+	(void)n;
+	asked++;
+	return 0;
+}
+
+/* Completions: asked for once after a send, then every sixteenth idle turn; not at all when nothing is outstanding. */
+TEST(a_slow_device_is_not_asked_every_turn)
+{
+	struct pv_endpoint to = ep(ip4(10, 0, 0, 2), 7000);
+	struct pv_ring_ops slow;
+	struct pv_udp *a, *b;
+	struct world w;
+
+	world_open(&w, &(struct world_cfg){ .seed = 8 });
+	a = sock_open(&w, 0, PV_AF_INET);
+	b = sock_bound(&w, 1, PV_AF_INET, any4(), 7000);
+	flood(&w, a, &to, 1);
+	world_run(&w, 10 * PV_NS_PER_S);
+	real = w.host[0].ring->ops;
+	slow = *real;
+	slow.tx_reap = slow_reap;
+	w.host[0].ring->ops = &slow;
+	for (uint32_t i = 0; i < 100; i++)
+		CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(asked, 0);
+	flood(&w, a, &to, 1);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(asked, 1);
+	for (uint32_t i = 0; i < 160; i++)
+		CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK(asked == 11);
+	flood(&w, a, &to, 1);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(asked, 12);
+	w.host[0].ring->ops = real;
+	for (uint32_t i = 0; i < 16; i++)
+		CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(w.host[0].ring->tx_pending, 0);
+	world_run(&w, PV_NS_PER_MS);
+	CHECK_EQ(pv_udp_queued(b), 3);
+	pv_udp_close(a);
+	pv_udp_close(b);
+	world_close(&w);
+}
+
 /* ---- a stack of several interfaces ------------------------------------------------------------------------------------- */
 
 struct twin {
