@@ -388,6 +388,8 @@ pv_inline struct vb_ctx *vb_ctx(const struct ibv_context *c)
 
 /* `spec` as PYVMA_SOFTNIC has it. 0 or -EINVAL, -ENOMEM. */
 int vb_device_add(const char *spec, struct vb_device **out);
+/* "FABRIC/PORT[,mac=..][,mtu=..]" of `len` bytes into a zeroed device: 0 or -EINVAL. */
+int vb_device_parse(const char *s, size_t len, struct vb_device *d);
 /* By name, NULL when there is none. Reads PYVMA_SOFTNIC. */
 struct vb_device *vb_device_find(const char *name);
 void vb_open_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -489,6 +491,8 @@ struct ibv_rwq_ind_table *vb_create_rwq_ind_table(struct ibv_context *context, s
 int vb_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
 struct ibv_flow *vb_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
 int vb_destroy_flow(struct ibv_flow *flow);
+/* The match of a rule, without its queues: 0 or an errno. */
+int vb_flow_parse(struct sn_rule *r, const struct ibv_flow_attr *a);
 
 /* ---- vb_event.c ------------------------------------------------------------------------------------------------------------ */
 
@@ -508,5 +512,10 @@ void vb_async_flush_cq(struct vb_ctx *ctx, struct vb_cq *cq);
 void vb_async_flush_qp(struct vb_ctx *ctx, struct vb_qp *qp);
 void vb_async_flush_wq(struct vb_ctx *ctx, struct vb_wq *wq);
 void vb_async_fini(struct vb_ctx *ctx);
+
+/* ---- softnic.c ------------------------------------------------------------------------------------------------------------ */
+
+/* softnic_impair's specification: 0 or -EINVAL. */
+int vb_impair_parse(const char *spec, struct sn_impairments *imp);
 
 #endif

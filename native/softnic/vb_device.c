@@ -116,8 +116,7 @@ static int parse_option(const char *s, size_t len, struct sn_port_cfg *cfg)
 	return -EINVAL;
 }
 
-/* "FABRIC/PORT[,mac=..][,mtu=..]" */
-static int parse_spec(const char *s, size_t len, struct vb_device *d)
+int vb_device_parse(const char *s, size_t len, struct vb_device *d)
 {
 	const char *end = s + len, *slash = memchr(s, '/', len), *p, *next;
 
@@ -165,7 +164,7 @@ static int device_add_locked(const char *spec, size_t len, struct vb_device **ou
 
 	if (!d)
 		return -ENOMEM;
-	if (parse_spec(spec, len, d)) {
+	if (vb_device_parse(spec, len, d)) {
 		free(d);
 		return -EINVAL;
 	}
