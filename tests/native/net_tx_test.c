@@ -407,6 +407,33 @@ TEST(tx_own_address_loops)
 	bench_close(b);
 }
 
+TEST(tx_own_address_of_an_interface_that_goes)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
+	struct pv_path p = path_to(b, "10.0.0.1");
+	struct pv_path_query q = { .dst = ip("10.1.0.1") };
+	struct pv_path other;
+	struct pv_pkt *pkt;
+	uint32_t iface;
+
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &other), 0);
+	CHECK_EQ(send_text(b, &p), 0);
+	pkt = pv_pkt_get(b->pool[1]);
+	memset(pkt->data, 0, 8);
+	pkt->len = pkt->total = 8;
+	CHECK_EQ(pv_net_tx(b->net, &other, &udp_opts, pkt, b->now), 0);
+	CHECK_EQ(send_text(b, &p), 0);
+	CHECK_EQ(pv_net_iface_del(b->net, b->iface[1]), 0);
+	CHECK_EQ(bench_out(b, 1), 0);
+	for (int i = 0; i < 2; i++) {
+		pkt = pv_net_loop_get(b->net, &iface);
+		CHECK_EQ(iface, b->iface[0]);
+		pv_pkt_put(pkt);
+	}
+	CHECK(pv_net_loop_get(b->net, &iface) == NULL);
+	bench_close(b);
+}
+
 TEST(tx_own_address_is_bounded)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .pool = 2048 });
