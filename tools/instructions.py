@@ -44,6 +44,7 @@ def count(program: Path, sockets: int) -> dict[str, float]:
                 str(ROUNDS),
             ],
             check=True,
+            stdout=subprocess.DEVNULL,
         )
         report = subprocess.run(
             ["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", str(out)], check=True, capture_output=True, text=True

@@ -169,7 +169,7 @@ int pv_stack_iface_del(struct pv_stack *s, uint32_t index)
 		;
 	if (i == s->nrings)
 		return -ENODEV;
-	pv_udp_iface_gone(s->udp, index, s->now_ns);
+	pv_udp_iface_gone(s->udp, index);
 	s->rings[i] = s->rings[--s->nrings];
 	return pv_net_iface_del(s->net, index);
 }
@@ -314,6 +314,7 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	uint32_t done;
 
 	s->now_ns = now_ns;
+	pv_udp_set_now(s->udp, now_ns);
 	s->turn++;
 	if (pv_likely(s->nrings == 1)) {
 		done = receive(s, sr, now_ns, rx_budget);

@@ -107,7 +107,7 @@ void pv_udp_close(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
-	pv_udp_leave_all(u, 0, 0);
+	pv_udp_leave_all(u, 0, t->head.now_ns);
 	pv_udp_port_put(u);
 	pv_udp_purge(u);
 	pv_list_del(&u->ready);
@@ -371,14 +371,14 @@ uint32_t pv_udp_room(struct pv_udp_table *t)
 	return n;
 }
 
-void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns)
+void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface)
 {
 	pv_list_for_each(it, &t->all) {
 		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
 		struct pv_pktq keep;
 		struct pv_pkt *p;
 
-		pv_udp_leave_all(u, iface, now_ns);
+		pv_udp_leave_all(u, iface, t->head.now_ns);
 		pv_pktq_init(&keep);
 		u->rx_bytes = 0;
 		while ((p = pv_pktq_pop(&u->rxq))) {

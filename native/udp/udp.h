@@ -147,8 +147,14 @@ void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err);
 uint32_t pv_udp_room(struct pv_udp_table *t);
 /* Where every struct pv_udp_table starts, so that asking costs one load. */
 struct pv_udp_head {
+	int64_t now_ns; /* the stack's last poll: the time of calls that are given none, as pv_udp_close */
 	uint32_t waiting; /* sockets that wait for room */
 };
+
+pv_inline void pv_udp_set_now(struct pv_udp_table *t, int64_t now_ns)
+{
+	((struct pv_udp_head *)(void *)t)->now_ns = now_ns;
+}
 
 pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 {
@@ -156,7 +162,7 @@ pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 }
 
 /* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
-void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns);
+void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface);
 
 /* Readiness: sockets that became readable (or got an error, or room) since the last call, at most n; edge records, each socket
  * once. Returns how many; `user` pointers are stored. */
