@@ -121,16 +121,11 @@ packets: dict[str, Packet] = {
     "tx_port6": out6() / inet6.ICMPv6DestUnreach(code=4) / Raw(raw(in6(tc=0x2E, hlim=9, fl=0xABCDE) / UDP)),
     "tx_proto4": out4(tos=0xC0, flags=0) / inet.ICMP(type=3, code=2) / Raw(raw(in4(proto=99) / Raw(bytes(16)))),
     "tx_proto6": out6() / inet6.ICMPv6ParamProblem(code=1, ptr=6) / Raw(raw(in6(nh=99) / Raw(bytes(16)))),
-    "tx_proto6_ext": out6()
-    / inet6.ICMPv6ParamProblem(code=1, ptr=40)
-    / Raw(raw(in6() / inet6.IPv6ExtHdrDestOpt(nh=99) / Raw(bytes(16)))),
+    "tx_proto6_ext": out6() / inet6.ICMPv6ParamProblem(code=1, ptr=40) / Raw(raw(in6() / inet6.IPv6ExtHdrDestOpt(nh=99) / Raw(bytes(16)))),
     "tx_badopt6": out6()
     / inet6.ICMPv6ParamProblem(code=2, ptr=42)
     / Raw(raw(in6() / inet6.IPv6ExtHdrDestOpt(options=[inet6.HBHOptUnknown(otype=0x80, optdata=b"ab")]) / UDP)),
-    **{
-        f"rx_unreach4_{c}": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=c) / Raw(SENT4)
-        for c in (*range(4), *range(5, 16))
-    },
+    **{f"rx_unreach4_{c}": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=c) / Raw(SENT4) for c in (*range(4), *range(5, 16))},
     "rx_unreach4_99": eth() / in4() / inet.ICMP(type=3, code=99) / Raw(SENT4),
     "rx_frag_needed": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=4, nexthopmtu=1300) / Raw(LONG4[:548]),
     "rx_frag_needed_small": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=4, nexthopmtu=300) / Raw(LONG4[:548]),
@@ -141,8 +136,7 @@ packets: dict[str, Packet] = {
     "rx_error4_foreign": eth() / in4() / inet.ICMP(type=3, code=3) / Raw(raw(inet.IP(src="10.0.0.9", dst=FAR4) / OUR_UDP)),
     "rx_error4_short": eth() / in4() / inet.ICMP(type=3, code=3) / Raw(SENT4[:24]),
     **{
-        f"rx_unreach6_{c}": eth() / in6(src="2001:db8::1") / inet6.ICMPv6DestUnreach(code=c) / Raw(SENT6)
-        for c in (0, 1, 2, 3, 4, 5, 6, 77)
+        f"rx_unreach6_{c}": eth() / in6(src="2001:db8::1") / inet6.ICMPv6DestUnreach(code=c) / Raw(SENT6) for c in (0, 1, 2, 3, 4, 5, 6, 77)
     },
     "rx_too_big": eth() / in6(src="2001:db8::1") / inet6.ICMPv6PacketTooBig(mtu=1300) / Raw(LONG6[:1232]),
     "rx_too_big_small": eth() / in6(src="2001:db8::1") / inet6.ICMPv6PacketTooBig(mtu=600) / Raw(LONG6[:1232]),
@@ -151,7 +145,10 @@ packets: dict[str, Packet] = {
     "rx_param6": eth() / in6(src="2001:db8::1") / inet6.ICMPv6ParamProblem(code=0, ptr=4) / Raw(SENT6),
     "rx_error6_foreign": eth() / in6() / inet6.ICMPv6DestUnreach(code=4) / Raw(raw(inet6.IPv6(src="fd00::9", dst=FAR6) / OUR_UDP)),
     "rx_unreach4_icmp": eth() / in4() / inet.ICMP(type=3, code=1) / Raw(raw(inet.IP(src=US4, dst=FAR4) / inet.ICMP(type=8))),
-    "rx_unreach6_icmp": eth() / in6() / inet6.ICMPv6DestUnreach(code=3) / Raw(raw(inet6.IPv6(src=US6, dst=FAR6) / inet6.ICMPv6EchoRequest())),
+    "rx_unreach6_icmp": eth()
+    / in6()
+    / inet6.ICMPv6DestUnreach(code=3)
+    / Raw(raw(inet6.IPv6(src=US6, dst=FAR6) / inet6.ICMPv6EchoRequest())),
     "rx_echo_reply4": eth() / in4() / inet.ICMP(type=0, id=3, seq=4) / Raw(ECHO),
     "rx_echo_reply6": eth() / in6() / inet6.ICMPv6EchoReply(id=3, seq=4, data=ECHO),
     "rx_redirect4": eth() / in4() / inet.ICMP(type=5, code=1, gw="10.0.0.9") / Raw(SENT4),
@@ -169,8 +166,7 @@ packets: dict[str, Packet] = {
     "rx_arp_request": eth(ALL) / ARP(op=1, hwsrc=PEER, psrc=PEER4, hwdst="00:00:00:00:00:00", pdst=US4),
     "tx_arp_reply": Ether(src=US, dst=PEER) / ARP(op=2, hwsrc=US, psrc=US4, hwdst=PEER, pdst=PEER4),
     "rx_arp_reply": eth() / ARP(op=2, hwsrc=PEER, psrc=PEER4, hwdst=US, pdst=US4),
-    "rx_arp_reply_new_mac": Ether(src="02:00:00:00:00:22", dst=US)
-    / ARP(op=2, hwsrc="02:00:00:00:00:22", psrc=PEER4, hwdst=US, pdst=US4),
+    "rx_arp_reply_new_mac": Ether(src="02:00:00:00:00:22", dst=US) / ARP(op=2, hwsrc="02:00:00:00:00:22", psrc=PEER4, hwdst=US, pdst=US4),
     "tx_arp_request": Ether(src=US, dst=ALL) / ARP(op=1, hwsrc=US, psrc=US4, hwdst="00:00:00:00:00:00", pdst=PEER4),
     "tx_arp_probe_known": Ether(src=US, dst=PEER) / ARP(op=1, hwsrc=US, psrc=US4, hwdst="00:00:00:00:00:00", pdst=PEER4),
     "tx_arp_announce": Ether(src=US, dst=ALL) / ARP(op=1, hwsrc=US, psrc=US4, hwdst="00:00:00:00:00:00", pdst=US4),
@@ -289,7 +285,11 @@ def fragments() -> dict[str, Packet]:
     big6 = in6() / inet6.IPv6ExtHdrFragment(id=0xCAFE) / inet.UDP(sport=7000, dport=9000) / Raw(bytes(i % 251 for i in range(3000)))
     out = {f"rx_frag4_{i}": eth() / p for i, p in enumerate(inet.fragment(big4, 1000))}
     out |= {f"rx_frag6_{i}": eth() / p for i, p in enumerate(inet6.fragment6(big6, 1280))}
-    mine4 = inet.IP(src=US4, dst=PEER4, id=0x4321, tos=0x2E, ttl=9) / inet.UDP(sport=9000, dport=7000) / Raw(bytes(i % 251 for i in range(3000)))
+    mine4 = (
+        inet.IP(src=US4, dst=PEER4, id=0x4321, tos=0x2E, ttl=9)
+        / inet.UDP(sport=9000, dport=7000)
+        / Raw(bytes(i % 251 for i in range(3000)))
+    )
     mine6 = (
         inet6.IPv6(src=US6, dst=PEER6, tc=0x2E, hlim=9, fl=0xABCDE)
         / inet6.IPv6ExtHdrFragment(id=0xBEEF)

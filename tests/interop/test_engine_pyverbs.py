@@ -185,7 +185,9 @@ def test_group4(wire: Wire) -> None:
 
 def test_group6(wire: Wire) -> None:
     # With `s` on the port, the kernel too would refuse a dual-stack socket on it.
-    wire.engine("s.close()\ns6.close()\ns6 = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\ns6.settimeout(20)\ns6.bind(('::', port))", port=PORT)
+    wire.engine(
+        "s.close()\ns6.close()\ns6 = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\ns6.settimeout(20)\ns6.bind(('::', port))", port=PORT
+    )
     index = wire.engine("import pyvma.ring\nnext(i.index for i in pyvma.ring.interfaces() if i.name == 'sn0')")
     join = "s6.setsockopt(41, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, 'ff15::88') + struct.pack('@I', index))"
     wire.engine(join, index=index)
