@@ -137,10 +137,10 @@ void pv_ports_events(struct pv_engine *e);
 int pv_progress_start(struct pv_engine *e);
 void pv_progress_stop(struct pv_engine *e);
 
-/* fork.c: once in the process. */
+/* fork.c: when the library is loaded, and once more when the rings' libraries are. */
 void pv_fork_setup(void);
-/* Keeps the engine from starting and stopping meanwhile. */
-void pv_engine_fork_lock(void);
+/* Keeps the engine from starting and stopping meanwhile; false: some thread is just about it. */
+bool pv_engine_fork_lock(void);
 void pv_engine_fork_unlock(void);
 
 #endif

@@ -600,7 +600,7 @@ static void ctx_gone(struct vb_ctx *ctx)
 
 static void fork_child(void)
 {
-	pthread_mutex_init(&registry_lock, NULL);
+	vb_registry_unlock(); /* taken by this thread before the fork */
 	pv_list_for_each(it, &contexts) {
 		struct vb_ctx *ctx = pv_list_entry(it, struct vb_ctx, node);
 		bool forgotten = ctx->gone;
