@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "data" / "instructions.json"
 ROUNDS = 200
 SOCKETS = (1, 5000)
-PER_ROUND = {"idle": 1, "rx1": 1, "rx32": 32, "tx": 1, "txto": 1}
+PER_ROUND = {"idle": 1, "rx1": 1, "rx32": 32, "rx6": 1, "tx": 1, "txto": 1}
 TOLERANCE = 1.05
 
 

@@ -30,7 +30,6 @@ struct pv_stack {
 	struct pv_udp_table *udp;
 	uint32_t nrings, turn; /* turn: counts the polls; also says which ring is asked first */
 	uint32_t rx_batch;
-	int64_t now_ns; /* of the last poll */
 	struct stack_ring rings[PV_IFACE_MAX];
 	const struct pv_mem *mem;
 };
@@ -313,7 +312,6 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	struct stack_ring *sr = &s->rings[0];
 	uint32_t done;
 
-	s->now_ns = now_ns;
 	pv_udp_set_now(s->udp, now_ns);
 	s->turn++;
 	if (pv_likely(s->nrings == 1)) {
@@ -342,7 +340,7 @@ int64_t pv_stack_deadline(const struct pv_stack *s)
 	if (pv_net_dirty(s->net))
 		return 0;
 	if (pv_udp_waiting(s->udp))
-		deadline = PV_MIN(deadline, s->now_ns + ROOM_RETRY_NS);
+		deadline = PV_MIN(deadline, pv_udp_now(s->udp) + ROOM_RETRY_NS);
 	return deadline;
 }
 

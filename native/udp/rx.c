@@ -221,10 +221,22 @@ static void group_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 	pv_udp_rx_group(t, pkt, &k, now_ns);
 }
 
+/* To one socket, whichever it is. */
+static pv_noinline void rx_lookup(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_udp *u = demux(t, pkt);
+
+	if (!u) {
+		t->counters.rx_no_port++;
+		pv_net_rx_unreachable(t->net, pkt, now_ns);
+		return;
+	}
+	pull(pkt);
+	enqueue(t, u, pkt, now_ns);
+}
+
 static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
-	struct pv_udp *u;
-
 	if (!length_ok(pkt)) {
 		t->counters.rx_short++;
 		pv_pkt_put(pkt);
@@ -235,18 +247,10 @@ static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int6
 		pv_pkt_put(pkt);
 		return;
 	}
-	if (pkt->flags & PV_PKT_GROUP) {
+	if (pkt->flags & PV_PKT_GROUP)
 		group_rx(t, pkt, now_ns);
-		return;
-	}
-	u = demux(t, pkt);
-	if (!u) {
-		t->counters.rx_no_port++;
-		pv_net_rx_unreachable(t->net, pkt, now_ns);
-		return;
-	}
-	pull(pkt);
-	enqueue(t, u, pkt, now_ns);
+	else
+		rx_lookup(t, pkt, now_ns);
 }
 
 /* A datagram of a known IPv4 flow, with the ring's word for its checksum, goes straight to its socket. */
@@ -257,16 +261,20 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 	uint64_t addrs;
 	uint32_t ports;
 
-	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(udp + 4) != pkt->total || ip[0] >> 4 != 4 ||
-			(pkt->flags & PV_PKT_GROUP) || !(pkt->flags & (PV_PKT_L4_OK | PV_PKT_L4_PARTIAL)))) {
+	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(udp + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP) ||
+			!(pkt->flags & (PV_PKT_L4_OK | PV_PKT_L4_PARTIAL)))) {
 		rx_slow(t, pkt, now_ns);
+		return;
+	}
+	if (pv_unlikely(ip[0] >> 4 != 4)) {
+		rx_lookup(t, pkt, now_ns);
 		return;
 	}
 	memcpy(&addrs, ip + IP4_SRC, sizeof(addrs));
 	memcpy(&ports, udp, sizeof(ports));
 	f = flow_of(t, addrs, ports);
 	if (pv_unlikely(f->addrs != addrs || f->ports != ports || f->tag != (t->gen | pkt->iface) || !f->sock)) {
-		rx_slow(t, pkt, now_ns);
+		rx_lookup(t, pkt, now_ns);
 		return;
 	}
 	pull(pkt);

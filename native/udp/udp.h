@@ -151,6 +151,11 @@ struct pv_udp_head {
 	uint32_t waiting; /* sockets that wait for room */
 };
 
+pv_inline int64_t pv_udp_now(const struct pv_udp_table *t)
+{
+	return ((const struct pv_udp_head *)(const void *)t)->now_ns;
+}
+
 pv_inline void pv_udp_set_now(struct pv_udp_table *t, int64_t now_ns)
 {
 	((struct pv_udp_head *)(void *)t)->now_ns = now_ns;
