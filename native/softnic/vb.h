@@ -74,7 +74,7 @@ struct vb_device {
 	char fabric[SN_NAME_MAX];
 	uint32_t port;
 	struct sn_port_cfg cfg;
-	uint8_t mac[6]; /* configured or default; what the port has once it was opened */
+	uint8_t mac[6]; /* configured or default; what the port has once it was opened; under the registry's lock */
 	int index;
 };
 
@@ -90,6 +90,7 @@ struct vb_ctx {
 	struct vb_device *dev;
 	struct sn_fabric *fabric;
 	struct sn_port *port;
+	uint8_t mac[6];
 	struct vb_mr_slot *mr_slots;
 	uint32_t mr_next;
 	bool gone; /* child of a fork: nothing of the fabric may be touched */
@@ -203,7 +204,7 @@ struct vb_rq {
 	struct vb_cq *cq;
 	struct vb_qp *qp; /* one of the two */
 	struct vb_wq *wq;
-	_Atomic bool hw_armed; /* the fabric writes to the channel's waker */
+	bool hw_armed; /* the fabric writes to the channel's waker; under its lock */
 	struct vb_lock lock pv_aligned(64); /* of posting */
 	_Atomic uint32_t pi;
 };

@@ -184,7 +184,7 @@ int vb_cq_add_rq(struct vb_cq *cq, struct vb_rq *rq)
 	rqs_unlock(cq);
 	free(old);
 	/* An armed CQ is armed for the new queue as well. */
-	if (atomic_load(&cq->armed) == VB_ARM_ANY && cq->chan && vb_rq_arm(rq))
+	if (atomic_load(&cq->armed) == VB_ARM_ANY && vb_rq_arm(rq))
 		vb_cq_fire(cq, true);
 	return 0;
 }

@@ -304,11 +304,15 @@ int ibv_get_device_index(struct ibv_device *device)
 
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	struct vb_device *d = ours(device);
+	const struct vb_device *d = ours(device);
+	__be64 guid;
 
 	if (!d)
 		return vb_real()->ibv_get_device_guid ? vb_real()->ibv_get_device_guid(device) : 0;
-	return vb_guid(d->mac);
+	vb_registry_lock();
+	guid = vb_guid(d->mac);
+	vb_registry_unlock();
+	return guid;
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------------------- */
@@ -463,9 +467,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return vb_fail(-rc);
 	}
 	ctx->link_events = sn_port_link_events(ctx->port);
-	sn_port_mac(ctx->port, d->mac);
+	sn_port_mac(ctx->port, ctx->mac);
 	pthread_once(&fork_once, fork_register);
 	vb_registry_lock();
+	memcpy(d->mac, ctx->mac, 6);
 	pv_list_add(&contexts, &ctx->node);
 	vb_registry_unlock();
 	return &ctx->v.context;
