@@ -1,14 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes net.txt: frames as scapy builds them, one `name hex` a line, for tests/native/net_*_test.c and the corpus of fuzz_net_rx.
+"""Writes net.txt, frames as scapy builds them, one `name hex` a line, for tests/native/net_*_test.c; and the seeds of fuzz_net_rx.
 
-`rx_*` go in, `tx_*` are what must come out. Run it again after a change here (`python3 make_net.py > net.txt`).
+`rx_*` go in, `tx_*` are what must come out. Run it again after a change here; the tests know the names.
 The host under test is .1, its neighbour .2, a router .254 with a far host 192.0.2.9 / 2001:db8::9 behind it.
 """
 
-import logging
-
-logging.getLogger("scapy").setLevel(logging.ERROR)
+import pathlib
 
 from scapy.contrib.igmp import IGMP
 from scapy.contrib.igmpv3 import IGMPv3, IGMPv3gr, IGMPv3mq, IGMPv3mr
@@ -301,6 +299,21 @@ def fragments() -> dict[str, Packet]:
     return out
 
 
-if __name__ == "__main__":
-    for name, packet in (packets | reports() | fragments()).items():
-        print(name, raw(packet).hex())
+here = pathlib.Path(__file__).parent
+frames = {name: raw(packet) for name, packet in (packets | reports() | fragments()).items()}
+(here / "net.txt").write_text("".join(f"{name} {data.hex()}\n" for name, data in frames.items()))
+
+# Steps of fuzz_net_rx.c: a datagram to the peer by IPv4 and IPv6, two groups, then a frame with its checksums mended; the fragments of
+# one datagram together; some time.
+seeds = here.parent / "fuzz" / "corpus" / "fuzz_net_rx"
+seeds.mkdir(parents=True, exist_ok=True)
+steps: dict[str, bytes] = {}
+for name, data in frames.items():
+    stem = name.rsplit("_", 1)[0]
+    if name.startswith("tx_") or (stem.startswith("rx_unreach") and not name.endswith(("_1", "_icmp"))):
+        continue
+    name = stem if stem in ("rx_frag4", "rx_frag6") else name
+    steps.setdefault(name, bytes([0, 1, 0, 0, 20, 1, 1, 1, 0, 20, 1, 2, 0, 2, 1]))
+    steps[name] += bytes([3, 0xC0]) + len(data).to_bytes(2, "big") + data
+for name, data in steps.items():
+    (seeds / name).write_bytes(data + bytes([0, 2, 0]))
