@@ -161,7 +161,7 @@ struct vb_cq {
 
 	struct vb_lock lock pv_aligned(64);
 	bool send_first; /* whose turn it is when both kinds wait */
-	bool ignore_overrun, overrun, stamps, polling;
+	bool ignore_overrun, overrun, stamps;
 	uint32_t cqe_ci, cqe_mask;
 	_Atomic uint32_t cqe_pi;
 	struct vb_cqe *ring;
@@ -395,8 +395,6 @@ int vb_device_parse(const char *s, size_t len, struct vb_device *d);
 struct vb_device *vb_device_find(const char *name);
 void vb_open_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *vb_open_error_text(void);
-/* Fills the slots of a new context. */
-void vb_ctx_ops(struct vb_ctx *ctx);
 void vb_registry_lock(void);
 void vb_registry_unlock(void);
 

@@ -336,7 +336,7 @@ static int post_srq_recv_unsupported(struct ibv_srq *srq, struct ibv_recv_wr *wr
 	return EOPNOTSUPP;
 }
 
-void vb_ctx_ops(struct vb_ctx *ctx)
+static void ctx_ops(struct vb_ctx *ctx)
 {
 	struct verbs_context *v = &ctx->v;
 	struct ibv_context_ops *ops = &v->context.ops;
@@ -443,7 +443,7 @@ static struct vb_ctx *ctx_new(struct vb_device *d)
 		ctx_free(ctx);
 		return NULL;
 	}
-	vb_ctx_ops(ctx);
+	ctx_ops(ctx);
 	return ctx;
 }
 
