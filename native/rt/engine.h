@@ -38,9 +38,12 @@ struct pv_watch {
 	void (*ready)(struct pv_watch *w, uint32_t bits); /* an event came; NULL: only waiters are told */
 };
 
+struct pv_wrap;
+
 struct pv_port {
-	struct pv_ring *ring;
+	struct pv_ring *ring; /* with what wraps it */
 	struct pv_pool *pool;
+	struct pv_wrap *wrap;
 	uint32_t index; /* of the interface */
 	int notify_fd; /* -1: the ring has none */
 	struct pv_ifspec spec;

@@ -13,6 +13,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/wrap.h"
 
 /* Frame bytes beside the IP packet: Ethernet and a VLAN tag. */
 #define L2_MAX 18u
@@ -141,13 +142,14 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 static void close_ring(struct pv_port *p)
 {
 	pv_ring_close(p->ring);
+	pv_wrap_close(p->wrap);
 	uint32_t away = pv_pool_close(p->pool);
 
 	if (away)
 		pv_log(PV_LOG_INFO, "%s: %u lent buffers were not given back", p->spec.name, away);
 }
 
-static int open_port(struct pv_engine *e, const struct pv_ifspec *s)
+static int open_port(struct pv_engine *e, const struct pv_ifspec *s, bool several)
 {
 	struct pv_port *p = &e->ports[e->nports];
 	struct pv_iface_cfg ic = {
@@ -165,6 +167,11 @@ static int open_port(struct pv_engine *e, const struct pv_ifspec *s)
 	rc = open_ring(p, e->cfg);
 	if (rc)
 		return rc;
+	rc = pv_wrap_open(&p->ring, &p->wrap, e->cfg, s->name, several);
+	if (rc) {
+		close_ring(p);
+		return rc;
+	}
 	snprintf(ic.name, sizeof(ic.name), "%s", s->name);
 	memcpy(ic.addr, s->addr, sizeof(ic.addr));
 	ic.ring = p->ring;
@@ -196,7 +203,7 @@ int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n
 
 	e->nports = 0;
 	for (uint32_t i = 0; i < n && !rc; i++)
-		rc = open_port(e, &specs[i]);
+		rc = open_port(e, &specs[i], n > 1);
 	return rc;
 }
 
