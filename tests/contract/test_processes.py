@@ -173,6 +173,33 @@ def test_two_engines_on_one_port(wire: Wire, version: int) -> None:
         assert wire.b("s.recv(20)") == b"from the third"
 
 
+SPIN = """
+import signal
+class EnoughError(Exception):
+    pass
+def handler(number, frame):
+    raise EnoughError
+signal.signal(signal.SIGALRM, handler)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((host, 0))
+seen = 0
+for after in (0.00001, 0.0003, 0.001, 0.005, 0.1):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after)
+        s.recv(10)
+    except EnoughError:
+        seen += 1
+(seen, bool(s.offload))
+"""
+
+
+@pytest.mark.parametrize("rx_poll", ["-1", "0", "1000"])
+def test_one_signal_ends_a_spinning_wait(fabric: str, rx_poll: str) -> None:
+    """At whatever moment it comes: a wait that never sleeps is no reason to miss it."""
+    with Actor([f"softnic:fabric={fabric},port=0,addr=10.9.7.1/24"], env={"PYVMA_RX_POLL": rx_poll}) as actor:
+        assert actor(SPIN, host="10.9.7.1") == (5, True)
+
+
 def test_a_forked_child_has_kernel_sockets(wire: Wire, version: int) -> None:
     opened(wire, version)
     wire.a(
