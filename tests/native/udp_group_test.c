@@ -50,10 +50,14 @@ static const char *source_text(int family, uint32_t i)
 	return family == 4 ? v4[i] : v6[i];
 }
 
+/* Groups of this process alone: what another joins on lo, IP_MULTICAST_ALL sockets of all hear. */
 static const char *group_text(int family, uint32_t i)
 {
-	static const char *const v4[] = { "239.77.1.1", "239.77.1.2" }, *const v6[] = { "ff15::77:1", "ff15::77:2" };
+	static const char *const v6[] = { "ff15::77:1", "ff15::77:2" };
+	static char v4[2][16];
+	uint32_t pid = (uint32_t)getpid();
 
+	snprintf(v4[i], sizeof(v4[i]), "239.%u.%u.%u", 64 + (pid >> 15 & 63), pid >> 7 & 255, (pid & 127) * 2 + i);
 	return family == 4 ? v4[i] : v6[i];
 }
 
