@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -31,6 +32,7 @@ static struct peer peer_start(void (*fn)(int fd, const char *name), const char *
 	CHECK(p.pid >= 0);
 	if (!p.pid) {
 		close(sv[0]);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(2 * LIMIT_MS / 1000);
 		fn(sv[1], name);
 		fflush(NULL);
@@ -377,6 +379,7 @@ static void meeting_sender(struct meeting *m, const char *name)
 	uint8_t frame[128];
 	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 20);
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(2 * LIMIT_MS / 1000);
 	pv_rng_seed(&rng, 3);
 	fab_join(&net, name);
