@@ -7,6 +7,7 @@
 #include "rt/config.h"
 #include "rt/error.h"
 #include "rt/ifspec.h"
+#include "rt/wrap.h"
 #include "test.h"
 
 static int parse(struct pv_config *cfg, const char *text)
@@ -341,6 +342,30 @@ TEST(bad_interfaces)
 	struct pv_ifspec one[1];
 
 	CHECK_EQ(pv_ifspec_parse("verbs:device=a,addr=10.0.0.1/8;verbs:device=b,addr=10.0.0.2/8", one, 1), -E2BIG);
+}
+
+/* ---- what wraps a ring ------------------------------------------------------------------------------------------------- */
+
+TEST(faults)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "rx_drop", "not KEY=VALUE" },	  { "rx_drop=2", "rx_drop=2" },	    { "rx_drop=1.1", "rx_drop=1.1" },
+		{ "rx_drop=.5", "rx_drop=.5" },	  { "rx_drop=0.", "rx_drop=0." },   { "rx_drop=0.1234567", "0.1234567" },
+		{ "rx_drop=-0.1", "-0.1" },	  { "seed=x", "seed=x" },	    { "seed=-1", "seed=-1" },
+		{ "tx_drop=0,colour=1", "colour" },
+	};
+	struct pv_fault_cfg f;
+
+	CHECK_EQ(pv_wrap_parse_fault("", &f), 0);
+	CHECK(f.rx_drop_ppm == 0 && f.seed == 1);
+	CHECK_EQ(pv_wrap_parse_fault("rx_drop=0.01,tx_drop=1,rx_corrupt=0.000001,kick_again=1.0,seed=0x10", &f), 0);
+	CHECK(f.rx_drop_ppm == 10000 && f.tx_drop_ppm == 1000000 && f.rx_corrupt_ppm == 1 && f.kick_again_ppm == 1000000 && f.seed == 16);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CHECK_EQ(pv_wrap_parse_fault(bad[i].text, &f), -EINVAL);
+		CHECK(strstr(pv_error_text(), bad[i].says) && strstr(pv_error_text(), "fault"));
+	}
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two processes on one fabric: this one on port 0, a peer (this program run again as `--peer`) on port 5 that echoes. */
+#include <fcntl.h>
 #include <signal.h>
 
 #include "rt/engine.h"
@@ -329,6 +330,51 @@ TEST(the_peer_is_killed)
 	CHECK_EQ(pyvma_sock_recv(s.h, &b, 1, 0, LONG_NS), 1);
 	sk_close(s);
 	peer_end(r);
+}
+
+/* Last, with an engine of other settings: frames are lost, doubled and held back by the fault ring, and all that passes is recorded. */
+TEST(zz_faults_and_record)
+{
+	struct remote r;
+	struct sk s;
+	char path[] = "/tmp/pyvma-wire-XXXXXX", name[64], b[8];
+	int fd = mkstemp(path), lost = 0, got = 0;
+	uint32_t block[3] = { 0 };
+
+	CHECK(fd >= 0);
+	pyvma_stop();
+	*env_fabric = '\0';
+	CHECK_EQ(pyvma_config_set("pcap_file", path), 0);
+	CHECK_EQ(pyvma_config_set("fault", "rx_drop=0.2,rx_duplicate=0.1,tx_drop=0.1,reap_none=0.2,kick_again=0.1,tx_post_short=0.05,seed=7"), 0);
+	r = peer_start();
+	s = sk_open(&our_side, AF_INET);
+	CHECK_EQ(sk_connect(s, ip(PEER4, ECHO_PORT)), 0);
+	for (int i = 0; i < 400; i++) {
+		CHECK_EQ(sk_send(s, "x", 1, 0), 1);
+		int64_t n = pyvma_sock_recv(s.h, b, sizeof(b), 0, 20 * NS_MS);
+
+		CHECK(n == 1 || n == -ETIMEDOUT);
+		*(n == 1 ? &got : &lost) += 1;
+	}
+	CHECK(got > 100 && lost > 20);
+	sk_close(s);
+	peer_end(r);
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("pcap_file", ""), 0);
+	CHECK_EQ(pyvma_config_set("fault", ""), 0);
+	close(fd);
+	snprintf(name, sizeof(name), "%s.sn0", path);
+	fd = open(name, O_RDONLY);
+	CHECK(fd >= 0);
+	CHECK_EQ(read(fd, block, sizeof(block)), sizeof(block));
+	CHECK_EQ(block[0], 0x0a0d0d0a); /* pcapng: section header, then the mark of the byte order */
+	CHECK_EQ(block[2], 0x1a2b3c4d);
+	CHECK(lseek(fd, 0, SEEK_END) > 400 * 32);
+	close(fd);
+	unlink(name);
+	snprintf(name, sizeof(name), "%s.sn1", path);
+	unlink(name);
+	unlink(path);
 }
 
 int main(int argc, char **argv)
