@@ -39,6 +39,7 @@ _CMSG = struct.Struct("@Nii")
 _CMSG_ALIGN = struct.calcsize("@N")
 _DATAGRAM_MAX = 65536
 _INT_MAX = 0x7FFFFFFF
+_MISSING = object()
 
 
 class Offload(NamedTuple):
@@ -406,10 +407,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     # ---- options ----
 
     @_face(3, 4)
-    def setsockopt(self, level: int, name: int, value: Any, size: Any = None) -> Any:
+    def setsockopt(self, level: int, name: int, value: Any, size: Any = _MISSING) -> Any:
         """As socket.setsockopt(level, name, value) and (level, name, None, size)."""
         level_number, name_number = _c_int(level), _c_int(name)
-        if level_number is None or name_number is None or (size is None) == (value is None):
+        if level_number is None or name_number is None or (size is _MISSING) == (value is None):
             return NotImplemented
         number = _c_int(value)
         if value is None:

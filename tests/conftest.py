@@ -12,7 +12,9 @@ import pytest
 from lab import FABRIC, INTERFACES, softnic_reason
 
 # Before anything imports pyvma: settings of whoever runs the tests must not matter.
-for name in [name for name in os.environ if name.startswith(("PYVMA_", "VMA_"))]:
+# But for the library that tools/run_asan_pytest.py puts in place.
+KEPT = "PYVMA_SOFTNIC_LIB"
+for name in [name for name in os.environ if name.startswith(("PYVMA_", "VMA_")) and name != KEPT]:
     del os.environ[name]
 
 
@@ -58,5 +60,5 @@ def fabric() -> Iterator[str]:
 @pytest.fixture
 def clean_env() -> dict[str, str]:
     """An environment for child processes without settings of ours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYVMA_", "VMA_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYVMA_", "VMA_")) or name == KEPT}
     return {**kept, "PYTHONSAFEPATH": "1"}

@@ -36,7 +36,7 @@ def main() -> int:
         python = str(venv / "bin" / "python")
         environment = {**os.environ, "PYTHONSAFEPATH": "1", "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
         install = [python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--force-reinstall", "--no-index"]
-        install += ["-C", "cmake.define.PV_HAVE_VERBS=", "-C", "build-dir=" + folder + "/build", str(ROOT)]
+        install += ["--config-settings=cmake.define.PV_HAVE_VERBS=", "--config-settings=build-dir=" + folder + "/build", str(ROOT)]
         subprocess.run(install, check=True, env=environment, cwd=folder)
         subprocess.run([python, "-c", PROBE], check=True, env=environment, cwd=folder)
         where = [python, "-c", "import pyvma; print(pyvma.__file__)"]

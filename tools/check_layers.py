@@ -42,7 +42,9 @@ CORE_HEADERS = {"stdbool.h", "stddef.h", "stdint.h", "string.h", "limits.h", "in
 CORE_HEADERS |= {"immintrin.h"}
 
 # What a compiler may call by itself, and the core's own names.
-SYMBOLS_OK = re.compile(r"^(pv_\w+|mem(cpy|set|move|cmp|chr)|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|__(asan|ubsan|tsan|sanitizer)\w*)$")
+SYMBOLS_OK = re.compile(
+    r"^(pv_\w+|mem(cpy|set|move|cmp|chr)|strcmp|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|__(asan|ubsan|tsan|sanitizer)\w*)$"
+)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]', re.MULTILINE)
 

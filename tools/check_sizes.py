@@ -35,7 +35,9 @@ def c_functions(text: str) -> list[tuple[str, int, int, int]]:
             start = number
         elif line == "}" and start is not None:
             head = start
-            while head > 0 and lines[head - 1] and not lines[head - 1].startswith(("}", "#", "/*", " */")) and lines[head - 1][-1] not in ";":
+            while (
+                head > 0 and lines[head - 1] and not lines[head - 1].startswith(("}", "#", "/*", " */")) and lines[head - 1][-1] not in ";"
+            ):
                 head -= 1
             match = NAME.search(" ".join(lines[head:start]))
             if match:

@@ -51,8 +51,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 	if [ "$(id -u)" = 0 ]; then
 		echo "setup: installing ${missing[*]}"
 		export DEBIAN_FRONTEND=noninteractive
-		apt-get update -qq
-		apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+		timeout 600 apt-get update -qq
+		timeout 1500 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 	else
 		echo "setup: not installed and no root to do it: ${missing[*]}" >&2
 		command -v gcc >/dev/null || { echo "setup: a C compiler is needed" >&2; exit 1; }

@@ -15,7 +15,7 @@
 #define pv_inline static inline __attribute__((always_inline))
 #define pv_prefetch(p) __builtin_prefetch(p)
 
-#define pv_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+#define pv_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 #define pv_array_size(a) (sizeof(a) / sizeof((a)[0]))
 
 #define PV_MIN(a, b) ((a) < (b) ? (a) : (b))

@@ -39,7 +39,7 @@ pv_inline void pv_list_del(struct pv_list *n)
 
 #define pv_list_entry(node, type, member) pv_container_of(node, type, member)
 #define pv_list_for_each(it, head) for (struct pv_list *it = (head)->next; it != (head); it = it->next)
-#define pv_list_for_each_safe(it, tmp, head)                                                                                     \
+#define pv_list_for_each_safe(it, tmp, head)                                                                                       \
 	for (struct pv_list *it = (head)->next, *tmp = it->next; it != (head); it = tmp, tmp = it->next)
 
 #endif

@@ -71,8 +71,8 @@ static inline uint8_t *tr_msg(struct tr *t, uint32_t i, uint32_t *len)
 static inline int tr_reply(struct tr *t, int i, uint8_t *msg, uint32_t len)
 {
 	const struct sockaddr_storage *to = i < 0 ? &t->from[BENCH_BATCH_MAX] : &t->from[i];
-	socklen_t tolen = i < 0 ? t->from_len : t->in[i].msg_hdr.msg_namelen;
-	ssize_t n = t->connected ? send(t->fd, msg, len, 0) : sendto(t->fd, msg, len, 0, (const struct sockaddr *)to, tolen);
+	socklen_t to_size = i < 0 ? t->from_len : t->in[i].msg_hdr.msg_namelen;
+	ssize_t n = t->connected ? send(t->fd, msg, len, 0) : sendto(t->fd, msg, len, 0, (const struct sockaddr *)to, to_size);
 
 	return n < 0 ? -errno : 0;
 }

@@ -49,7 +49,7 @@ PYVMA_EXPORT const char *pyvma_version(void);
  * scope ids call it, a number that no interface of the kernel has. */
 struct pyvma_interface {
 	char name[32];
-	char ring[64];          /* e.g. "softnic:softnic_demo_0/1" */
+	char ring[64]; /* e.g. "softnic:softnic_demo_0/1" */
 	char mode[64];
 	uint8_t mac[6];
 	uint8_t link_up;
@@ -117,13 +117,13 @@ PYVMA_EXPORT int pyvma_sock_poll(pyvma_sock *s, int events, int64_t timeout_ns);
 
 /* One datagram of a batch. */
 struct pyvma_msg {
-	void *base;               /* payload; send: the caller's; receive: into the caller's buffer, or lent (zero copy) */
-	uint32_t len;             /* in: size of the buffer or payload; out: bytes there */
-	uint32_t flags;           /* out: MSG_TRUNC, MSG_CTRUNC */
-	uint32_t addrlen;         /* 0: connected peer */
+	void *base; /* payload; send: the caller's; receive: into the caller's buffer, or lent (zero copy) */
+	uint32_t len; /* in: size of the buffer or payload; out: bytes there */
+	uint32_t flags; /* out: MSG_TRUNC, MSG_CTRUNC */
+	uint32_t addrlen; /* 0: connected peer */
 	struct sockaddr_storage addr;
-	int64_t arrival_ns;       /* receive: CLOCK_MONOTONIC of the poll that brought it */
-	void *lent;               /* receive, zero copy: give it back with pyvma_batch_release */
+	int64_t arrival_ns; /* receive: CLOCK_MONOTONIC of the poll that brought it */
+	void *lent; /* receive, zero copy: give it back with pyvma_batch_release */
 };
 /* Sends in order; returns how many left (>= 1) or -errno of the first. Waits as send does only while none has left. */
 PYVMA_EXPORT int pyvma_sock_send_batch(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
@@ -141,7 +141,7 @@ enum pyvma_offload_state { PYVMA_UNDECIDED, PYVMA_OFFLOADED, PYVMA_KERNEL };
 /* Text: the ring's name when offloaded, else the reason why not. Returns the state. */
 PYVMA_EXPORT int pyvma_sock_offload(const pyvma_sock *s, char *text, size_t size);
 struct pyvma_sock_stats {
-	uint64_t rx_datagrams, rx_bytes, rx_dropped, tx_datagrams, tx_bytes, tx_errors;   /* through the stack */
+	uint64_t rx_datagrams, rx_bytes, rx_dropped, tx_datagrams, tx_bytes, tx_errors; /* through the stack */
 	uint64_t kernel_rx_datagrams, kernel_rx_bytes, kernel_tx_datagrams, kernel_tx_bytes;
 	uint64_t eagain, poll_hits, poll_misses, sleeps;
 	uint32_t queued, queued_bytes;

@@ -44,13 +44,6 @@ static void arp_conflict(struct pv_net *net, struct pv_iface *ifp, const struct 
 	pv_arp_announce(net, ifp, addr);
 }
 
-static bool own_on(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *addr)
-{
-	const struct pv_local *l = pv_local_find(net, addr, ifp->index);
-
-	return l && l->kind == PV_LOCAL_UNICAST && l->iface == ifp->index;
-}
-
 static void arp_learn(struct pv_net *net, struct pv_iface *ifp, const struct pv_wire_arp *arp, bool for_us, int64_t now_ns)
 {
 	struct pv_addr spa = pv_addr_from4(&arp->spa);
@@ -77,14 +70,14 @@ enum pv_rx_verdict pv_arp_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 	if (pv_addr_is_mcast(&spa) || pv_net_is_broadcast(net, &spa))
 		return pv_net_drop(pkt, &net->c.rx_arp_bad);
 	net->c.rx_arp++;
-	for_us = own_on(net, ifp, &tpa);
+	for_us = pv_iface_owns(net, ifp, &tpa);
 	if (ifp->resolves && !pv_mac_eq(arp.sha, ifp->mac)) {
-		if (own_on(net, ifp, &spa))
+		if (pv_iface_owns(net, ifp, &spa))
 			arp_conflict(net, ifp, &spa, now_ns);
 		else if (!pv_addr_is_any(&spa))
 			arp_learn(net, ifp, &arp, for_us, now_ns);
 		/* A probe (sender 0, RFC 5227 2.1.1) is answered like any question: that is the defence. */
-		if (for_us && arp.op == PV_ARP_REQUEST && !own_on(net, ifp, &spa)) {
+		if (for_us && arp.op == PV_ARP_REQUEST && !pv_iface_owns(net, ifp, &spa)) {
 			struct pv_wire_arp re = { .op = PV_ARP_REPLY, .spa = arp.tpa, .tpa = arp.spa };
 
 			memcpy(re.sha, ifp->mac, PV_ETH_ALEN);

@@ -38,7 +38,7 @@ struct pv_host_ops {
 
 /* What may change of an interface while it is there. */
 struct pv_iface_state {
-	const char *name;
+	char name[PV_IFNAME_MAX];
 	const struct pv_ifaddr *addr;
 	uint32_t naddr;
 	uint32_t mtu; /* what is above the ring's is cut to it */

@@ -84,7 +84,6 @@ static bool may_answer(const struct pv_net *net, const struct pv_pkt *pkt, const
 
 void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, uint8_t code, uint32_t rest, int64_t now_ns)
 {
-	struct pv_iface *ifp = net->iface[pkt->iface];
 	struct pv_tx_opts o = { .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = UINT32_MAX };
 	struct pv_path_query pq = { .iface = pkt->iface };
 	struct pv_path path;
@@ -92,7 +91,7 @@ void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, u
 	struct quote q;
 	uint32_t len;
 
-	if (pv_iface_is_hosts(net, ifp))
+	if (pv_iface_is_hosts(net, net->iface[pkt->iface]))
 		return;
 	/* Unknown options may demand an answer even from a group (RFC 8200 4.2); the caller decided. */
 	if (!quote_of(pkt, &q) || !may_answer(net, pkt, &q, !q.v4 && type == PV_ICMP6_PARAM_PROBLEM && code == 2))
@@ -102,7 +101,7 @@ void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, u
 	pq.dst = q.src;
 	if (!pv_addr_is_mcast(&q.dst))
 		pq.src = q.dst;
-	if (pv_net_path(net, &pq, now_ns, &path) || path.ring->pool != ifp->ring->pool)
+	if (pv_net_path(net, &pq, now_ns, &path))
 		return;
 	out = pv_net_pkt(net, path.ring);
 	if (!out)

@@ -91,6 +91,13 @@ bool pv_net_is_broadcast(const struct pv_net *net, const struct pv_addr *addr)
 	return l && l->kind == PV_LOCAL_BCAST;
 }
 
+bool pv_iface_owns(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *addr)
+{
+	const struct pv_local *l = pv_local_find(net, addr, ifp->index);
+
+	return l && l->kind == PV_LOCAL_UNICAST && l->iface == ifp->index;
+}
+
 const struct pv_ifaddr *pv_iface_onlink(const struct pv_iface *ifp, const struct pv_addr *addr)
 {
 	for (uint32_t i = 0; i < ifp->cfg.naddr; i++) {
@@ -216,10 +223,19 @@ static bool addrs_ok(const struct pv_ifaddr *addr, uint32_t n)
 	return true;
 }
 
+static bool same_name(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return *a == *b;
+}
+
 static bool name_taken(const struct pv_net *net, const char *name, const struct pv_iface *but)
 {
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
-		if (net->iface[i] && net->iface[i] != but && !strcmp(net->iface[i]->cfg.name, name))
+		if (net->iface[i] && net->iface[i] != but && same_name(net->iface[i]->cfg.name, name))
 			return true;
 	return false;
 }
@@ -375,12 +391,12 @@ int pv_net_iface_set(struct pv_net *net, uint32_t index, const struct pv_iface_s
 
 	if (!ifp)
 		return -ENODEV;
-	if (ifp->resolves || strlen(state->name) >= sizeof(ifp->cfg.name) || !addrs_ok(state->addr, state->naddr) ||
+	if (ifp->resolves || !memchr(state->name, 0, sizeof(state->name)) || !addrs_ok(state->addr, state->naddr) ||
 	    state->mtu < IP4_LEAST_MTU)
 		return -EINVAL;
 	if (name_taken(net, state->name, ifp))
 		return -EEXIST;
-	strcpy(ifp->cfg.name, state->name);
+	memcpy(ifp->cfg.name, state->name, sizeof(ifp->cfg.name));
 	if (state->naddr)
 		memcpy(ifp->cfg.addr, state->addr, state->naddr * sizeof(*state->addr));
 	ifp->cfg.naddr = state->naddr;
@@ -393,7 +409,7 @@ int pv_net_iface_set(struct pv_net *net, uint32_t index, const struct pv_iface_s
 	local_rebuild(net);
 	/* Frames that the ring kept while the link was down. */
 	if (state->link_up)
-		net->dirty |= 1u << (index - 1);
+		net->head.dirty |= 1u << (index - 1);
 	return 0;
 }
 
@@ -421,9 +437,9 @@ int pv_net_iface_del(struct pv_net *net, uint32_t index)
 	while ((pkt = pv_pktq_pop(&keep)))
 		pv_pktq_push(&net->loop, pkt);
 	/* Leaves (group reports) may just have been posted. */
-	if (net->dirty & 1u << (index - 1))
+	if (net->head.dirty & 1u << (index - 1))
 		pv_ring_tx_kick(ifp->ring);
-	net->dirty &= ~(1u << (index - 1));
+	net->head.dirty &= ~(1u << (index - 1));
 	net->iface[index] = NULL;
 	local_rebuild(net);
 	pv_net_free(net, ifp, sizeof(*ifp));

@@ -143,7 +143,6 @@ struct pv_pmtu {
 
 struct pv_net {
 	struct pv_net_head head;
-	uint32_t dirty; /* bit index - 1: frames posted since the last kick */
 	struct pv_iface *iface[PV_IFACE_MAX + 1];
 	struct pv_net_counters c pv_aligned(PV_CACHELINE);
 
@@ -261,6 +260,8 @@ struct pv_pkt *pv_net_pkt(struct pv_net *net, struct pv_ring *ring);
 
 /* iface.c */
 const struct pv_local *pv_local_find(const struct pv_net *net, const struct pv_addr *addr, uint32_t iface);
+/* Unicast address of that very interface. */
+bool pv_iface_owns(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *addr);
 const struct pv_ifaddr *pv_iface_onlink(const struct pv_iface *ifp, const struct pv_addr *addr);
 /* The host decides: routes, neighbours, groups. */
 pv_inline bool pv_iface_is_hosts(const struct pv_net *net, const struct pv_iface *ifp)

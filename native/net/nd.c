@@ -58,13 +58,6 @@ void pv_nd_announce(struct pv_net *net, struct pv_iface *ifp, const struct pv_ad
 	nd_advertise(net, ifp, addr, &all_nodes, PV_ND_NA_OVERRIDE, net->now_ns);
 }
 
-static bool own_on(const struct pv_net *net, const struct pv_iface *ifp, const struct pv_addr *addr)
-{
-	const struct pv_local *l = pv_local_find(net, addr, ifp->index);
-
-	return l && l->iface == ifp->index;
-}
-
 /* RFC 4861 7.1.1, 7.2.3 */
 static bool nd_solicitation(struct pv_net *net, struct pv_icmp6_in *in, const struct pv_wire_nd *nd, int64_t now_ns)
 {
@@ -76,11 +69,11 @@ static bool nd_solicitation(struct pv_net *net, struct pv_icmp6_in *in, const st
 		if (nd->src_lla || !pv_addr_eq(&in->dst, &snma))
 			return false;
 		/* Somebody wants to take an address (RFC 4862 5.4): when it is ours, everybody hears so. */
-		if (own_on(net, ifp, &target))
+		if (pv_iface_owns(net, ifp, &target))
 			nd_advertise(net, ifp, &target, &all_nodes, PV_ND_NA_OVERRIDE, now_ns);
 		return true;
 	}
-	if (!own_on(net, ifp, &target) || own_on(net, ifp, &in->src))
+	if (!pv_iface_owns(net, ifp, &target) || pv_iface_owns(net, ifp, &in->src))
 		return true;
 	if (nd->src_lla && !pv_mac_is_group(nd->src_lla)) {
 		struct pv_neigh *n = pv_neigh_find(net, ifp->index, &in->src);
@@ -104,7 +97,7 @@ static bool nd_advertisement(struct pv_net *net, struct pv_icmp6_in *in, const s
 
 	if (solicited && pv_addr_is_mcast(&in->dst))
 		return false;
-	if (own_on(net, ifp, &target)) {
+	if (pv_iface_owns(net, ifp, &target)) {
 		if (now_ns - ifp->defended_ns >= DEFEND_NS) {
 			ifp->defended_ns = now_ns;
 			pv_nd_announce(net, ifp, &target);

@@ -19,6 +19,7 @@
 /* The kernel's own verdict comes first, unless its message was lost. */
 #define HOST_PROBES 6u
 #define FAILED_HOLD_NS (1 * PV_NS_PER_S)
+#define EVICT_LOOK 16u
 
 static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_ns);
 
@@ -98,19 +99,37 @@ static void neigh_touch(struct pv_net *net, struct pv_neigh *n)
 	pv_list_add(&net->neigh_lru[n->used], &n->lru);
 }
 
+/* The oldest; better, among the oldest, one that does not answer: who talks to many that do not exist shall not lose those that do. */
+static struct pv_neigh *neigh_oldest(const struct pv_list *lru)
+{
+	struct pv_neigh *oldest = NULL;
+	uint32_t looked = 0;
+
+	pv_list_for_each(it, lru) {
+		struct pv_neigh *n = pv_list_entry(it, struct pv_neigh, lru);
+
+		if (n->state < PV_NEIGH_STALE)
+			return n;
+		oldest = oldest ? oldest : n;
+		if (++looked == EVICT_LOOK)
+			break;
+	}
+	return oldest;
+}
+
 /* Strangers (who asked for us, and whom we never answered but by that) only push out strangers. */
 static bool neigh_make_room(struct pv_net *net, bool ours)
 {
-	struct pv_list *from = &net->neigh_lru[0];
+	struct pv_neigh *n;
 
 	if (!pv_list_empty(&net->neigh_free))
 		return true;
-	if (pv_list_empty(from) && ours)
-		from = &net->neigh_lru[1];
-	if (pv_list_empty(from))
-		return false;
-	neigh_free(net, pv_list_entry(from->next, struct pv_neigh, lru));
-	return true;
+	n = neigh_oldest(&net->neigh_lru[0]);
+	if (!n && ours)
+		n = neigh_oldest(&net->neigh_lru[1]);
+	if (n)
+		neigh_free(net, n);
+	return n;
 }
 
 struct pv_neigh *pv_neigh_get(struct pv_net *net, uint32_t iface, const struct pv_addr *addr, bool ours)
@@ -322,7 +341,8 @@ static void neigh_stale(struct pv_net *net, struct pv_neigh *n)
 
 void pv_neigh_heard(struct pv_net *net, struct pv_neigh *n, const uint8_t *mac, bool confirmed, bool override, int64_t now_ns)
 {
-	bool known = n->state >= PV_NEIGH_STALE, same = known && pv_mac_eq(n->mac, mac);
+	bool known = n->state >= PV_NEIGH_STALE, same = pv_mac_eq(n->mac, mac);
+	static const uint8_t never[PV_ETH_ALEN];
 
 	if (n->state == PV_NEIGH_PERMANENT)
 		return;
@@ -333,14 +353,15 @@ void pv_neigh_heard(struct pv_net *net, struct pv_neigh *n, const uint8_t *mac, 
 		return;
 	}
 	if (!same) {
+		/* Paths have the MAC it had, also if it did not answer for a while. */
+		if (!pv_mac_eq(n->mac, never))
+			pv_net_gen_bump(net);
 		memcpy(n->mac, mac, PV_ETH_ALEN);
 		n->changed_ns = now_ns;
-		if (known)
-			pv_net_gen_bump(net);
 	}
 	if (confirmed)
 		neigh_reachable(net, n, now_ns);
-	else if (!same)
+	else if (!same || !known)
 		neigh_stale(net, n);
 	neigh_flush(net, n);
 }

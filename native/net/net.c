@@ -100,10 +100,10 @@ const struct pv_net_error *pv_net_rx_error(const struct pv_net *net)
 
 int pv_net_kick(struct pv_net *net)
 {
-	uint32_t dirty = net->dirty;
+	uint32_t dirty = net->head.dirty;
 	int rc = 0;
 
-	net->dirty = 0;
+	net->head.dirty = 0;
 	while (dirty) {
 		uint32_t bit = (uint32_t)__builtin_ctz(dirty);
 		int r = pv_ring_tx_kick(net->iface[bit + 1]->ring);
@@ -112,7 +112,7 @@ int pv_net_kick(struct pv_net *net)
 		if (pv_unlikely(r)) {
 			/* Some frames have not left: the next kick tries again. Without a link that is in vain until it is back. */
 			if (r == -EAGAIN)
-				net->dirty |= 1u << bit;
+				net->head.dirty |= 1u << bit;
 			if (r != -EAGAIN || net->iface[bit + 1]->resolves || net->iface[bit + 1]->ring->caps.link_up)
 				rc = r;
 		}

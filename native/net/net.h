@@ -44,13 +44,13 @@ struct pv_host_ops; /* net/host.h */
 
 struct pv_net_cfg {
 	const struct pv_mem *mem;
-	uint64_t seed;              /* hash keys, IP identifications */
-	uint32_t neigh_max;         /* entries; 0: 1024 */
-	uint32_t neigh_queue;       /* packets waiting on one neighbour; 0: 64 */
-	uint32_t reass_max;         /* datagrams in reassembly at once; 0: 256 */
-	uint32_t reass_bytes;       /* bytes held in reassembly; 0: 4 MiB */
-	int64_t reass_timeout_ns;   /* 0: 30 s */
-	uint32_t icmp_rate;         /* errors sent per second; 0: 1000 (RFC 1812 4.3.2.8) */
+	uint64_t seed; /* hash keys, IP identifications */
+	uint32_t neigh_max; /* entries; 0: 1024 */
+	uint32_t neigh_queue; /* packets waiting on one neighbour; 0: 64 */
+	uint32_t reass_max; /* datagrams in reassembly at once; 0: 256 */
+	uint32_t reass_bytes; /* bytes held in reassembly; 0: 4 MiB */
+	int64_t reass_timeout_ns; /* 0: 30 s */
+	uint32_t icmp_rate; /* errors sent per second; 0: 1000 (RFC 1812 4.3.2.8) */
 	const struct pv_host_ops *host; /* decides for interfaces of the kernel's; NULL: there are none */
 	void *host_ctx;
 };
@@ -68,16 +68,16 @@ struct pv_ifaddr {
 
 enum pv_steer {
 	PV_STEER_ADDRESS, /* static interface: the ring gets ARP, ND and all that is for our addresses and groups */
-	PV_STEER_SOCKET,  /* the kernel owns the interface (net/host.h): one rule per socket, no ARP, ND, ICMP, IGMP, routes of ours */
+	PV_STEER_SOCKET, /* the kernel owns the interface (net/host.h): one rule per socket, no ARP, ND, ICMP, IGMP, routes of ours */
 };
 
 struct pv_iface_cfg {
 	char name[PV_IFNAME_MAX];
-	struct pv_ring *ring;       /* stays the caller's; closed after pv_net_iface_del */
-	uint32_t mtu;               /* 0: the ring's */
-	uint16_t vlan;              /* 0: untagged */
+	struct pv_ring *ring; /* stays the caller's; closed after pv_net_iface_del */
+	uint32_t mtu; /* 0: the ring's */
+	uint16_t vlan; /* 0: untagged */
 	enum pv_steer steer;
-	uint32_t kernel_index;      /* 0: not a kernel interface */
+	uint32_t kernel_index; /* 0: not a kernel interface */
 	struct pv_ifaddr addr[PV_IFACE_ADDR_MAX];
 	uint32_t naddr;
 	struct pv_addr gateway4, gateway6; /* any: none */
@@ -96,12 +96,12 @@ uint32_t pv_net_addr_owner(const struct pv_net *net, const struct pv_addr *addr)
 bool pv_net_is_broadcast(const struct pv_net *net, const struct pv_addr *addr);
 
 struct pv_route {
-	struct pv_addr dst;      /* mapped when IPv4 */
-	uint8_t prefix_len;      /* of the family */
-	struct pv_addr gateway;  /* any: on link */
+	struct pv_addr dst; /* mapped when IPv4 */
+	uint8_t prefix_len; /* of the family */
+	struct pv_addr gateway; /* any: on link */
 	uint32_t iface;
 	uint32_t metric;
-	uint32_t mtu;            /* 0: the interface's */
+	uint32_t mtu; /* 0: the interface's */
 };
 /* Connected and default routes come with the interface; these are further ones. 0, -EINVAL (prefix, gateway), -ENODEV, -EEXIST
  * (same destination, gateway and interface), -ENOMEM; del: -ESRCH. */
@@ -119,7 +119,7 @@ enum pv_rx_verdict {
 	PV_RX_CONSUMED, /* the packet is not the caller's any more */
 	PV_RX_UDP,
 	PV_RX_TCP,
-	PV_RX_ERROR,    /* an ICMP error about one of our packets: read pv_net_rx_error, then pv_pkt_put */
+	PV_RX_ERROR, /* an ICMP error about one of our packets: read pv_net_rx_error, then pv_pkt_put */
 };
 
 /* With a verdict other than CONSUMED `*pkt` is the packet for the caller: another one (the first of a chain) when the frame was the
@@ -146,9 +146,9 @@ struct pv_net_error {
 	struct pv_addr local, remote; /* our packet's source and destination */
 	uint16_t local_port, remote_port;
 	uint8_t proto, type, code;
-	int err;                 /* Linux's errno for this type and code: ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ... */
-	bool hard;               /* Linux reports it even without IP_RECVERR on connected sockets */
-	uint32_t mtu;            /* next-hop MTU with EMSGSIZE; already stored in the path cache */
+	int err; /* Linux's errno for this type and code: ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ... */
+	bool hard; /* Linux reports it even without IP_RECVERR on connected sockets */
+	uint32_t mtu; /* next-hop MTU with EMSGSIZE; already stored in the path cache */
 	struct pv_addr offender; /* who sent the error */
 };
 const struct pv_net_error *pv_net_rx_error(const struct pv_net *net);
@@ -158,30 +158,52 @@ void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_n
 
 /* ---- transmit ---------------------------------------------------------------------------------------------------------- */
 
+enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */
+
+struct pv_tx_opts {
+	uint8_t proto;
+	uint8_t ttl; /* hop limit */
+	uint8_t tos; /* traffic class */
+	uint8_t pmtudisc; /* enum pv_pmtudisc */
+	uint32_t flow_label; /* IPv6, 20 bits */
+	uint32_t l4_csum_off; /* offset of the L4 checksum field in the segment; UINT32_MAX: none to fill */
+};
+
 /* Everything the L2/L3 headers of a flow need. Kept by value in a socket. */
 struct pv_path {
 	struct pv_addr src, dst;
-	uint32_t gen;            /* of the tables it was made from */
-	uint32_t mtu;            /* IP packet bytes, path MTU taken into account */
+	uint32_t gen; /* of the tables it was made from */
+	uint32_t mtu; /* IP packet bytes, path MTU taken into account */
 	uint32_t iface_mtu;
 	uint16_t iface;
-	uint8_t is_local : 1;    /* destination is one of our own addresses */
+	uint16_t bound; /* of the query; 0: by route */
+	uint8_t is_local : 1; /* destination is one of our own addresses */
 	uint8_t is_mcast : 1;
 	uint8_t is_bcast : 1;
-	uint8_t is4 : 1;         /* IPv4 */
-	uint8_t mtu_locked : 1;  /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
-	uint8_t tx_csum;         /* PV_CSUM_* that the ring computes */
-	struct pv_neigh *neigh;  /* NULL for groups, broadcast and own addresses */
+	uint8_t is4 : 1; /* IPv4 */
+	uint8_t mtu_locked : 1; /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
+	uint8_t tx_csum; /* PV_CSUM_* that the ring computes */
+	struct pv_neigh *neigh; /* NULL for groups, broadcast and own addresses */
 	struct pv_ring *ring;
-	uint8_t l2[18];          /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
+	uint8_t l2[18]; /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
 	uint8_t l2_len;
 	bool l2_ready;
+	/* pv_net_tx's own: the headers of the last segment, ready for the next one of the same options. */
+	uint8_t hdr_len; /* Ethernet and IP together */
+	uint8_t hdr_len_off; /* of the length field, counted back from the segment */
+	uint8_t hdr_len_add; /* what the length field counts besides the segment */
+	bool hdr_l3_soft, hdr_l4_soft; /* checksums that the ring does not compute */
+	uint16_t hdr_flags; /* PV_PKT_TX_* */
+	uint32_t hdr_limit; /* shortest segment that is too long for them; 0: there are none */
+	const uint8_t *hdr_state; /* of the neighbour */
+	struct pv_tx_opts hdr_opts;
+	uint8_t hdr[64]; /* ends where the segment starts */
 };
 
 struct pv_path_query {
 	struct pv_addr dst;
-	struct pv_addr src;      /* any: choose (RFC 6724 in what applies) */
-	uint32_t iface;          /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
+	struct pv_addr src; /* any: choose (RFC 6724 in what applies) */
+	uint32_t iface; /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
 	/* For the host's rules; 0: not known. */
 	uint16_t src_port, dst_port;
 	uint8_t proto, tos;
@@ -194,7 +216,14 @@ int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_n
 /* Where every struct pv_net starts, so that asking costs one load. */
 struct pv_net_head {
 	uint32_t gen; /* never 0: a zeroed path is not valid */
+	uint32_t dirty; /* bit index - 1 of an interface: frames were posted that no doorbell has been rung for */
 };
+
+/* Whether pv_net_kick has something to do: also after one that said -EAGAIN. */
+pv_inline bool pv_net_dirty(const struct pv_net *net)
+{
+	return ((const struct pv_net_head *)(const void *)net)->dirty != 0;
+}
 
 pv_inline uint32_t pv_net_gen_of(const struct pv_net *net)
 {
@@ -213,17 +242,6 @@ pv_inline uint32_t pv_path_frag_len(const struct pv_path *path)
 {
 	return (path->mtu - (path->is4 ? 20u : 48u)) & ~7u;
 }
-
-enum pv_pmtudisc { PV_PMTU_DONT, PV_PMTU_WANT, PV_PMTU_DO, PV_PMTU_PROBE, PV_PMTU_INTERFACE, PV_PMTU_OMIT }; /* IP_MTU_DISCOVER's */
-
-struct pv_tx_opts {
-	uint8_t proto;
-	uint8_t ttl;       /* hop limit */
-	uint8_t tos;       /* traffic class */
-	uint8_t pmtudisc;  /* enum pv_pmtudisc */
-	uint32_t flow_label; /* IPv6, 20 bits */
-	uint32_t l4_csum_off; /* offset of the L4 checksum field in the segment; UINT32_MAX: none to fill */
-};
 
 /*
  * Sends one L4 segment. `pkt` holds it at `data` with PV_NET_HEADROOM bytes before; a segment larger than one buffer hangs on
@@ -246,8 +264,10 @@ enum pv_filter_mode { PV_FILTER_EXCLUDE, PV_FILTER_INCLUDE };
  * removes them. What is reported is a superset of what the sockets want: any source as soon as one joined with `source` NULL (or
  * excludes some), else the union of the sources. Each socket filters for itself. A leave must match a join.
  * 0, -ENODEV, -EINVAL (not a group, families differ), -ENOMEM, what the ring said of the rule; leave: -EADDRNOTAVAIL. */
-int pv_net_group_join(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
-int pv_net_group_leave(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);
+int pv_net_group_join(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source,
+		      int64_t now_ns);
+int pv_net_group_leave(struct pv_net *net, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source,
+		       int64_t now_ns);
 /* Interface for a group when none is named: the route's, else the first that is up, else the one of ours that the host would take.
  * 0: none. */
 uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *group);
@@ -259,41 +279,41 @@ uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget);
 int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
 
 /* X(name, text): every reason for which the network layer drops or counts. One list for struct, names and documents. */
-#define PV_NET_COUNTERS(X)                                                                                                       \
-	X(rx_frames, "frames from the rings")                                                                                   \
-	X(rx_delivered, "packets handed to UDP or TCP")                                                                         \
-	X(rx_short, "dropped: shorter than its headers say")                                                                    \
-	X(rx_not_ours, "dropped: another MAC or IP destination")                                                                \
-	X(rx_vlan, "dropped: a VLAN tag of another interface")                                                                  \
-	X(rx_ethertype, "dropped: neither ARP, IPv4 nor IPv6")                                                                  \
-	X(rx_ip_header, "dropped: malformed IPv4 or IPv6 header")                                                               \
-	X(rx_ip_csum, "dropped: IPv4 header checksum")                                                                          \
-	X(rx_ip_src, "dropped: impossible source address")                                                                      \
-	X(rx_ip_options, "dropped: malformed options or extension headers")                                                     \
-	X(rx_proto, "dropped: no such protocol here")                                                                           \
-	X(rx_icmp, "ICMP and ICMPv6 messages handled")                                                                          \
-	X(rx_icmp_bad, "dropped: malformed ICMP, ICMPv6, IGMP or MLD")                                                          \
-	X(rx_icmp_error, "ICMP errors about our packets")                                                                       \
-	X(rx_arp, "ARP packets handled")                                                                                        \
-	X(rx_arp_bad, "dropped: malformed ARP")                                                                                 \
-	X(rx_nd_bad, "dropped: malformed neighbour discovery")                                                                  \
-	X(rx_igmp, "IGMP and MLD messages handled")                                                                             \
-	X(reass_fragments, "fragments taken into reassembly")                                                                   \
-	X(reass_done, "datagrams reassembled")                                                                                  \
-	X(reass_timeout, "datagrams given up: a fragment never came")                                                           \
-	X(reass_bad, "dropped: fragments that overlap or cannot be")                                                            \
-	X(reass_full, "datagrams given up: reassembly memory")                                                                  \
-	X(tx_packets, "packets posted to rings")                                                                                \
-	X(tx_fragments, "fragments among them")                                                                                 \
-	X(tx_too_big, "refused: longer than the path MTU and DF set")                                                           \
-	X(tx_ring_full, "refused: the ring took no more")                                                                       \
-	X(tx_no_buf, "refused: the pool is empty")                                                                              \
-	X(tx_no_neigh, "dropped: the neighbour did not answer")                                                                 \
-	X(tx_neigh_queue, "dropped: too many packets wait on one neighbour")                                                    \
-	X(tx_arp, "ARP packets sent")                                                                                           \
-	X(tx_nd, "neighbour solicitations and advertisements sent")                                                             \
-	X(tx_icmp, "ICMP and ICMPv6 messages sent")                                                                             \
-	X(tx_icmp_limited, "ICMP errors not sent: rate limit")                                                                  \
+#define PV_NET_COUNTERS(X)                                                                                                         \
+	X(rx_frames, "frames from the rings")                                                                                      \
+	X(rx_delivered, "packets handed to UDP or TCP")                                                                            \
+	X(rx_short, "dropped: shorter than its headers say")                                                                       \
+	X(rx_not_ours, "dropped: another MAC or IP destination")                                                                   \
+	X(rx_vlan, "dropped: a VLAN tag of another interface")                                                                     \
+	X(rx_ethertype, "dropped: neither ARP, IPv4 nor IPv6")                                                                     \
+	X(rx_ip_header, "dropped: malformed IPv4 or IPv6 header")                                                                  \
+	X(rx_ip_csum, "dropped: IPv4 header checksum")                                                                             \
+	X(rx_ip_src, "dropped: impossible source address")                                                                         \
+	X(rx_ip_options, "dropped: malformed options or extension headers")                                                        \
+	X(rx_proto, "dropped: no such protocol here")                                                                              \
+	X(rx_icmp, "ICMP and ICMPv6 messages handled")                                                                             \
+	X(rx_icmp_bad, "dropped: malformed ICMP, ICMPv6, IGMP or MLD")                                                             \
+	X(rx_icmp_error, "ICMP errors about our packets")                                                                          \
+	X(rx_arp, "ARP packets handled")                                                                                           \
+	X(rx_arp_bad, "dropped: malformed ARP")                                                                                    \
+	X(rx_nd_bad, "dropped: malformed neighbour discovery")                                                                     \
+	X(rx_igmp, "IGMP and MLD messages handled")                                                                                \
+	X(reass_fragments, "fragments taken into reassembly")                                                                      \
+	X(reass_done, "datagrams reassembled")                                                                                     \
+	X(reass_timeout, "datagrams given up: a fragment never came")                                                              \
+	X(reass_bad, "dropped: fragments that overlap or cannot be")                                                               \
+	X(reass_full, "datagrams given up: reassembly memory")                                                                     \
+	X(tx_packets, "packets posted to rings")                                                                                   \
+	X(tx_fragments, "fragments among them")                                                                                    \
+	X(tx_too_big, "refused: longer than the path MTU and DF set")                                                              \
+	X(tx_ring_full, "refused: the ring took no more")                                                                          \
+	X(tx_no_buf, "refused: the pool is empty")                                                                                 \
+	X(tx_no_neigh, "dropped: the neighbour did not answer")                                                                    \
+	X(tx_neigh_queue, "dropped: too many packets wait on one neighbour")                                                       \
+	X(tx_arp, "ARP packets sent")                                                                                              \
+	X(tx_nd, "neighbour solicitations and advertisements sent")                                                                \
+	X(tx_icmp, "ICMP and ICMPv6 messages sent")                                                                                \
+	X(tx_icmp_limited, "ICMP errors not sent: rate limit")                                                                     \
 	X(tx_igmp, "IGMP and MLD reports sent")
 
 struct pv_net_counters {

@@ -172,6 +172,7 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 
 	out->dst = q->dst;
 	out->is4 = pv_addr_is4(&q->dst);
+	out->bound = (uint16_t)q->iface;
 	out->iface = ifp->index;
 	out->ring = ifp->ring;
 	out->tx_csum = (uint8_t)ifp->ring->caps.tx_csum;

@@ -22,7 +22,7 @@ static pv_noinline int tx_post_full(struct pv_net *net, uint32_t iface, struct p
 		pv_pkt_put(done[i]);
 	if (rc != -ENODEV && n && pv_ring_tx_post(ring, &pkt, 1) == 1) {
 		net->c.tx_packets++;
-		net->dirty |= 1u << (iface - 1);
+		net->head.dirty |= 1u << (iface - 1);
 		return 0;
 	}
 	net->c.tx_ring_full++;
@@ -37,7 +37,7 @@ pv_inline int tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, 
 	if (pv_unlikely(pv_ring_tx_post(ring, &pkt, 1) != 1))
 		return tx_post_full(net, iface, ring, pkt);
 	net->c.tx_packets++;
-	net->dirty |= 1u << (iface - 1);
+	net->head.dirty |= 1u << (iface - 1);
 	return 0;
 }
 
@@ -78,7 +78,7 @@ void pv_tx_l4_csum(const struct pv_path *path, const struct pv_tx_opts *opts, st
 }
 
 /* Flags for the ring; fills what it does not fill. */
-pv_inline uint32_t tx_l4(const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
+static uint32_t tx_l4(const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, uint32_t total)
 {
 	if (opts->l4_csum_off == UINT32_MAX || path->is_local)
 		return 0;
@@ -90,20 +90,9 @@ pv_inline uint32_t tx_l4(const struct pv_path *path, const struct pv_tx_opts *op
 	return 0;
 }
 
-pv_inline uint32_t tx_l3_csum(const struct pv_path *path, uint8_t *h)
+static bool tx_wants_df(const struct pv_path *path, const struct pv_tx_opts *opts)
 {
-	if (path->tx_csum & PV_CSUM_IP4)
-		return PV_PKT_TX_L3_CSUM;
-	pv_cksum_put(h + 10, pv_cksum_finish(pv_cksum_ip4_header(h)));
-	return 0;
-}
-
-/* DF, or an identification and no DF. */
-pv_inline uint32_t tx_id_frag(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts)
-{
-	if (pv_unlikely(!(TX_DF_MODES >> opts->pmtudisc & 1) || (path->mtu_locked && opts->pmtudisc == PV_PMTU_WANT)))
-		return (uint32_t)pv_tx_ip_id(net, path, opts->proto) << 16;
-	return PV_IP4_DF;
+	return (TX_DF_MODES >> opts->pmtudisc & 1) && !(path->mtu_locked && opts->pmtudisc == PV_PMTU_WANT);
 }
 
 /* IP header in front of a segment of `total` bytes that needs no fragments. */
@@ -115,8 +104,12 @@ static void tx_l3(struct pv_net *net, const struct pv_path *path, const struct p
 	pkt->len += hlen;
 	pkt->total = total + hlen;
 	if (path->is4) {
-		pv_tx_emit4(pkt->data, path, opts, pkt->total, tx_id_frag(net, path, opts));
-		pkt->flags |= tx_l3_csum(path, pkt->data);
+		pv_tx_emit4(pkt->data, path, opts, pkt->total,
+			    tx_wants_df(path, opts) ? PV_IP4_DF : (uint32_t)pv_tx_ip_id(net, path, opts->proto) << 16);
+		if (path->tx_csum & PV_CSUM_IP4)
+			pkt->flags |= PV_PKT_TX_L3_CSUM;
+		else
+			pv_wire_ip4_csum_fill(pkt->data, PV_IP4_HLEN);
 	} else {
 		pv_tx_emit6(pkt->data, path, opts, total, opts->proto);
 	}
@@ -183,18 +176,13 @@ static int tx_refuse(struct pv_pkt *pkt, int rc)
 	return rc;
 }
 
-/* The tables moved under the path: same addresses, same interface. */
+/* The tables moved under the path: the same question again. */
 static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct pv_pkt *pkt, int64_t now_ns)
 {
-	struct pv_path_query q = { .dst = path->dst, .src = path->src, .iface = path->iface };
-	const struct pv_iface *ifp = pv_net_iface(net, path->iface);
+	struct pv_path_query q = { .dst = path->dst, .src = path->src, .iface = path->bound };
 	struct pv_path fresh;
-	int rc;
+	int rc = pv_net_path(net, &q, now_ns, &fresh);
 
-	/* The host may have another way by now; only an address of the link itself binds the path to it. */
-	if (net->cfg.host && (!ifp || !ifp->resolves) && !pv_addr_is_linklocal6(&path->dst))
-		q.iface = 0;
-	rc = pv_net_path(net, &q, now_ns, &fresh);
 	if (rc)
 		return rc;
 	/* A packet never changes pools. */
@@ -204,16 +192,56 @@ static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct 
 	return 0;
 }
 
+pv_inline bool same_opts(const struct pv_tx_opts *a, const struct pv_tx_opts *b)
+{
+	uint64_t a8, b8;
+
+	_Static_assert(sizeof(*a) == 12, "compared as 8 and 4 bytes");
+	memcpy(&a8, a, 8);
+	memcpy(&b8, b, 8);
+	return a8 == b8 && a->l4_csum_off == b->l4_csum_off;
+}
+
+/* Keeps the headers of a frame that just went out whole, for those that follow. Not where each has an identification of its own. */
+static void tx_keep_headers(struct pv_path *path, const struct pv_tx_opts *opts)
+{
+	static const uint8_t always = PV_NEIGH_PERMANENT;
+	uint32_t l3 = path->is4 ? PV_IP4_HLEN : PV_IP6_HLEN;
+	uint8_t *h = path->hdr + sizeof(path->hdr) - l3;
+
+	path->hdr_limit = 0;
+	if (path->is_local || !path->l2_ready || (path->is4 && !tx_wants_df(path, opts)))
+		return;
+	path->hdr_len = (uint8_t)(l3 + path->l2_len);
+	path->hdr_len_off = path->is4 ? PV_IP4_HLEN - 2 : PV_IP6_HLEN - 4;
+	path->hdr_len_add = path->is4 ? PV_IP4_HLEN : 0;
+	path->hdr_flags = 0;
+	path->hdr_l3_soft = path->is4 && !(path->tx_csum & PV_CSUM_IP4);
+	path->hdr_l4_soft = opts->l4_csum_off != UINT32_MAX && !(path->tx_csum & csum_bit(opts->proto));
+	if (path->is4 && !path->hdr_l3_soft)
+		path->hdr_flags |= PV_PKT_TX_L3_CSUM;
+	if (opts->l4_csum_off != UINT32_MAX && !path->hdr_l4_soft)
+		path->hdr_flags |= PV_PKT_TX_L4_CSUM;
+	if (path->is4)
+		pv_tx_emit4(h, path, opts, 0, PV_IP4_DF);
+	else
+		pv_tx_emit6(h, path, opts, 0, opts->proto);
+	memcpy(h - path->l2_len, path->l2, path->l2_len);
+	path->hdr_state = path->neigh ? &path->neigh->state : &always;
+	path->hdr_opts = *opts;
+	path->hdr_limit = path->mtu - l3 + 1;
+}
+
 static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
 			       int64_t now_ns)
 {
 	uint32_t count, total = chain_len(pkt, &count);
 	uint32_t hlen, mtu;
+	int rc;
 
 	net->now_ns = now_ns;
 	if (!pv_path_valid(net, path)) {
-		int rc = tx_path_again(net, path, pkt, now_ns);
-
+		rc = tx_path_again(net, path, pkt, now_ns);
 		if (rc)
 			return tx_refuse(pkt, rc);
 	}
@@ -230,7 +258,10 @@ static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const s
 		return pv_frag_tx(net, path, opts, pkt, mtu, now_ns);
 	pkt->flags = tx_l4(path, opts, pkt, total);
 	tx_l3(net, path, opts, pkt, total);
-	return pv_tx_frame(net, path, pkt, now_ns);
+	rc = pv_tx_frame(net, path, pkt, now_ns);
+	if (count == 1)
+		tx_keep_headers(path, opts);
+	return rc;
 }
 
 int pv_tx_control(struct pv_net *net, const struct pv_path_query *q, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
@@ -248,46 +279,28 @@ int pv_tx_control(struct pv_net *net, const struct pv_path_query *q, const struc
 
 /* ---- the straight line ---------------------------------------------------------------------------------------------------- */
 
-/* Both headers at once, each in as few words as it has. Returns where the frame starts. */
-pv_inline uint8_t *tx_headers(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, uint8_t *l4,
-			      uint32_t total, uint32_t *flags)
-{
-	uint64_t a, b;
-	uint8_t *h;
-
-	if (path->is4) {
-		h = l4 - PV_IP4_HLEN;
-		pv_tx_emit4(h, path, opts, total + PV_IP4_HLEN, tx_id_frag(net, path, opts));
-		*flags |= tx_l3_csum(path, h);
-	} else {
-		h = l4 - PV_IP6_HLEN;
-		pv_tx_emit6(h, path, opts, total, opts->proto);
-	}
-	if (pv_unlikely(path->l2_len != PV_ETH_HLEN))
-		return memcpy(h - (PV_ETH_HLEN + PV_VLAN_HLEN), path->l2, PV_ETH_HLEN + PV_VLAN_HLEN);
-	/* 14 bytes as two words that overlap. */
-	memcpy(&a, path->l2, 8);
-	memcpy(&b, path->l2 + 6, 8);
-	h -= PV_ETH_HLEN;
-	memcpy(h, &a, 8);
-	memcpy(h + 6, &b, 8);
-	return h;
-}
-
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns)
 {
-	uint32_t total = pkt->len, room = path->mtu - (path->is4 ? PV_IP4_HLEN : PV_IP6_HLEN), flags;
-	uint8_t *l4 = pkt->data, *frame;
+	uint8_t *l4 = pkt->data, *h;
+	uint32_t total = pkt->len;
 
-	if (pv_unlikely(!path->l2_ready || !pv_path_valid(net, path) || pkt->frag || total > room ||
-			(path->neigh && path->neigh->state < PV_NEIGH_REACHABLE)))
+	if (pv_unlikely(total >= path->hdr_limit || !pv_path_valid(net, path) || pkt->frag ||
+			*path->hdr_state < PV_NEIGH_REACHABLE || !same_opts(&path->hdr_opts, opts)))
 		return tx_slow(net, path, opts, pkt, now_ns);
-	flags = tx_l4(path, opts, pkt, total);
-	frame = tx_headers(net, path, opts, l4, total, &flags);
-	total += (uint32_t)(l4 - frame);
-	pkt->data = frame;
+	if (opts->l4_csum_off != UINT32_MAX)
+		pv_cksum_put(l4 + opts->l4_csum_off, 0);
+	if (pv_unlikely(path->hdr_l4_soft))
+		pv_tx_l4_csum(path, opts, pkt, total);
+	/* All 64 bytes, whatever the headers have: what is in front of the frame is nobody's. */
+	memcpy(l4 - sizeof(path->hdr), path->hdr, sizeof(path->hdr));
+	pv_put16(l4 - path->hdr_len_off, (uint16_t)(total + path->hdr_len_add));
+	if (pv_unlikely(path->hdr_l3_soft))
+		pv_wire_ip4_csum_fill(l4 - PV_IP4_HLEN, PV_IP4_HLEN);
+	h = l4 - path->hdr_len;
+	total += path->hdr_len;
+	pkt->data = h;
 	pkt->len = total;
 	pkt->total = total;
-	pkt->flags = flags;
+	pkt->flags = path->hdr_flags;
 	return tx_post(net, path->iface, path->ring, pkt);
 }

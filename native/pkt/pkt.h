@@ -22,58 +22,58 @@ struct pv_pool;
 enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP };
 
 /* Checksum verdicts of the ring, receive side. Neither bit of a pair: the ring did not look. */
-#define PV_PKT_L3_OK 0x0001u   /* IPv4 header checksum verified */
+#define PV_PKT_L3_OK 0x0001u /* IPv4 header checksum verified */
 #define PV_PKT_L3_BAD 0x0002u
-#define PV_PKT_L4_OK 0x0004u   /* UDP/TCP checksum verified (never set for fragments) */
+#define PV_PKT_L4_OK 0x0004u /* UDP/TCP checksum verified (never set for fragments) */
 #define PV_PKT_L4_BAD 0x0008u
 /* A virtual link: the field may hold the pseudo-header's sum only, which is good; any other value is to be verified. */
 #define PV_PKT_L4_PARTIAL 0x0010u
-#define PV_PKT_TSTAMP 0x0020u  /* `tstamp` is valid, in the ring's clock units */
-#define PV_PKT_VLAN 0x0040u    /* `vlan_tci` was stripped by the ring */
+#define PV_PKT_TSTAMP 0x0020u /* `tstamp` is valid, in the ring's clock units */
+#define PV_PKT_VLAN 0x0040u /* `vlan_tci` was stripped by the ring */
 /* Requests to the ring, transmit side; only bits that caps.tx_csum allows. */
 #define PV_PKT_TX_L3_CSUM 0x0100u /* fill the IPv4 header checksum */
 #define PV_PKT_TX_L4_CSUM 0x0200u /* fill the UDP/TCP checksum (field holds 0 when posted) */
-#define PV_PKT_LOOPED 0x0400u  /* our own multicast or broadcast, handed back by the stack itself */
-#define PV_PKT_GROUP 0x0800u   /* set by pv_net_rx: the IP destination is a group or a broadcast address */
+#define PV_PKT_LOOPED 0x0400u /* our own multicast or broadcast, handed back by the stack itself */
+#define PV_PKT_GROUP 0x0800u /* set by pv_net_rx: the IP destination is a group or a broadcast address */
 
 struct pv_pkt {
-	struct pv_pkt *next;  /* queue link of whoever owns the packet */
-	struct pv_pkt *frag;  /* next buffer of the same datagram (reassembly), NULL at the last */
-	uint8_t *data;        /* first valid byte */
-	uint8_t *buf;         /* start of the buffer */
+	struct pv_pkt *next; /* queue link of whoever owns the packet */
+	struct pv_pkt *frag; /* next buffer of the same datagram (reassembly), NULL at the last */
+	uint8_t *data; /* first valid byte */
+	uint8_t *buf; /* start of the buffer */
 	struct pv_pool *pool; /* where it came from and goes back to */
-	uint32_t len;         /* valid bytes at `data` */
-	uint32_t total;       /* valid bytes of the whole chain; set in the first packet only */
-	uint32_t flags;       /* PV_PKT_* */
-	uint32_t key;         /* the ring's name for the memory (lkey, UMEM offset base) */
+	uint32_t len; /* valid bytes at `data` */
+	uint32_t total; /* valid bytes of the whole chain; set in the first packet only */
+	uint32_t flags; /* PV_PKT_* */
+	uint32_t key; /* the ring's name for the memory (lkey, UMEM offset base) */
 	/* Filled by the stack on receive: offsets from `buf`. */
 	uint16_t l3_off;
 	uint16_t l4_off;
 	uint16_t vlan_tci;
-	uint8_t owner;        /* enum pv_pkt_owner; kept in debug builds only */
-	uint8_t iface;        /* index of the interface it came by */
+	uint8_t owner; /* enum pv_pkt_owner; kept in debug builds only */
+	uint8_t iface; /* index of the interface it came by */
 	/* second line: not touched by get, put and plain receive */
 	uint64_t tstamp pv_aligned(PV_CACHELINE);
 	uint32_t rss_hash;
-	uint32_t index;       /* of the descriptor in its pool, dense from 0 */
-	uint32_t size;        /* bytes of the buffer at `buf` */
-	uint64_t priv[4];     /* the present owner's, meaningless after a hand-over */
+	uint32_t index; /* of the descriptor in its pool, dense from 0 */
+	uint32_t size; /* bytes of the buffer at `buf` */
+	uint64_t priv[4]; /* the present owner's, meaningless after a hand-over */
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(sizeof(struct pv_pkt) == 128, "a packet descriptor is two cache lines");
 
 struct pv_pool_cfg {
-	uint32_t buf_size;  /* bytes of a buffer, headroom included; rounded up to 64 */
-	uint32_t headroom;  /* bytes before `data` after pv_pkt_get */
-	uint32_t count;     /* packets at open */
-	uint32_t chunk;     /* packets added by a growth step, rounded up to a power of two; 0: never grows */
-	uint32_t max;       /* packets at most */
+	uint32_t buf_size; /* bytes of a buffer, headroom included; rounded up to 64 */
+	uint32_t headroom; /* bytes before `data` after pv_pkt_get */
+	uint32_t count; /* packets at open */
+	uint32_t chunk; /* packets added by a growth step, rounded up to a power of two; 0: never grows */
+	uint32_t max; /* packets at most */
 };
 
 struct pv_pool_stats {
 	uint32_t total, free, low_water;
 	uint64_t exhausted; /* pv_pkt_get calls that found nothing */
-	uint64_t grown;     /* growth steps */
+	uint64_t grown; /* growth steps */
 };
 
 /* Called for each chunk of buffer memory, at open and when growing; stores the ring's key of it. 0 or -errno. */

@@ -32,11 +32,11 @@ enum pv_tstamp_kind { PV_TSTAMP_NONE, PV_TSTAMP_RAW, PV_TSTAMP_REALTIME };
 
 /* caps.flow_kinds: bit per enum pv_flow_kind */
 enum pv_flow_kind {
-	PV_FLOW_ALL,     /* everything that reaches the port's MAC filter is ours */
-	PV_FLOW_ETHER,   /* destination MAC and, unless 0, ethertype */
-	PV_FLOW_IP,      /* destination MAC and destination address, any protocol, fragments included */
-	PV_FLOW_3TUPLE,  /* destination address, protocol, destination port */
-	PV_FLOW_5TUPLE,  /* and source address and port */
+	PV_FLOW_ALL, /* everything that reaches the port's MAC filter is ours */
+	PV_FLOW_ETHER, /* destination MAC and, unless 0, ethertype */
+	PV_FLOW_IP, /* destination MAC and destination address, any protocol, fragments included */
+	PV_FLOW_3TUPLE, /* destination address, protocol, destination port */
+	PV_FLOW_5TUPLE, /* and source address and port */
 	PV_FLOW_KINDS
 };
 
@@ -44,40 +44,40 @@ struct pv_flow {
 	enum pv_flow_kind kind;
 	uint8_t dst_mac[PV_ETH_ALEN];
 	uint16_t ethertype; /* host order; PV_FLOW_ETHER only, 0: any */
-	uint16_t vlan;      /* VLAN id 1..4094, 0: untagged */
-	uint8_t l4_proto;   /* 6 or 17 */
+	uint16_t vlan; /* VLAN id 1..4094, 0: untagged */
+	uint8_t l4_proto; /* 6 or 17 */
 	struct pv_addr dst, src;
 	uint16_t dst_port, src_port; /* host order */
 };
 
 struct pv_ring_caps {
-	uint32_t mtu;          /* largest IP packet: the frame is 14 bytes more (18 with a VLAN tag) */
-	uint32_t headroom;     /* bytes that the ring wants before `data` on transmit */
-	uint32_t rx_buf_min;   /* smallest buffer that the ring receives into */
+	uint32_t mtu; /* largest IP packet: the frame is 14 bytes more (18 with a VLAN tag) */
+	uint32_t headroom; /* bytes that the ring wants before `data` on transmit */
+	uint32_t rx_buf_min; /* smallest buffer that the ring receives into */
 	uint32_t rx_depth, tx_depth;
-	uint32_t batch;        /* packets a call, at most */
-	uint32_t inline_size;  /* bytes copied at post: such a packet is completed (reapable) at once */
+	uint32_t batch; /* packets a call, at most */
+	uint32_t inline_size; /* bytes copied at post: such a packet is completed (reapable) at once */
 	uint32_t max_sge;
 	uint32_t rx_csum, tx_csum; /* PV_CSUM_* */
-	uint32_t tso_max;      /* bytes; 0: none */
+	uint32_t tso_max; /* bytes; 0: none */
 	enum pv_tstamp_kind tstamp;
-	uint64_t tstamp_khz;   /* clock frequency of raw stamps */
+	uint64_t tstamp_khz; /* clock frequency of raw stamps */
 	uint32_t pacing_min_kbps, pacing_max_kbps; /* kbit/s; 0: none */
-	uint32_t dm_bytes;     /* on-device memory */
-	uint32_t flow_kinds;   /* bits: 1 << enum pv_flow_kind */
+	uint32_t dm_bytes; /* on-device memory */
+	uint32_t flow_kinds; /* bits: 1 << enum pv_flow_kind */
 	uint32_t queues;
 	uint8_t mac[PV_ETH_ALEN];
 	bool link_up;
-	char name[PV_RING_NAME_MAX];   /* ring kind and device, e.g. "verbs:mlx5_0/1" */
-	char mode[PV_RING_NAME_MAX];   /* which of the ring's ways is in force, e.g. "extended", "native zero-copy" */
+	char name[PV_RING_NAME_MAX]; /* ring kind and device, e.g. "verbs:mlx5_0/1" */
+	char mode[PV_RING_NAME_MAX]; /* which of the ring's ways is in force, e.g. "extended", "native zero-copy" */
 };
 
 struct pv_ring_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
-	uint64_t rx_errors;    /* completions with an error, oversized or truncated frames */
-	uint64_t rx_no_buf;    /* frames that found no posted buffer, where the device tells */
-	uint64_t tx_errors;    /* completions with an error: the frame did not leave */
-	uint64_t tx_full;      /* tx_post calls that took fewer than offered */
+	uint64_t rx_errors; /* completions with an error, oversized or truncated frames */
+	uint64_t rx_no_buf; /* frames that found no posted buffer, where the device tells */
+	uint64_t tx_errors; /* completions with an error: the frame did not leave */
+	uint64_t tx_full; /* tx_post calls that took fewer than offered */
 	uint64_t doorbells, interrupts;
 };
 
@@ -98,15 +98,15 @@ struct pv_ring_ops {
 	/* Completed packets back, in any order. */
 	uint32_t (*tx_reap)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 	/* Optional. */
-	int (*arm)(struct pv_ring *r);        /* next frame or event makes notify_fd readable. 1: poll again, something is there already */
-	int (*notify_fd)(struct pv_ring *r);  /* the fd, level-triggered until the next arm; -errno */
+	int (*arm)(struct pv_ring *r); /* next frame or event makes notify_fd readable. 1: poll again, something is there already */
+	int (*notify_fd)(struct pv_ring *r); /* the fd, level-triggered until the next arm; -errno */
 	int (*flow_add)(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 	int (*flow_del)(struct pv_ring *r, uint64_t handle);
 	int (*set_rate)(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len); /* 0: unlimited */
 	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock */
 	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out);
 	enum pv_ring_event (*event)(struct pv_ring *r); /* next event, or NONE; may cost a system call: not with every poll */
-	void (*forget)(struct pv_ring *r);    /* in a forked child: close fds and mappings, touch no device state, free the ring */
+	void (*forget)(struct pv_ring *r); /* in a forked child: close fds and mappings, touch no device state, free the ring */
 };
 
 /* Every ring starts with this. */

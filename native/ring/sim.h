@@ -17,18 +17,19 @@
 struct pv_sim_wire;
 
 struct pv_sim_impair {
-	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm; /* corrupt: one bit; reorder: held back by 1 to 2 latencies + 20 us */
+	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm,
+	    reorder_ppm; /* corrupt: one bit; reorder: held back by 1 to 2 latencies + 20 us */
 	int64_t latency_ns, jitter_ns; /* a frame takes latency .. latency + jitter */
-	uint64_t rate_kbps;     /* of each sender, preamble, FCS and gap not counted; 0: unlimited */
-	uint32_t queue_limit;   /* frames of one sender waiting for the rate at most; 0: 1000 */
+	uint64_t rate_kbps; /* of each sender, preamble, FCS and gap not counted; 0: unlimited */
+	uint32_t queue_limit; /* frames of one sender waiting for the rate at most; 0: 1000 */
 };
 
 struct pv_sim_ring_cfg {
 	uint8_t mac[PV_ETH_ALEN];
-	uint32_t mtu;           /* 0: 1500 */
+	uint32_t mtu; /* 0: 1500 */
 	uint32_t rx_depth, tx_depth; /* 0: 256 */
-	uint32_t rx_csum, tx_csum;   /* PV_CSUM_*: offloads to simulate */
-	uint32_t batch;         /* 0: PV_RING_BATCH_MAX */
+	uint32_t rx_csum, tx_csum; /* PV_CSUM_*: offloads to simulate */
+	uint32_t batch; /* 0: PV_RING_BATCH_MAX */
 };
 
 /* 0, -ENOMEM. `mem` must live as long as the wire. */

@@ -50,6 +50,8 @@ static const struct config_row config_rows[] = {
 };
 #define CONFIG_ROWS pv_array_size(config_rows)
 
+_Static_assert(CONFIG_ROWS <= 64, "the parser of files keeps a bit a setting");
+
 static const char *const kind_names[] = { "bool", "int", "level", "text" };
 static const char *const level_names[] = { "none", "error", "warn", "info", "debug" };
 
@@ -65,6 +67,13 @@ static const struct config_row *row_find(const char *name)
 		if (!strcmp(config_rows[i].name, name))
 			return &config_rows[i];
 	return NULL;
+}
+
+int pv_config_index(const char *name)
+{
+	const struct config_row *row = row_find(name);
+
+	return row ? (int)(row - config_rows) : -1;
 }
 
 static void *row_field(struct pv_config *cfg, const struct config_row *row)

@@ -39,6 +39,9 @@ int pv_config_apply(struct pv_config *cfg, const char *name, const char *value, 
  */
 int pv_config_parse(struct pv_config *cfg, const char *text, size_t size, const char *file);
 
+/* Row of a setting in the table, below 64; -1: there is none. */
+int pv_config_index(const char *name);
+
 void pv_config_init(struct pv_config *cfg); /* the defaults */
 void pv_config_fini(struct pv_config *cfg);
 

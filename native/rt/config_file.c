@@ -18,6 +18,7 @@ struct cursor {
 	char where[160];
 	char *value; /* PV_CONFIG_TEXT_MAX + 1 bytes */
 	size_t len;
+	uint64_t seen; /* settings that stood already, by row */
 };
 
 static int fail(struct cursor *c, const char *what)
@@ -207,7 +208,16 @@ static int parse_setting(struct pv_config *cfg, struct cursor *c)
 	c->value[c->len] = '\0';
 	snprintf(c->where, sizeof(c->where), "%.100s, line %u: %.40s", c->file, line, name);
 	rc = end_of_line(c);
-	return rc ? rc : pv_config_apply(cfg, name, c->value, c->where);
+	if (!rc)
+		rc = pv_config_apply(cfg, name, c->value, c->where);
+	if (rc)
+		return rc;
+	uint64_t bit = UINT64_C(1) << pv_config_index(name);
+
+	if (c->seen & bit)
+		return pv_error(-EINVAL, "%s stands twice", c->where);
+	c->seen |= bit;
+	return 0;
 }
 
 int pv_config_parse(struct pv_config *cfg, const char *text, size_t size, const char *file)

@@ -64,8 +64,10 @@
 	X(INT, icmp_rate, "1000", 1, 1000000, "1/s", NULL, 1, "ICMP errors sent at most")                                          \
 	X(INT, port_low, "32768", 1, 65535, "", NULL, 1, "lowest port chosen for a socket that names none")                        \
 	X(INT, port_high, "60999", 1, 65535, "", NULL, 1, "highest such port")                                                     \
-	X(TEXT, pcap_file, "", 0, 0, "", NULL, 1, "write every frame of every ring to this file; %d is the process id")            \
+	X(TEXT, pcap_file, "", 0, 0, "", NULL, 1,                                                                                  \
+	  "write every frame to this file as pcapng; %d is the process id; with several interfaces the name of each is appended")  \
 	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
-	  "drop, duplicate, reorder or corrupt frames between ring and stack: loss=0.01,duplicate=0,reorder=0,corrupt=0,seed=1")
+	  "misbehave between ring and stack, by chances from 0 to 1 and a seed: rx_drop=0.01,tx_drop=0,rx_duplicate=0,"            \
+	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,seed=1")
 
 #endif

@@ -185,9 +185,9 @@ static int start_locked(struct pv_engine *e)
 	return rc;
 }
 
-void pv_engine_fork_lock(void)
+bool pv_engine_fork_lock(void)
 {
-	pthread_mutex_lock(&start_mutex);
+	return pthread_mutex_trylock(&start_mutex) == 0;
 }
 
 void pv_engine_fork_unlock(void)
@@ -211,8 +211,10 @@ int pv_engine_start(void)
 	/* What is wrong may be set right: a start that failed leaves nothing and may be repeated. */
 	if (pv_engine_state() == PV_ENGINE_NEW)
 		rc = start_locked(&pv_engine);
-	if (!at_exit && pv_engine_state() == PV_ENGINE_RUNNING)
+	if (!at_exit && pv_engine_state() == PV_ENGINE_RUNNING) {
 		at_exit = atexit(stop_at_exit) == 0;
+		pv_fork_setup();
+	}
 	pthread_mutex_unlock(&start_mutex);
 	return rc;
 }

@@ -40,11 +40,13 @@ struct pv_watch {
 
 struct pv_host;
 struct pv_host_state;
+struct pv_wrap;
 
 /* An interface whose ring is open. Entries of the settings that have none are known to rt/host.h. */
 struct pv_port {
-	struct pv_ring *ring;
+	struct pv_ring *ring; /* with what wraps it */
 	struct pv_pool *pool;
+	struct pv_wrap *wrap;
 	uint32_t index; /* of the interface */
 	int notify_fd; /* -1: the ring has none */
 	bool gone; /* its device is */
@@ -84,6 +86,7 @@ struct pv_engine {
 	struct pv_host *host; /* NULL: no interface is the kernel's */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
 	uint32_t nlimbo;
+	bool several; /* entries in the settings: a file for each */
 	_Atomic(int) state; /* enum pv_engine_state */
 	pthread_t thread;
 	bool have_thread;
@@ -155,10 +158,10 @@ void pv_ports_events(struct pv_engine *e);
 int pv_progress_start(struct pv_engine *e);
 void pv_progress_stop(struct pv_engine *e);
 
-/* fork.c: once in the process. */
+/* fork.c: when the library is loaded, and once more when the rings' libraries are. */
 void pv_fork_setup(void);
-/* Keeps the engine from starting and stopping meanwhile. */
-void pv_engine_fork_lock(void);
+/* Keeps the engine from starting and stopping meanwhile; false: some thread is just about it. */
+bool pv_engine_fork_lock(void);
 void pv_engine_fork_unlock(void);
 
 #endif

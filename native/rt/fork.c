@@ -3,16 +3,25 @@
  * fork(2). Queue pairs belong to the process that made them, so a child keeps none: it forgets the rings without touching the devices,
  * its offloaded sockets answer -ENOTCONN, and what it opens from then on is the kernel's. Its parent goes on undisturbed.
  *
- * The lock is held across fork, so that the child finds no half-made change; it then makes the lock anew, since whoever waits for it
- * exists in the parent only.
+ * The locks are held across fork, so that the child finds no half-made change; it then makes the engine's anew, since whoever waits for
+ * it exists in the parent only. Their order must be that of ordinary calls, which come from us into a ring's library, and that may have
+ * handlers and locks of its own. Handlers run before fork in reverse order of registration, so ours are registered twice: when this
+ * library is loaded, and again once the rings' libraries are; whichever comes first does the work.
+ *
+ * A thread that is just starting or stopping the engine is not waited for: its child has kernel sockets only.
  */
 #include "rt/engine.h"
 #include "rt/host.h"
 #include "rt/log.h"
 
+static bool inside, have_start;
+
 static void before(void)
 {
-	pv_engine_fork_lock();
+	if (inside)
+		return;
+	inside = true;
+	have_start = pv_engine_fork_lock();
 	pv_engine_hooks()->fork_lock();
 	if (pv_engine_state() == PV_ENGINE_RUNNING)
 		pv_lock_get(&pv_engine.lock);
@@ -21,11 +30,15 @@ static void before(void)
 static void unlock_others(void)
 {
 	pv_engine_hooks()->fork_unlock();
-	pv_engine_fork_unlock();
+	if (have_start)
+		pv_engine_fork_unlock();
+	inside = false;
 }
 
 static void in_parent(void)
 {
+	if (!inside)
+		return;
 	if (pv_engine_state() == PV_ENGINE_RUNNING)
 		pv_lock_put(&pv_engine.lock);
 	unlock_others();
@@ -51,17 +64,17 @@ static void forget(struct pv_engine *e)
 
 static void in_child(void)
 {
+	if (!inside)
+		return;
 	/* With nothing open the child may start an engine of its own. */
 	if (pv_engine_state() == PV_ENGINE_RUNNING)
 		forget(&pv_engine);
+	else if (!have_start)
+		atomic_store_explicit(&pv_engine.state, PV_ENGINE_FORKED, memory_order_release);
 	unlock_others();
 }
 
 void pv_fork_setup(void)
 {
-	static bool done;
-
-	if (!done)
-		pthread_atfork(before, in_parent, in_child);
-	done = true;
+	pthread_atfork(before, in_parent, in_child);
 }

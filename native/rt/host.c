@@ -314,8 +314,7 @@ static bool same_state(const struct pv_iface_cfg *ic, const struct pv_ring *ring
 
 static void update_entry(struct pv_engine *e, struct host_entry *en, struct pv_port *p)
 {
-	const struct pv_iface_state state = {
-		.name = en->name,
+	struct pv_iface_state state = {
 		.addr = en->state.addr,
 		.naddr = en->state.naddr,
 		.mtu = en->state.mtu,
@@ -325,6 +324,7 @@ static void update_entry(struct pv_engine *e, struct host_entry *en, struct pv_p
 
 	if (same_state(pv_iface_config(pv_net_iface(e->net, en->iface)), p->ring, en))
 		return;
+	snprintf(state.name, sizeof(state.name), "%s", en->name);
 	rc = pv_stack_iface_set(e->stack, en->iface, &state);
 	if (rc)
 		pv_log(PV_LOG_WARN, "%s: its change cannot be followed: %s", en->name, strerror(-rc));

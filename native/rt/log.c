@@ -14,7 +14,7 @@ static _Atomic int log_level = PV_LOG_WARN;
 static _Atomic int log_fd = STDERR_FILENO;
 
 /* Only "%d" means something in the name; any other '%' stands for itself. */
-static void expand_pid(const char *in, char *out, size_t size)
+void pv_log_expand_pid(const char *in, char *out, size_t size)
 {
 	size_t n = 0;
 
@@ -47,7 +47,7 @@ void pv_log_open(enum pv_log_level level, const char *file)
 	atomic_store(&log_level, (int)level);
 	if (!file || !*file)
 		return;
-	expand_pid(file, path, sizeof(path));
+	pv_log_expand_pid(file, path, sizeof(path));
 	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 
 	if (fd < 0) {

@@ -3,11 +3,15 @@
 #ifndef PV_RT_LOG_H
 #define PV_RT_LOG_H
 
+#include <stddef.h>
+
 enum pv_log_level { PV_LOG_NONE, PV_LOG_ERROR, PV_LOG_WARN, PV_LOG_INFO, PV_LOG_DEBUG };
 
 /* `file` empty: stderr; %d in it is the process id. A file that cannot be opened is said on stderr, which is used instead. */
 void pv_log_open(enum pv_log_level level, const char *file);
 void pv_log_close(void);
+/* A file name with "%d" replaced by the process id. */
+void pv_log_expand_pid(const char *in, char *out, size_t size);
 void pv_log(enum pv_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -15,6 +15,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/wrap.h"
 
 /* Frame bytes beside the IP packet: Ethernet and a VLAN tag. */
 #define L2_MAX 18u
@@ -208,6 +209,7 @@ static void close_pool(struct pv_engine *e, struct pv_pool *pool, const char *na
 static void close_ring(struct pv_engine *e, struct pv_port *p)
 {
 	pv_ring_close(p->ring);
+	pv_wrap_close(p->wrap);
 	close_pool(e, p->pool, p->spec.name);
 }
 
@@ -261,6 +263,11 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	rc = open_ring(p, e->cfg);
 	if (rc)
 		return rc;
+	rc = pv_wrap_open(&p->ring, &p->wrap, e->cfg, s->name, e->several);
+	if (rc) {
+		close_ring(e, p);
+		return rc;
+	}
 	fill_iface(p, e->cfg, host, &ic);
 	if (host && !(p->ring->caps.flow_kinds & 1u << PV_FLOW_3TUPLE)) {
 		close_ring(e, p);
@@ -301,6 +308,7 @@ int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n
 	int rc = 0;
 
 	e->nports = 0;
+	e->several = n > 1;
 	for (uint32_t i = 0; i < n && !rc; i++)
 		rc = *specs[i].netdev ? pv_host_add(e, &specs[i]) : pv_port_open(e, &specs[i], NULL);
 	return rc ? rc : pv_host_start(e);

@@ -128,34 +128,47 @@ static void finish(struct pv_sock *so, struct pyvma_msg *m, struct pv_rx *rx, in
 	}
 }
 
-static int recv_core(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns,
-		     bool lent)
+/* What a batch asks for. */
+struct batch {
+	struct pyvma_msg *msgs;
+	uint32_t n;
+	int flags;
+	bool lent;
+	int64_t timeout_ns;
+};
+
+static int recv_core(struct pyvma_sock *h, struct pv_sock *so, const struct batch *b)
 {
+	struct pv_rx rx = { .flags = b->flags };
+	struct pv_pkt *pkt = NULL;
+	struct pv_iov iov;
 	uint32_t done = 0;
 	int64_t rc = pv_sock_lock(h, so);
 
 	if (rc)
 		return (int)rc;
-	if (lent && !may_lend(n)) {
+	if (b->lent && !may_lend(b->n)) {
 		pv_sock_unlock();
 		return -ENOBUFS;
 	}
-	for (; done < n; done++) {
-		struct pyvma_msg *m = &msgs[done];
-		struct pv_iov iov = { m->base, m->len };
-		struct pv_rx rx = { .flags = flags, .msg = { .msg_name = &m->addr, .msg_namelen = sizeof(m->addr) } };
-		struct pv_pkt *pkt = NULL;
+	rx.m.iov = &iov;
+	rx.m.iovcnt = b->lent ? 0 : 1;
+	for (; done < b->n; done++) {
+		struct pyvma_msg *m = &b->msgs[done];
 
-		rx.m.iov = &iov;
-		rx.m.iovcnt = lent ? 0 : 1;
-		rc = done ? pv_recv_try(so, &rx, lent ? &pkt : NULL) : pv_recv_locked(h, so, &rx, lent ? &pkt : NULL, timeout_ns);
+		iov = (struct pv_iov){ m->base, m->len };
+		rx.from_kernel = false;
+		if (so->kernel_leg)
+			rx.msg = (struct msghdr){ .msg_name = &m->addr, .msg_namelen = sizeof(m->addr) };
+		rc = done ? pv_recv_try(so, &rx, b->lent ? &pkt : NULL)
+			  : pv_recv_locked(h, so, &rx, b->lent ? &pkt : NULL, b->timeout_ns);
 		if (rc < 0)
 			break;
 		if (done && rx.eof)
 			break;
 		finish(so, m, &rx, rc);
 		m->lent = NULL;
-		if (!lent)
+		if (!b->lent)
 			m->len = (uint32_t)rc;
 		else if ((rc = lend(m, pkt, rc)) < 0)
 			break;
@@ -163,7 +176,8 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg 
 	if (rc != -EBADF && rc != -ENETDOWN)
 		pv_ready_update(so);
 	pv_sock_unlock();
-	return done ? (int)done : (int)rc;
+	/* Lending at the end: no datagram, and none will come. */
+	return done ? (int)done : rc == -ESHUTDOWN ? 0 : (int)rc;
 }
 
 static int recv_kernel(struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
@@ -198,8 +212,9 @@ int pyvma_sock_recv_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 		return 0;
 	if (flags & ~MSG_DONTWAIT)
 		return -EINVAL;
-	return pv_sock_is_core(so) ? recv_core(h, so, msgs, n, flags, timeout_ns, false)
-				   : recv_kernel(so, msgs, n, flags, timeout_ns);
+	if (pv_sock_is_core(so))
+		return recv_core(h, so, &(struct batch){ msgs, n, flags, false, timeout_ns });
+	return recv_kernel(so, msgs, n, flags, timeout_ns);
 }
 
 int pyvma_sock_recv_lent(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
@@ -212,7 +227,7 @@ int pyvma_sock_recv_lent(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int 
 		return -EOPNOTSUPP;
 	if (!n)
 		return 0;
-	return flags & ~MSG_DONTWAIT ? -EINVAL : recv_core(h, so, msgs, n, flags, timeout_ns, true);
+	return flags & ~MSG_DONTWAIT ? -EINVAL : recv_core(h, so, &(struct batch){ msgs, n, flags, true, timeout_ns });
 }
 
 void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n)

@@ -80,28 +80,6 @@ int64_t pv_kernel_recvmsg(int fd, struct msghdr *msg, int flags, int64_t timeout
 	}
 }
 
-int64_t pv_kernel_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
-			 int64_t timeout_ns)
-{
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
-	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
-	};
-
-	return pv_kernel_sendmsg(fd, &msg, flags, timeout_ns);
-}
-
-int64_t pv_kernel_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen, int64_t timeout_ns)
-{
-	struct iovec iov = { .iov_base = buf, .iov_len = len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_name = addr, .msg_namelen = addr && addrlen ? *addrlen : 0 };
-	int64_t n = pv_kernel_recvmsg(fd, &msg, flags, timeout_ns);
-
-	if (n >= 0 && addrlen)
-		*addrlen = msg.msg_namelen;
-	return n;
-}
-
 /* An fd that does not block cannot be interrupted half way: the connection goes on and SO_ERROR tells its end. */
 static int connect_wait(int fd, int64_t deadline)
 {

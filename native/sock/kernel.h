@@ -12,9 +12,6 @@
 
 int64_t pv_kernel_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t timeout_ns);
 int64_t pv_kernel_recvmsg(int fd, struct msghdr *msg, int flags, int64_t timeout_ns);
-int64_t pv_kernel_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
-			 int64_t timeout_ns);
-int64_t pv_kernel_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen, int64_t timeout_ns);
 int pv_kernel_connect(int fd, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns);
 /* revents, 0 at the timeout, -errno. timeout_ns < 0: for ever. */
 int pv_kernel_poll(int fd, int events, int64_t timeout_ns);

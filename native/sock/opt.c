@@ -290,7 +290,7 @@ static int path_mtu(struct pv_sock *so, void *val, socklen_t *len)
 	int rc;
 
 	if (!pv_udp_remote(so->u, &to))
-		return -ENOTCONN;
+		return -ENOPROTOOPT; /* the kernel knows which error that is */
 	pv_udp_local(so->u, &local);
 	rc = pv_net_path(pv_engine.net, &(struct pv_path_query){ .dst = to.addr, .src = local.addr, .iface = to.iface },
 			 pv_clock_now(&pv_engine.clock), &path);
@@ -334,7 +334,8 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 			return o->bound_iface ? get_device(so, name, o->bound_iface, val, len) : -ENOPROTOOPT;
 		}
 	}
-	if (so->core_leg && ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU)))
+	if (so->core_leg &&
+	    ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU && so->family == AF_INET6)))
 		return path_mtu(so, val, len);
 	return -ENOPROTOOPT;
 }

@@ -22,7 +22,7 @@
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pyvma_sock *free_handles;
-static struct pv_sock *free_socks;
+static struct pv_sock *free_socks, *detached;
 static struct pv_list registry[REGISTRY_BUCKETS];
 struct pv_list pv_core_socks = { &pv_core_socks, &pv_core_socks }; /* engine lock */
 
@@ -136,7 +136,7 @@ static void sock_free(struct pv_sock *so)
 		close(so->exp_fd);
 	}
 	if (so->own_kfd)
-		close(pv_sock_kfd(so));
+		close(pv_sock_kfd(so)); /* else it is a handle's fd, or was a detached one */
 	pv_list_del(&so->id[0].node);
 	pv_list_del(&so->id[1].node);
 	so->next = free_socks;
@@ -245,11 +245,39 @@ int pv_sock_lock_failed(const struct pyvma_sock *h, struct pv_sock *so)
 	return rc;
 }
 
+/* A detached fd that its owner closed by itself gives its socket back; whoever opens the next one finds out. */
+static void sweep_detached(void)
+{
+	for (struct pv_sock **at = &detached; *at;) {
+		struct pv_sock *so = *at;
+
+		if (registry_find(so->detached_fd) == so) {
+			at = &so->next;
+			continue;
+		}
+		*at = so->next;
+		so->refs = 0;
+		sock_free(so);
+	}
+}
+
+static void detached_remove(struct pv_sock *so)
+{
+	struct pv_sock **at = &detached;
+
+	while (*at != so)
+		at = &(*at)->next;
+	*at = so->next;
+	so->detached = false;
+	so->refs--;
+}
+
 /* ---- handles ----------------------------------------------------------------------------------------------------------- */
 
 static int handle_new(int fd, int family, int type, int proto, bool nonblock, pyvma_sock **out)
 {
 	pthread_mutex_lock(&registry_lock);
+	sweep_detached();
 	struct pv_sock *so = sock_get(fd, family, type, proto);
 
 	*out = so ? handle_get(so, fd) : NULL;
@@ -301,10 +329,8 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 
 	if (so) {
 		*out = handle_get(so, fd);
-		if (*out && so->detached_fd == fd && so->detached) {
-			so->detached = false;
-			so->refs--;
-		}
+		if (*out && so->detached)
+			detached_remove(so);
 	}
 	pthread_mutex_unlock(&registry_lock);
 	if (so)
@@ -383,6 +409,8 @@ int pyvma_sock_detach(pyvma_sock *h)
 	if (so->refs == 1 && pv_sock_is_core(so) && !so->detached) {
 		so->detached = true;
 		so->detached_fd = fd;
+		so->next = detached;
+		detached = so;
 	} else if (--so->refs == 0) {
 		if (!so->own_kfd)
 			atomic_store_explicit(&so->kfd, -1, memory_order_relaxed);

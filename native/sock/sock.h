@@ -91,7 +91,7 @@ struct pv_sock {
 	int detached_fd;
 	uint32_t refs; /* handles, and one for each detached fd */
 	struct pv_sock_id id[2]; /* kernel socket, exported fd */
-	struct pv_sock *next; /* free list */
+	struct pv_sock *next; /* free list, or detached ones */
 };
 
 /* The handle. `so` is NULL while the memory waits for reuse. */

@@ -101,6 +101,7 @@ struct sn_rxq {
 	uint64_t pos, told; /* next to consume; `head` as shared */
 	uint32_t mask, quarter;
 	uint32_t idle; /* looks that found nothing */
+	uint64_t armings; /* so far */
 	uint32_t n; /* slots of the frame at `pos` */
 	struct sn_rxq_ent *ent;
 	_Atomic uint64_t *claim;

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The two calls that a spinning receiver makes, without a call: the same as sn_rxq_peek and sn_rxq_pop of fabric.h. */
+/* What a spinning receiver does, without calls: sn_rxq_look and sn_rxq_drop are sn_rxq_peek and sn_rxq_pop of fabric.h. */
 #ifndef SN_FAB_INLINE_H
 #define SN_FAB_INLINE_H
 
 #include "softnic/fab.h"
+
+/* True: nothing is there. False: perhaps; now and then also to have it looked whether the next slot's sender has died. */
+pv_inline bool sn_rxq_idle(struct sn_rxq *q)
+{
+	if (pv_unlikely(sn_get(&q->slot[q->pos & q->mask].seq) == (uint32_t)q->pos) ||
+	    pv_unlikely((q->idle + 1) % SN_IDLE_CHECK == 0))
+		return false;
+	q->idle++;
+	return true;
+}
 
 pv_inline bool sn_rxq_look(struct sn_rxq *q, struct sn_frame *out)
 {
 	const struct sn_slot *slot = &q->slot[q->pos & q->mask];
 	uint32_t len;
 
-	if (pv_likely(sn_get(&slot->seq) != (uint32_t)q->pos)) {
-		/* Now and then it is looked whether the next slot's sender has died. */
-		if (pv_unlikely((q->idle + 1) % SN_IDLE_CHECK == 0))
-			return sn_rxq_peek(q, out);
-		q->idle++;
-		return false;
-	}
+	if (pv_unlikely(sn_get(&slot->seq) != (uint32_t)q->pos))
+		return sn_rxq_peek(q, out);
 	len = slot->len;
 	if (pv_unlikely(len - 1 >= SN_SLOT_DATA))
 		return sn_rxq_peek(q, out);

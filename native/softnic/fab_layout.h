@@ -84,7 +84,7 @@ struct sn_rxq_ent {
 	_Atomic uint64_t dead_gen; /* senders of an older generation may still write into it */
 	_Atomic uint64_t head pv_aligned(128); /* frames before it are consumed; told lazily */
 	_Atomic uint64_t tail pv_aligned(128); /* a hint for senders: everything before it is claimed */
-	_Atomic uint64_t armed pv_aligned(128); /* waker + 1 */
+	_Atomic uint64_t armed pv_aligned(128); /* SN_ARMED */
 } pv_aligned(128);
 
 /* A rule as it is compared: 64 bytes laid out as struct sn_match. */
@@ -156,6 +156,10 @@ struct sn_slot {
 _Static_assert(sizeof(struct sn_slot) == SN_SLOT, "slot");
 _Static_assert(sizeof(struct sn_match) <= SN_KEY_WORDS * 8, "key");
 _Static_assert(sizeof(struct sn_lane_count) == 192, "counters");
+
+/* An armed queue: which arming of its owner's, and the waker. */
+#define SN_ARMED(count, waker) ((uint64_t)(count) << 16 | ((waker) + 1))
+#define SN_ARMED_WAKER(v) (((uint32_t)(v)&0xffffu) - 1)
 
 /* A claim word. */
 #define SN_CLAIM(pos, n, client) ((uint64_t)(pos) << 11 | (uint64_t)(n) << 8 | (client))

@@ -107,7 +107,7 @@ void sn_release(struct sn_fabric *f, const void *p, size_t len)
 		sn_sys(SYS_fallocate, f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(end - from));
 }
 
-int sn_lock(struct sn_fabric *f)
+static int file_lock(struct sn_fabric *f)
 {
 	int rc;
 
@@ -117,22 +117,40 @@ int sn_lock(struct sn_fabric *f)
 		pthread_mutex_unlock(&f->mutex);
 		return sn_fail(rc, "fabric %s: cannot be locked: %s", f->name, strerror(-rc));
 	}
-	/* Every change is a sequence of single stores that leaves a usable table at each step; what its owner did not finish is
-	 * freed as that of any dead client. */
+	return 0;
+}
+
+static void file_unlock(struct sn_fabric *f)
+{
+	sn_file_lock(f->fd, F_OFD_SETLK, F_UNLCK, SN_LOCK_TABLES, 1, NULL);
+	pthread_mutex_unlock(&f->mutex);
+}
+
+/* Every change is a sequence of single stores that leaves a usable table at each step; what its owner did not finish is freed as that
+ * of any dead client. */
+static void begin(struct sn_fabric *f)
+{
 	if (sn_get(&f->s->dirty) || (sn_get(&f->s->generation) & 1)) {
 		if (sn_get(&f->s->generation) & 1)
 			sn_change_end(f);
 		sn_clients_reap(f);
 	}
 	sn_set(&f->s->dirty, 1);
-	return 0;
+}
+
+int sn_lock(struct sn_fabric *f)
+{
+	int rc = file_lock(f);
+
+	if (!rc)
+		begin(f);
+	return rc;
 }
 
 void sn_unlock(struct sn_fabric *f)
 {
 	sn_set(&f->s->dirty, 0);
-	sn_file_lock(f->fd, F_OFD_SETLK, F_UNLCK, SN_LOCK_TABLES, 1, NULL);
-	pthread_mutex_unlock(&f->mutex);
+	file_unlock(f);
 }
 
 /* Registers this process for the barriers of others; false when the kernel, or a filter, does not let it. */
@@ -217,16 +235,22 @@ static int check_file(struct sn_fabric *f, struct stat *st)
 	return rc;
 }
 
-/* With a file open: 1 when the name means another file by now, or the fabric was a dead one and has been removed; 0: joined. */
+/* Nobody is on it, and somebody was. */
+static bool is_dead(const struct sn_fabric *f)
+{
+	uint32_t used = 0;
+
+	for (uint32_t i = 0; i < SN_CLIENTS; i++)
+		used |= sn_get(&f->s->client[i].state);
+	return used && !sn_clients_any(f->fd);
+}
+
+/* With the lock and a file open: 1 when the name means another file by now, or the fabric was a dead one and has been removed. */
 static int join(struct sn_fabric *f)
 {
 	struct stat st, now;
-	int rc;
+	int rc = check_file(f, &st);
 
-	rc = sn_file_lock(f->fd, F_OFD_SETLKW, F_WRLCK, SN_LOCK_TABLES, 1, NULL);
-	if (rc)
-		return sn_fail(rc, "fabric %s: cannot be locked: %s", f->name, strerror(-rc));
-	rc = check_file(f, &st);
 	if (rc == -EACCES)
 		return rc;
 	if (lstat(f->path, &now) || now.st_ino != st.st_ino || now.st_dev != st.st_dev)
@@ -240,24 +264,14 @@ static int join(struct sn_fabric *f)
 	}
 	madvise(f->s, sizeof(struct sn_shm), MADV_DONTDUMP);
 	f->fences = f->s->fences != 0;
-	if (!sn_clients_any(f->fd)) {
-		uint32_t used = 0;
-
-		for (uint32_t i = 0; i < SN_CLIENTS; i++)
-			used |= sn_get(&f->s->client[i].state);
-		if (used) {
-			sn_wakers_drop(f, UINT32_MAX);
-			unlink(f->path);
-			return 1;
-		}
+	if (is_dead(f)) {
+		sn_wakers_drop(f, UINT32_MAX);
+		unlink(f->path);
+		return 1;
 	}
-	/* The lock of this process and the one on the file from here on as everywhere. */
-	sn_file_lock(f->fd, F_OFD_SETLK, F_UNLCK, SN_LOCK_TABLES, 1, NULL);
-	rc = sn_lock(f);
-	if (rc)
-		return rc;
-	rc = lstat(f->path, &now) || now.st_ino != st.st_ino ? 1 : sn_client_join(f);
-	sn_unlock(f);
+	begin(f);
+	rc = sn_client_join(f);
+	sn_set(&f->s->dirty, 0);
 	return rc;
 }
 
@@ -284,7 +298,11 @@ static int open_or_make(struct sn_fabric *f)
 		}
 		if (f->fd < 0)
 			return sn_fail(f->fd == -ELOOP ? -EACCES : f->fd, "fabric %s: %s: %s", f->name, f->path, strerror(-f->fd));
-		rc = join(f);
+		rc = file_lock(f);
+		if (!rc) {
+			rc = join(f);
+			file_unlock(f);
+		}
 		if (rc)
 			drop_file(f);
 	}

@@ -328,10 +328,11 @@ void sn_rxq_pop(struct sn_rxq *q)
  */
 int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w)
 {
-	uint64_t armed = w->no + 1;
+	uint64_t armed;
 
 	if (published(q))
 		return 1;
+	armed = SN_ARMED(++q->armings, w->no);
 	sn_set(&q->ent->armed, armed);
 	sn_barrier(q->f);
 	if (!published(q) && !claimed(q))

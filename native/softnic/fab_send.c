@@ -59,10 +59,14 @@ pv_inline uint64_t claim(struct sn_port *p, const struct sn_target *t, uint32_t 
 	return UINT64_MAX;
 }
 
+/*
+ * Woken first, disarmed then: whoever died between the two in the other order would leave a sleeper that nobody wakes. The value is of
+ * one arming only, so one that was armed again meanwhile stays armed.
+ */
 static pv_noinline void wake(struct sn_port *p, const struct sn_target *t, uint64_t armed)
 {
-	if (atomic_compare_exchange_strong(&t->ent->armed, &armed, 0))
-		sn_wake(p->f, (uint32_t)armed - 1);
+	sn_wake(p->f, SN_ARMED_WAKER(armed));
+	atomic_compare_exchange_strong(&t->ent->armed, &armed, 0);
 }
 
 static pv_noinline void stamp(struct sn_slot *slot)

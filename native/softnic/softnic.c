@@ -105,7 +105,7 @@ static int option_set(struct sn_impairments *imp, size_t i, const char *text)
 	return 0;
 }
 
-static int impair_parse(const char *spec, struct sn_impairments *imp)
+int vb_impair_parse(const char *spec, struct sn_impairments *imp)
 {
 	char buf[256], *save, *item;
 
@@ -132,7 +132,7 @@ int softnic_impair(const char *device, const char *spec)
 {
 	struct sn_impairments imp;
 	struct visit v;
-	int rc = impair_parse(spec, &imp);
+	int rc = vb_impair_parse(spec, &imp);
 
 	if (!rc)
 		rc = visit_begin(&v, device);

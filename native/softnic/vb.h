@@ -74,7 +74,7 @@ struct vb_device {
 	char fabric[SN_NAME_MAX];
 	uint32_t port;
 	struct sn_port_cfg cfg;
-	uint8_t mac[6]; /* configured or default; what the port has once it was opened */
+	uint8_t mac[6]; /* configured or default; what the port has once it was opened; under the registry's lock */
 	int index;
 };
 
@@ -90,6 +90,7 @@ struct vb_ctx {
 	struct vb_device *dev;
 	struct sn_fabric *fabric;
 	struct sn_port *port;
+	uint8_t mac[6];
 	struct vb_mr_slot *mr_slots;
 	uint32_t mr_next;
 	bool gone; /* child of a fork: nothing of the fabric may be touched */
@@ -160,7 +161,7 @@ struct vb_cq {
 
 	struct vb_lock lock pv_aligned(64);
 	bool send_first; /* whose turn it is when both kinds wait */
-	bool ignore_overrun, overrun, stamps, polling;
+	bool ignore_overrun, overrun, stamps;
 	uint32_t cqe_ci, cqe_mask;
 	_Atomic uint32_t cqe_pi;
 	struct vb_cqe *ring;
@@ -203,7 +204,7 @@ struct vb_rq {
 	struct vb_cq *cq;
 	struct vb_qp *qp; /* one of the two */
 	struct vb_wq *wq;
-	_Atomic bool hw_armed; /* the fabric writes to the channel's waker */
+	bool hw_armed; /* the fabric writes to the channel's waker; under its lock */
 	struct vb_lock lock pv_aligned(64); /* of posting */
 	_Atomic uint32_t pi;
 };
@@ -388,12 +389,12 @@ pv_inline struct vb_ctx *vb_ctx(const struct ibv_context *c)
 
 /* `spec` as PYVMA_SOFTNIC has it. 0 or -EINVAL, -ENOMEM. */
 int vb_device_add(const char *spec, struct vb_device **out);
+/* "FABRIC/PORT[,mac=..][,mtu=..]" of `len` bytes into a zeroed device: 0 or -EINVAL. */
+int vb_device_parse(const char *s, size_t len, struct vb_device *d);
 /* By name, NULL when there is none. Reads PYVMA_SOFTNIC. */
 struct vb_device *vb_device_find(const char *name);
 void vb_open_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *vb_open_error_text(void);
-/* Fills the slots of a new context. */
-void vb_ctx_ops(struct vb_ctx *ctx);
 void vb_registry_lock(void);
 void vb_registry_unlock(void);
 
@@ -489,6 +490,8 @@ struct ibv_rwq_ind_table *vb_create_rwq_ind_table(struct ibv_context *context, s
 int vb_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
 struct ibv_flow *vb_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
 int vb_destroy_flow(struct ibv_flow *flow);
+/* The match of a rule, without its queues: 0 or an errno. */
+int vb_flow_parse(struct sn_rule *r, const struct ibv_flow_attr *a);
 
 /* ---- vb_event.c ------------------------------------------------------------------------------------------------------------ */
 
@@ -508,5 +511,10 @@ void vb_async_flush_cq(struct vb_ctx *ctx, struct vb_cq *cq);
 void vb_async_flush_qp(struct vb_ctx *ctx, struct vb_qp *qp);
 void vb_async_flush_wq(struct vb_ctx *ctx, struct vb_wq *wq);
 void vb_async_fini(struct vb_ctx *ctx);
+
+/* ---- softnic.c ------------------------------------------------------------------------------------------------------------ */
+
+/* softnic_impair's specification: 0 or -EINVAL. */
+int vb_impair_parse(const char *spec, struct sn_impairments *imp);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "softnic/vb.h"
+#include "softnic/vb_poll.h"
 
 uint64_t vb_clock_ns(void)
 {
@@ -119,17 +119,26 @@ bool vb_cq_next(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 	return cq_next(cq, wc, tstamp_ns);
 }
 
-int vb_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+static pv_noinline int poll_some(struct vb_cq *cq, int n, struct ibv_wc *wc)
 {
-	struct vb_cq *cq = vb_cq(ibv);
 	uint64_t tstamp_ns;
 	int got = 0;
 
-	vb_lock(&cq->lock);
 	while (got < n && cq_next(cq, &wc[got], &tstamp_ns))
 		got++;
 	vb_unlock(&cq->lock);
 	return got;
+}
+
+int vb_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct vb_cq *cq = vb_cq(ibv);
+
+	vb_lock(&cq->lock);
+	if (pv_unlikely(!vb_cq_empty(cq)))
+		return poll_some(cq, n, wc);
+	vb_unlock(&cq->lock);
+	return 0;
 }
 
 void vb_cq_forget_qp(struct vb_cq *cq, const struct vb_qp *qp)
@@ -175,7 +184,7 @@ int vb_cq_add_rq(struct vb_cq *cq, struct vb_rq *rq)
 	rqs_unlock(cq);
 	free(old);
 	/* An armed CQ is armed for the new queue as well. */
-	if (atomic_load(&cq->armed) == VB_ARM_ANY && cq->chan && vb_rq_arm(rq))
+	if (atomic_load(&cq->armed) == VB_ARM_ANY && vb_rq_arm(rq))
 		vb_cq_fire(cq, true);
 	return 0;
 }

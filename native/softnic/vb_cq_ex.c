@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Extended polling: one completion at a time, read member by member. The CQ's lock is held from start_poll to end_poll. */
-#include "softnic/vb.h"
+#include "softnic/vb_poll.h"
 
 static struct vb_cq *of_ex(struct ibv_cq_ex *ex)
 {
@@ -26,7 +26,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	if (pv_unlikely(attr->comp_mask))
 		return EINVAL;
 	vb_lock(&cq->lock);
-	err = next_poll(ex);
+	err = pv_likely(vb_cq_empty(cq)) ? ENOENT : next_poll(ex);
 	/* An empty queue is not a poll that was started. */
 	if (err)
 		vb_unlock(&cq->lock);

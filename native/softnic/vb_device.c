@@ -116,8 +116,7 @@ static int parse_option(const char *s, size_t len, struct sn_port_cfg *cfg)
 	return -EINVAL;
 }
 
-/* "FABRIC/PORT[,mac=..][,mtu=..]" */
-static int parse_spec(const char *s, size_t len, struct vb_device *d)
+int vb_device_parse(const char *s, size_t len, struct vb_device *d)
 {
 	const char *end = s + len, *slash = memchr(s, '/', len), *p, *next;
 
@@ -165,7 +164,7 @@ static int device_add_locked(const char *spec, size_t len, struct vb_device **ou
 
 	if (!d)
 		return -ENOMEM;
-	if (parse_spec(spec, len, d)) {
+	if (vb_device_parse(spec, len, d)) {
 		free(d);
 		return -EINVAL;
 	}
@@ -305,11 +304,15 @@ int ibv_get_device_index(struct ibv_device *device)
 
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	struct vb_device *d = ours(device);
+	const struct vb_device *d = ours(device);
+	__be64 guid;
 
 	if (!d)
 		return vb_real()->ibv_get_device_guid ? vb_real()->ibv_get_device_guid(device) : 0;
-	return vb_guid(d->mac);
+	vb_registry_lock();
+	guid = vb_guid(d->mac);
+	vb_registry_unlock();
+	return guid;
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------------------- */
@@ -333,7 +336,7 @@ static int post_srq_recv_unsupported(struct ibv_srq *srq, struct ibv_recv_wr *wr
 	return EOPNOTSUPP;
 }
 
-void vb_ctx_ops(struct vb_ctx *ctx)
+static void ctx_ops(struct vb_ctx *ctx)
 {
 	struct verbs_context *v = &ctx->v;
 	struct ibv_context_ops *ops = &v->context.ops;
@@ -440,7 +443,7 @@ static struct vb_ctx *ctx_new(struct vb_device *d)
 		ctx_free(ctx);
 		return NULL;
 	}
-	vb_ctx_ops(ctx);
+	ctx_ops(ctx);
 	return ctx;
 }
 
@@ -464,9 +467,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return vb_fail(-rc);
 	}
 	ctx->link_events = sn_port_link_events(ctx->port);
-	sn_port_mac(ctx->port, d->mac);
+	sn_port_mac(ctx->port, ctx->mac);
 	pthread_once(&fork_once, fork_register);
 	vb_registry_lock();
+	memcpy(d->mac, ctx->mac, 6);
 	pv_list_add(&contexts, &ctx->node);
 	vb_registry_unlock();
 	return &ctx->v.context;
@@ -601,7 +605,7 @@ static void ctx_gone(struct vb_ctx *ctx)
 
 static void fork_child(void)
 {
-	pthread_mutex_init(&registry_lock, NULL);
+	vb_registry_unlock(); /* taken by this thread before the fork */
 	pv_list_for_each(it, &contexts) {
 		struct vb_ctx *ctx = pv_list_entry(it, struct vb_ctx, node);
 		bool forgotten = ctx->gone;

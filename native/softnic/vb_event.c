@@ -176,10 +176,17 @@ void vb_cq_check_armed(struct vb_cq *cq)
  */
 bool vb_rq_arm(struct vb_rq *rq)
 {
+	struct vb_channel *chan = rq->cq->chan;
 	struct sn_frame f;
-	bool refused = sn_rxq_arm(rq->rxq, rq->cq->chan->waker) != 0;
+	bool refused;
 
-	atomic_store(&rq->hw_armed, !refused);
+	if (!chan)
+		return false;
+	/* A waiter takes a queue that is not armed for one that was fired: it must not look in between. */
+	pthread_mutex_lock(&chan->lock);
+	refused = sn_rxq_arm(rq->rxq, chan->waker) != 0;
+	rq->hw_armed = !refused;
+	pthread_mutex_unlock(&chan->lock);
 	return refused && !sn_rxq_peek(rq->rxq, &f);
 }
 
@@ -229,8 +236,8 @@ static void collect(struct vb_channel *chan)
 		if (atomic_load(&cq->armed) != VB_ARM_ANY)
 			continue;
 		for (uint32_t i = 0; i < cq->nrq; i++) {
-			if (atomic_load(&cq->rqs[i]->hw_armed) && !sn_rxq_armed(cq->rqs[i]->rxq)) {
-				atomic_store(&cq->rqs[i]->hw_armed, false);
+			if (cq->rqs[i]->hw_armed && !sn_rxq_armed(cq->rqs[i]->rxq)) {
+				cq->rqs[i]->hw_armed = false;
 				woken = true;
 			}
 		}

@@ -182,7 +182,7 @@ static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 	return 0;
 }
 
-static int rule_from(struct sn_rule *r, const struct ibv_flow_attr *a)
+int vb_flow_parse(struct sn_rule *r, const struct ibv_flow_attr *a)
 {
 	int err;
 
@@ -221,7 +221,7 @@ struct ibv_flow *vb_create_flow(struct ibv_qp *ibv, struct ibv_flow_attr *a)
 	struct sn_rxq *queues[1u << VB_MAX_IND_LOG];
 	struct vb_flow *flow;
 	struct sn_rule rule;
-	int err = ctx->gone ? ENODEV : rule_from(&rule, a);
+	int err = ctx->gone ? ENODEV : vb_flow_parse(&rule, a);
 
 	if (!err && !qp->ind_table && !qp->has_rq)
 		err = EINVAL;

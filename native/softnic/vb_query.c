@@ -22,7 +22,7 @@ static void query_attr(const struct vb_ctx *ctx, struct ibv_device_attr *a)
 {
 	memset(a, 0, sizeof(*a));
 	strcpy(a->fw_ver, PYVMA_VERSION);
-	a->node_guid = a->sys_image_guid = vb_guid(ctx->dev->mac);
+	a->node_guid = a->sys_image_guid = vb_guid(ctx->mac);
 	a->max_mr_size = UINT64_C(1) << 40;
 	a->page_size_cap = 0xfffff000;
 	a->vendor_id = VB_VENDOR_ID;
@@ -133,7 +133,7 @@ static int gid_get(struct ibv_context *context, uint32_t port_num, uint32_t inde
 	memset(gid, 0, sizeof(*gid));
 	gid->raw[0] = 0xfe;
 	gid->raw[1] = 0x80;
-	gid->global.interface_id = vb_guid(vb_ctx(context)->dev->mac);
+	gid->global.interface_id = vb_guid(vb_ctx(context)->mac);
 	return 0;
 }
 

@@ -21,7 +21,7 @@ static struct vb_rwqe *wqe_at(const struct vb_rq *rq, uint32_t index)
 
 int vb_rq_init(struct vb_rq *rq, struct vb_ctx *ctx, struct sn_port *port, uint32_t max_wr, uint32_t max_sge)
 {
-	uint32_t size = 1, per_frame = (sn_port_mtu(ctx->port) + 18u + 2047u) / 2048u;
+	uint32_t size = 1, per_frame = (sn_port_mtu(ctx->port) + 18u + SN_SLOT_DATA - 1) / SN_SLOT_DATA;
 	int rc;
 
 	while (size < max_wr)
@@ -64,6 +64,9 @@ void vb_rq_drain(struct vb_rq *rq)
 
 	while (sn_rxq_peek(rq->rxq, &f))
 		sn_rxq_pop(rq->rxq);
+	/* Such a frame may have kept the queue from being armed. */
+	if (atomic_load(&rq->cq->armed) == VB_ARM_ANY && vb_rq_arm(rq))
+		vb_cq_fire(rq->cq, true);
 }
 
 /* ---- posting --------------------------------------------------------------------------------------------------------------------- */
@@ -96,7 +99,10 @@ int vb_rq_post(struct vb_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **ba
 	vb_unlock(&rq->lock);
 	if (pv_unlikely(err))
 		*bad = wr;
-	/* A frame may wait for this buffer, or the buffer may be flushed: both complete. */
+	/* A frame may wait for this buffer, or the buffer may be flushed: both complete. Another thread that arms stores and looks the
+	 * other way round, and one of the two has to see the other. */
+	if (rq->cq->chan && !__libc_single_threaded)
+		sn_full_fence();
 	if (pv_unlikely(atomic_load_explicit(&rq->cq->armed, memory_order_relaxed)))
 		vb_cq_check_armed(rq->cq);
 	return err;

@@ -10,8 +10,9 @@
 
 #define TIMER_BUDGET 32u
 #define LOOP_BUDGET 32u
-/* Sends outstanding before a busy turn spends time on reaping. */
+/* Sends outstanding before a busy turn spends time on reaping; and how often an idle one asks again for what was not ready before. */
 #define REAP_AT 32u
+#define REAP_AGAIN 16u
 /* How soon a caller that sleeps comes back to see whether packets have returned to an empty pool. */
 #define ROOM_RETRY_NS PV_NS_PER_MS
 
@@ -21,15 +22,14 @@ struct stack_ring {
 	uint32_t short_of; /* receive buffers that the ring should have and has not */
 	uint32_t want; /* that it should have */
 	uint32_t refill_at; /* how many must be missing to be worth a call */
+	uint32_t left; /* sends that were outstanding after the last reaping */
 };
 
 struct pv_stack {
 	struct pv_net *net;
 	struct pv_udp_table *udp;
-	uint32_t nrings, turn; /* turn: the ring that is asked first */
+	uint32_t nrings, turn; /* turn: counts the polls; also says which ring is asked first */
 	uint32_t rx_batch;
-	bool kick_again; /* a ring's doorbell said -EAGAIN */
-	int64_t now_ns; /* of the last poll */
 	struct stack_ring rings[PV_IFACE_MAX];
 	const struct pv_mem *mem;
 };
@@ -171,9 +171,8 @@ int pv_stack_iface_del(struct pv_stack *s, uint32_t index)
 		;
 	if (i == s->nrings)
 		return -ENODEV;
-	pv_udp_iface_gone(s->udp, index, s->now_ns);
+	pv_udp_iface_gone(s->udp, index);
 	s->rings[i] = s->rings[--s->nrings];
-	s->turn = 0;
 	return pv_net_iface_del(s->net, index);
 }
 
@@ -231,7 +230,7 @@ static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint
 
 	if (!s->nrings)
 		return 0;
-	at = s->turn++ % s->nrings;
+	at = s->turn % s->nrings;
 	while (idle < s->nrings && done < budget) {
 		uint32_t n = receive(s, &s->rings[at], now_ns, budget - done);
 
@@ -243,8 +242,9 @@ static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint
 }
 
 /* Returns the number of packets that came back. */
-static pv_noinline uint32_t reap(struct pv_ring *ring)
+static pv_noinline uint32_t reap(struct stack_ring *sr)
 {
+	struct pv_ring *ring = sr->ring;
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
 	uint32_t all = 0, n;
 
@@ -254,6 +254,7 @@ static pv_noinline uint32_t reap(struct pv_ring *ring)
 			pv_pkt_put(pkts[i]);
 		all += n;
 	} while (n == PV_RING_BATCH_MAX);
+	sr->left = ring->tx_pending;
 	return all;
 }
 
@@ -283,6 +284,19 @@ static pv_noinline uint32_t loop(struct pv_stack *s, int64_t now_ns)
 	return n;
 }
 
+/* True when it is time to ask for completed sends. Rings that complete at once are asked after every send, so that the same buffer,
+ * still in the cache, is the next one used; of a device that takes its time not every idle turn asks. */
+pv_inline bool reap_due(const struct pv_stack *s, const struct stack_ring *sr, bool busy)
+{
+	uint32_t pending = sr->ring->tx_pending;
+
+	if (pv_likely(!pending))
+		return false;
+	if (busy)
+		return pending >= REAP_AT;
+	return pending != sr->left || s->turn % REAP_AGAIN == 0;
+}
+
 /* After the frames: what was sent comes back, what was used up is posted again. */
 pv_inline void tend(struct pv_stack *s, uint32_t done)
 {
@@ -290,10 +304,9 @@ pv_inline void tend(struct pv_stack *s, uint32_t done)
 
 	for (uint32_t r = 0; r < s->nrings; r++) {
 		struct stack_ring *sr = &s->rings[r];
-		uint32_t pending = sr->ring->tx_pending;
 
-		if (pending && (!done || pending >= REAP_AT || waiting))
-			reaped |= reap(sr->ring) != 0;
+		if (reap_due(s, sr, done) || pv_unlikely(waiting))
+			reaped |= reap(sr) != 0;
 		if (pv_unlikely(sr->short_of >= sr->refill_at))
 			refill(sr);
 	}
@@ -308,11 +321,13 @@ static pv_noinline uint32_t due(struct pv_stack *s, int64_t now_ns)
 
 uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 {
+	struct stack_ring *sr = &s->rings[0];
 	uint32_t done;
 
-	s->now_ns = now_ns;
+	pv_udp_set_now(s->udp, now_ns);
+	s->turn++;
 	if (pv_likely(s->nrings == 1)) {
-		done = receive(s, &s->rings[0], now_ns, rx_budget);
+		done = receive(s, sr, now_ns, rx_budget);
 		if (pv_unlikely(done == s->rx_batch && done < rx_budget))
 			done += receive_all(s, now_ns, rx_budget - done);
 	} else {
@@ -321,12 +336,12 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	if (pv_unlikely(pv_net_deadline(s->net) <= now_ns))
 		done += due(s, now_ns);
 	/* What a spinning caller meets nearly always. */
-	if (pv_likely(!done && s->nrings == 1 && !s->rings[0].ring->tx_pending && s->rings[0].short_of < s->rings[0].refill_at &&
-		      !pv_udp_waiting(s->udp) && !s->kick_again))
+	if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->short_of < sr->refill_at &&
+		      !pv_udp_waiting(s->udp) && !pv_net_dirty(s->net)))
 		return 0;
 	tend(s, done);
-	if (done || pv_unlikely(s->kick_again))
-		s->kick_again = pv_net_kick(s->net) == -EAGAIN;
+	if (pv_net_dirty(s->net))
+		(void)pv_net_kick(s->net);
 	return done;
 }
 
@@ -334,10 +349,10 @@ int64_t pv_stack_deadline(const struct pv_stack *s)
 {
 	int64_t deadline = pv_net_deadline(s->net);
 
-	if (s->kick_again)
+	if (pv_net_dirty(s->net))
 		return 0;
 	if (pv_udp_waiting(s->udp))
-		deadline = PV_MIN(deadline, s->now_ns + ROOM_RETRY_NS);
+		deadline = PV_MIN(deadline, pv_udp_now(s->udp) + ROOM_RETRY_NS);
 	return deadline;
 }
 

@@ -46,7 +46,7 @@ void pv_udp_key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
 /* Linux's rule: what is over the limit already refuses the next one, so that even the smallest buffer takes one datagram. */
 pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
 {
-	if (pv_unlikely(u->rx_bytes > u->opts.rcvbuf)) {
+	if (pv_unlikely(u->rx_bytes > u->rx_limit)) {
 		t->counters.rx_queue_full++;
 		u->counters.rx_queue_full++;
 		pv_pkt_put(pkt);
@@ -178,43 +178,41 @@ void pv_udp_rx_group(struct pv_udp_table *t, struct pv_pkt *pkt, const struct pv
 
 /* ---- from the stack ---------------------------------------------------------------------------------------------------- */
 
-static pv_noinline struct pv_udp *lookup(struct pv_udp_table *t, const struct pv_pkt *pkt)
+pv_inline struct pv_udp_flow *flow_of(struct pv_udp_table *t, uint64_t addrs, uint32_t ports)
 {
+	_Static_assert(PV_UDP_FLOWS == 256, "the eight bits that the shift leaves");
+
+	return &t->flow[(ports ^ (uint32_t)addrs) * UINT32_C(0x9e3779b1) >> 24];
+}
+
+static struct pv_udp *demux(struct pv_udp_table *t, const struct pv_pkt *pkt)
+{
+	const uint8_t *ip = pkt->buf + pkt->l3_off;
+	struct pv_udp_flow f = { .tag = t->gen | pkt->iface };
 	struct pv_udp_key k;
 
 	key_of(pkt, &k);
-	return pv_udp_lookup(t, &k);
+	f.sock = pv_udp_lookup(t, &k);
+	if (pkt_is4(pkt)) {
+		memcpy(&f.addrs, ip + IP4_SRC, sizeof(f.addrs));
+		memcpy(&f.ports, pkt->data, sizeof(f.ports));
+		*flow_of(t, f.addrs, f.ports) = f;
+	}
+	return f.sock;
 }
 
-pv_inline struct pv_udp *demux(struct pv_udp_table *t, const struct pv_pkt *pkt)
-{
-	const uint8_t *ip = pkt->buf + pkt->l3_off;
-	struct pv_udp_flow *f;
-	uint32_t ports, tag;
-	uint64_t addrs;
-
-	if (ip[0] >> 4 != 4)
-		return lookup(t, pkt);
-	memcpy(&addrs, ip + IP4_SRC, sizeof(addrs));
-	memcpy(&ports, pkt->data, sizeof(ports));
-	tag = t->gen | pkt->iface;
-	f = &t->flow[(ports ^ (uint32_t)addrs) * UINT32_C(0x9e3779b1) >> 24];
-	if (pv_unlikely(f->addrs != addrs || f->ports != ports || f->tag != tag))
-		*f = (struct pv_udp_flow){ .addrs = addrs, .ports = ports, .tag = tag, .sock = lookup(t, pkt) };
-	return f->sock;
-}
-
-static pv_noinline bool length_ok(struct pv_pkt *pkt)
+static bool length_ok(struct pv_pkt *pkt)
 {
 	struct pv_wire_udp h;
 
 	if (pv_wire_udp_parse(pkt->data, pkt->len, pkt->total, &h) < 0)
 		return false;
-	trim(pkt, h.len);
+	if (h.len != pkt->total)
+		trim(pkt, h.len);
 	return true;
 }
 
-static pv_noinline void group_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+static void group_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
 	struct pv_udp_key k;
 
@@ -223,32 +221,64 @@ static pv_noinline void group_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int
 	pv_udp_rx_group(t, pkt, &k, now_ns);
 }
 
-void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+/* To one socket, whichever it is. */
+static pv_noinline void rx_lookup(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
-	struct pv_udp *u;
+	struct pv_udp *u = demux(t, pkt);
 
-	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(pkt->data + 4) != pkt->total) && !length_ok(pkt)) {
-		t->counters.rx_short++;
-		pv_pkt_put(pkt);
-		return;
-	}
-	if (pv_unlikely(!(pkt->flags & PV_PKT_L4_OK)) && !pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
-		t->counters.rx_bad_csum++;
-		pv_pkt_put(pkt);
-		return;
-	}
-	if (pv_unlikely(pkt->flags & PV_PKT_GROUP)) {
-		group_rx(t, pkt, now_ns);
-		return;
-	}
-	u = demux(t, pkt);
-	if (pv_unlikely(!u)) {
+	if (!u) {
 		t->counters.rx_no_port++;
 		pv_net_rx_unreachable(t->net, pkt, now_ns);
 		return;
 	}
 	pull(pkt);
 	enqueue(t, u, pkt, now_ns);
+}
+
+static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	if (!length_ok(pkt)) {
+		t->counters.rx_short++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	if (!pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
+		t->counters.rx_bad_csum++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	if (pkt->flags & PV_PKT_GROUP)
+		group_rx(t, pkt, now_ns);
+	else
+		rx_lookup(t, pkt, now_ns);
+}
+
+/* A datagram of a known IPv4 flow, with the ring's word for its checksum, goes straight to its socket. */
+void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	const uint8_t *ip = pkt->buf + pkt->l3_off, *udp = pkt->data;
+	const struct pv_udp_flow *f;
+	uint64_t addrs;
+	uint32_t ports;
+
+	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(udp + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP) ||
+			!(pkt->flags & PV_PKT_L4_OK))) {
+		rx_slow(t, pkt, now_ns);
+		return;
+	}
+	if (pv_unlikely(ip[0] >> 4 != 4)) {
+		rx_lookup(t, pkt, now_ns);
+		return;
+	}
+	memcpy(&addrs, ip + IP4_SRC, sizeof(addrs));
+	memcpy(&ports, udp, sizeof(ports));
+	f = flow_of(t, addrs, ports);
+	if (pv_unlikely(f->addrs != addrs || f->ports != ports || f->tag != (t->gen | pkt->iface) || !f->sock)) {
+		rx_lookup(t, pkt, now_ns);
+		return;
+	}
+	pull(pkt);
+	enqueue(t, f->sock, pkt, now_ns);
 }
 
 /* ---- to the application ------------------------------------------------------------------------------------------------ */

@@ -29,7 +29,11 @@ static void fill_opts(const struct pv_udp *u, struct pv_udp_dst *d)
 		.pmtudisc = is4 ? o->pmtudisc4 : o->pmtudisc6,
 		.flow_label = is4 ? 0 : o->flow_label,
 	};
-	d->csum = is4 && o->no_check ? PV_UDP_CSUM_NONE : d->path.tx_csum & PV_CSUM_UDP ? PV_UDP_CSUM_RING : PV_UDP_CSUM_SOFT;
+	/* What never leaves the host is not summed up, as on Linux's loopback. */
+	if (d->path.is_local || (is4 && o->no_check))
+		d->csum = PV_UDP_CSUM_NONE;
+	else
+		d->csum = d->path.tx_csum & PV_CSUM_UDP ? PV_UDP_CSUM_RING : PV_UDP_CSUM_SOFT;
 	d->opts.l4_csum_off = d->csum == PV_UDP_CSUM_RING ? PV_UDP_CSUM_OFF : UINT32_MAX;
 }
 

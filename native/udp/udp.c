@@ -92,6 +92,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 		.pmtudisc4 = PV_PMTU_WANT,
 		.pmtudisc6 = PV_PMTU_WANT,
 	};
+	u->rx_limit = u->opts.rcvbuf;
 	u->accept = accept_any(u);
 	pv_pktq_init(&u->rxq);
 	pv_list_init(&u->ready);
@@ -109,7 +110,7 @@ void pv_udp_close(struct pv_udp *u)
 	struct pv_udp_table *t = u->t;
 
 	pv_udp_steer_end(u);
-	pv_udp_leave_all(u, 0, 0);
+	pv_udp_leave_all(u, 0, t->head.now_ns);
 	pv_udp_port_put(u);
 	pv_udp_purge(u);
 	pv_list_del(&u->ready);
@@ -307,6 +308,7 @@ void pv_udp_options_changed(struct pv_udp *u)
 	if ((u->opts.recverr4 || u->opts.recverr6) && !u->errq)
 		u->errq = pv_udp_alloc(u->t, sizeof(*u->errq));
 	u->bound_iface = u->opts.bound_iface;
+	u->rx_limit = u->opts.rcvbuf;
 	pv_udp_demux_changed(u->t);
 	if (pv_udp_is_zero(&u->laddr) && !u->lport)
 		u->accept = accept_any(u);
@@ -377,7 +379,7 @@ uint32_t pv_udp_room(struct pv_udp_table *t)
 	return n;
 }
 
-void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns)
+void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface)
 {
 	pv_udp_steer_gone(t, iface);
 	pv_list_for_each(it, &t->all) {
@@ -385,7 +387,7 @@ void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns)
 		struct pv_pktq keep;
 		struct pv_pkt *p;
 
-		pv_udp_leave_all(u, iface, now_ns);
+		pv_udp_leave_all(u, iface, t->head.now_ns);
 		pv_pktq_init(&keep);
 		u->rx_bytes = 0;
 		while ((p = pv_pktq_pop(&u->rxq))) {

@@ -116,7 +116,7 @@ struct pv_udp_opts {
 	uint32_t flow_label;
 };
 struct pv_udp_opts *pv_udp_options(struct pv_udp *u);
-/* After writing to the options: cached paths and headers are made again. */
+/* After writing to the options, to have them in force: cached paths and headers are made again. */
 void pv_udp_options_changed(struct pv_udp *u);
 
 /* Membership (RFC 3678). source NULL: any source. Linux's errno: -EADDRINUSE, -EADDRNOTAVAIL, -ENODEV, -EINVAL, -ENOBUFS (limits). */
@@ -153,8 +153,19 @@ void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err);
 uint32_t pv_udp_room(struct pv_udp_table *t);
 /* Where every struct pv_udp_table starts, so that asking costs one load. */
 struct pv_udp_head {
+	int64_t now_ns; /* the stack's last poll: the time of calls that are given none, as pv_udp_close */
 	uint32_t waiting; /* sockets that wait for room */
 };
+
+pv_inline int64_t pv_udp_now(const struct pv_udp_table *t)
+{
+	return ((const struct pv_udp_head *)(const void *)t)->now_ns;
+}
+
+pv_inline void pv_udp_set_now(struct pv_udp_table *t, int64_t now_ns)
+{
+	((struct pv_udp_head *)(void *)t)->now_ns = now_ns;
+}
 
 pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 {
@@ -164,7 +175,7 @@ pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 /* From the stack, when an interface of the kernel's came or its addresses changed: the rules of all sockets are brought in line. */
 void pv_udp_steer_changed(struct pv_udp_table *t);
 /* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
-void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface, int64_t now_ns);
+void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface);
 
 /* Readiness: sockets that became readable (or got an error, or room) since the last call, at most n; edge records, each socket
  * once. Returns how many; `user` pointers are stored. */

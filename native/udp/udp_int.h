@@ -103,16 +103,19 @@ struct pv_udp {
 	uint8_t family; /* enum pv_family */
 	uint8_t home; /* enum pv_udp_home */
 	uint8_t shut; /* PV_UDP_SHUT_* */
+	bool connected, any4, addr_locked, port_locked;
 	/* second line: receive */
 	struct pv_pktq rxq;
-	uint32_t rx_bytes; /* payload and overhead in rxq */
-	uint32_t ready_bits; /* PV_EV_* not yet told; on the ready list when not 0 */
-	struct pv_list ready;
-	int err; /* pending, positive */
-	bool connected, any4, addr_locked, port_locked, blocked;
 	struct pv_udp_table *t;
-	void *user;
+	struct pv_list ready;
+	uint32_t rx_bytes; /* payload and overhead in rxq */
+	uint32_t rx_limit; /* copy of the option */
+	uint32_t ready_bits; /* PV_EV_* not yet told; on the ready list when not 0 */
+	int err; /* pending, positive */
+	/* third line: the counters of receive come first */
 	struct pv_udp_counters counters;
+	bool blocked;
+	void *user;
 	struct pv_udp_opts opts;
 	struct pv_udp_dst conn, to;
 	/* rarely */
@@ -130,6 +133,9 @@ struct pv_udp {
 	bool steer_off;
 	struct pv_udp_queued_errors *errq;
 } pv_aligned(PV_CACHELINE);
+
+_Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, counters) == 2 * PV_CACHELINE,
+	       "queueing a datagram touches two lines of its socket");
 
 /*
  * The last IPv4 flows and who got them: most datagrams need no key, no hash table and no score. An entry is good while `tag` is the

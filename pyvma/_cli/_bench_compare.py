@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +22,7 @@ from ._bench_run import Peer, c_command, cpus, free_ports, python_command, runni
 
 HOSTS = ("10.99.0.1", "10.99.0.2")
 PORTS = (9000, 9001)
-# Of the table in a file or a pipe.
+# Of the table: a narrower terminal wraps its lines, a file has them whole.
 WIDTH = 110
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
 # Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
@@ -222,9 +223,9 @@ def microseconds(value: float) -> str:
 def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
     """The table of a report."""
     title = f"UDP, {arguments.size} bytes, {arguments.ring}; medians of {arguments.runs} runs; half round trip in µs"
-    out = Table(title=title, title_justify="left")
+    out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     out.add_column("who", no_wrap=True)
-    for name in (*QUANTILES, "messages/s", "lost", "dup.", "reord.", "p50", "rate"):
+    for name in (*QUANTILES, "messages/s", "lost", "duplicated", "reordered", "p50", "rate"):
         out.add_column(name, justify="right", no_wrap=True)
     by = {row["who"]: row for row in report["rows"]}
     for row in report["rows"]:
@@ -292,8 +293,7 @@ def run(arguments: argparse.Namespace) -> int:
         json.dump(report, sys.stdout, indent=1)
         print()
         return 0
-    console = Console()
-    show(console if console.is_terminal else Console(width=WIDTH), report, arguments)
+    show(Console(width=max(Console().width, WIDTH)), report, arguments)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
     return 0

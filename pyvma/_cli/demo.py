@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -46,7 +47,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 def ping_pong(stack: str, spin: bool, arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Runs both processes and returns what client and server said."""
     fabric = f"demo{secrets.token_hex(4)}"
-    cpus: list[int | None] = [*sorted(os.sched_getaffinity(0))][:2]
+    cpus: Sequence[int | None] = sorted(os.sched_getaffinity(0))[:2]
     if len(cpus) < 2:
         cpus = [None, None]
     common = {"stack": stack, "spin": spin, "size": arguments.size, "seconds": arguments.seconds}

@@ -28,20 +28,26 @@ def _flags(enums: Any, prefix: str, bits: int) -> tuple[str, ...]:
     return tuple(name[len(prefix) :].lower() for name in names if bits & int(getattr(enums, name)))
 
 
+def _mtu(device: Any, value: int) -> int:
+    """Bytes; pyverbs says "4096 (5)"."""
+    text = str(device.translate_mtu(value)).split()
+    return int(text[0]) if text and text[0].isdigit() else 0
+
+
 def _port(device: Any, attributes: Any, number: int) -> Port:
     return Port(
         number=number,
         state=device.port_state_to_str(attributes.state),
         link_layer=device.translate_link_layer(attributes.link_layer),
-        max_mtu=int(device.translate_mtu(attributes.max_mtu) or 0),
-        active_mtu=int(device.translate_mtu(attributes.active_mtu) or 0),
+        max_mtu=_mtu(device, attributes.max_mtu),
+        active_mtu=_mtu(device, attributes.active_mtu),
     )
 
 
 def _describe(device: Any, enums: Any, name: str) -> Device:
     with device.Context(name=name) as context:
         plain, more = context.query_device(), context.query_device_ex()
-        limits, firmware = more.packet_pacing_caps, plain.fw_versionsion
+        limits, firmware = more.packet_pacing_caps, plain.fw_version
         pacing = Pacing(limits.qp_rate_limit_min, limits.qp_rate_limit_max) if limits.qp_rate_limit_max else None
         return Device(
             name=name,

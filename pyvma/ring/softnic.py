@@ -82,8 +82,8 @@ def counters(port: str) -> dict[str, int]:
     size = _check(load().softnic_counters(name, None, 0), port)
     room = ctypes.create_string_buffer(size + 64)
     _check(load().softnic_counters(name, room, len(room)), port)
-    found: dict[str, int] = json.loads(room.value)
-    return found
+    found: dict[str, Any] = json.loads(room.value)
+    return {name: value for name, value in found.items() if name.startswith(("rx_", "tx_"))}
 
 
 def set_link(port: str, up: bool) -> None:

@@ -231,7 +231,7 @@ def test_refused_is_told_once_by_so_error(net: Net) -> None:
     a.close()
     b.send(b"x")
     poller = select.poll()
-    poller.register(b.fileno(), 0)
+    poller.register(b.fileno(), select.POLLIN)
     assert poller.poll(20000), "no error came"
     assert b.getsockopt(std.SOL_SOCKET, std.SO_ERROR) == errno.ECONNREFUSED
     assert b.getsockopt(std.SOL_SOCKET, std.SO_ERROR) == 0
@@ -383,6 +383,17 @@ def test_scatter_and_gather(net: Net) -> None:
     assert b.recvmsg(10) == (b"back", [], 0, a.getsockname())
     assert b.sendmsg([]) == 0
     assert a.recv(10) == b""
+
+
+@pytest.mark.without("stdlib", "loopback")
+def test_stats(net: Net) -> None:
+    a, b = net.pair()
+    for _ in range(3):
+        b.send(b"12345")
+    assert a.recv(10) == b"12345"
+    sent, got = b.stats, a.stats
+    assert (sent["tx_datagrams"], sent["tx_bytes"], sent["tx_errors"]) == (3, 15, 0)
+    assert (got["rx_datagrams"], got["rx_bytes"], got["queued"]) == (3, 15, 2)
 
 
 def test_two_threads(net: Net) -> None:

@@ -1,14 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes net.txt: frames as scapy builds them, one `name hex` a line, for tests/native/net_*_test.c and the corpus of fuzz_net_rx.
+"""Writes net.txt, frames as scapy builds them, one `name hex` a line, for tests/native/net_*_test.c; and the seeds of fuzz_net_rx.
 
-`rx_*` go in, `tx_*` are what must come out. Run it again after a change here (`python3 make_net.py > net.txt`).
+`rx_*` go in, `tx_*` are what must come out. Run it again after a change here; the tests know the names.
 The host under test is .1, its neighbour .2, a router .254 with a far host 192.0.2.9 / 2001:db8::9 behind it.
 """
 
-import logging
-
-logging.getLogger("scapy").setLevel(logging.ERROR)
+import pathlib
 
 from scapy.contrib.igmp import IGMP
 from scapy.contrib.igmpv3 import IGMPv3, IGMPv3gr, IGMPv3mq, IGMPv3mr
@@ -121,16 +119,11 @@ packets: dict[str, Packet] = {
     "tx_port6": out6() / inet6.ICMPv6DestUnreach(code=4) / Raw(raw(in6(tc=0x2E, hlim=9, fl=0xABCDE) / UDP)),
     "tx_proto4": out4(tos=0xC0, flags=0) / inet.ICMP(type=3, code=2) / Raw(raw(in4(proto=99) / Raw(bytes(16)))),
     "tx_proto6": out6() / inet6.ICMPv6ParamProblem(code=1, ptr=6) / Raw(raw(in6(nh=99) / Raw(bytes(16)))),
-    "tx_proto6_ext": out6()
-    / inet6.ICMPv6ParamProblem(code=1, ptr=40)
-    / Raw(raw(in6() / inet6.IPv6ExtHdrDestOpt(nh=99) / Raw(bytes(16)))),
+    "tx_proto6_ext": out6() / inet6.ICMPv6ParamProblem(code=1, ptr=40) / Raw(raw(in6() / inet6.IPv6ExtHdrDestOpt(nh=99) / Raw(bytes(16)))),
     "tx_badopt6": out6()
     / inet6.ICMPv6ParamProblem(code=2, ptr=42)
     / Raw(raw(in6() / inet6.IPv6ExtHdrDestOpt(options=[inet6.HBHOptUnknown(otype=0x80, optdata=b"ab")]) / UDP)),
-    **{
-        f"rx_unreach4_{c}": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=c) / Raw(SENT4)
-        for c in (*range(4), *range(5, 16))
-    },
+    **{f"rx_unreach4_{c}": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=c) / Raw(SENT4) for c in (*range(4), *range(5, 16))},
     "rx_unreach4_99": eth() / in4() / inet.ICMP(type=3, code=99) / Raw(SENT4),
     "rx_frag_needed": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=4, nexthopmtu=1300) / Raw(LONG4[:548]),
     "rx_frag_needed_small": eth() / in4(src="198.51.100.1") / inet.ICMP(type=3, code=4, nexthopmtu=300) / Raw(LONG4[:548]),
@@ -141,8 +134,7 @@ packets: dict[str, Packet] = {
     "rx_error4_foreign": eth() / in4() / inet.ICMP(type=3, code=3) / Raw(raw(inet.IP(src="10.0.0.9", dst=FAR4) / OUR_UDP)),
     "rx_error4_short": eth() / in4() / inet.ICMP(type=3, code=3) / Raw(SENT4[:24]),
     **{
-        f"rx_unreach6_{c}": eth() / in6(src="2001:db8::1") / inet6.ICMPv6DestUnreach(code=c) / Raw(SENT6)
-        for c in (0, 1, 2, 3, 4, 5, 6, 77)
+        f"rx_unreach6_{c}": eth() / in6(src="2001:db8::1") / inet6.ICMPv6DestUnreach(code=c) / Raw(SENT6) for c in (0, 1, 2, 3, 4, 5, 6, 77)
     },
     "rx_too_big": eth() / in6(src="2001:db8::1") / inet6.ICMPv6PacketTooBig(mtu=1300) / Raw(LONG6[:1232]),
     "rx_too_big_small": eth() / in6(src="2001:db8::1") / inet6.ICMPv6PacketTooBig(mtu=600) / Raw(LONG6[:1232]),
@@ -150,12 +142,29 @@ packets: dict[str, Packet] = {
     "rx_ttl6": eth() / in6(src="2001:db8::1") / inet6.ICMPv6TimeExceeded(code=0) / Raw(SENT6),
     "rx_param6": eth() / in6(src="2001:db8::1") / inet6.ICMPv6ParamProblem(code=0, ptr=4) / Raw(SENT6),
     "rx_error6_foreign": eth() / in6() / inet6.ICMPv6DestUnreach(code=4) / Raw(raw(inet6.IPv6(src="fd00::9", dst=FAR6) / OUR_UDP)),
+    "rx_unreach4_icmp": eth() / in4() / inet.ICMP(type=3, code=1) / Raw(raw(inet.IP(src=US4, dst=FAR4) / inet.ICMP(type=8))),
+    "rx_unreach6_icmp": eth()
+    / in6()
+    / inet6.ICMPv6DestUnreach(code=3)
+    / Raw(raw(inet6.IPv6(src=US6, dst=FAR6) / inet6.ICMPv6EchoRequest())),
+    "rx_echo_reply4": eth() / in4() / inet.ICMP(type=0, id=3, seq=4) / Raw(ECHO),
+    "rx_echo_reply6": eth() / in6() / inet6.ICMPv6EchoReply(id=3, seq=4, data=ECHO),
+    "rx_redirect4": eth() / in4() / inet.ICMP(type=5, code=1, gw="10.0.0.9") / Raw(SENT4),
+    "rx_type6_100": eth() / in6() / inet6.ICMPv6Unknown(type=100, msgbody=bytes(4) + SENT6),
+    "rx_type6_200": eth() / in6() / inet6.ICMPv6Unknown(type=200, msgbody=bytes(8)),
+    "rx_icmp4_short": eth() / in4(proto=1) / Raw(b"\x08\x00\xf7\xff"),
+    "rx_icmp6_short": eth() / in6(nh=58) / Raw(b"\x80\x00\x00\x00"),
+    "rx_udp6_none": eth() / in6(nh=59),
+    "rx_udp4_from_any": eth(ALL) / in4(src="0.0.0.0", dst="255.255.255.255") / UDP,
+    "rx_tcp4_from_any": eth(ALL) / in4(src="0.0.0.0", dst="255.255.255.255") / inet.TCP(),
+    "rx_dst_any4": eth() / in4(dst="0.0.0.0") / UDP,
+    "rx_dst_any6": eth() / in6(dst="::") / UDP,
+    "rx_version6": eth() / in6(version=7) / UDP,
     # ARP
     "rx_arp_request": eth(ALL) / ARP(op=1, hwsrc=PEER, psrc=PEER4, hwdst="00:00:00:00:00:00", pdst=US4),
     "tx_arp_reply": Ether(src=US, dst=PEER) / ARP(op=2, hwsrc=US, psrc=US4, hwdst=PEER, pdst=PEER4),
     "rx_arp_reply": eth() / ARP(op=2, hwsrc=PEER, psrc=PEER4, hwdst=US, pdst=US4),
-    "rx_arp_reply_new_mac": Ether(src="02:00:00:00:00:22", dst=US)
-    / ARP(op=2, hwsrc="02:00:00:00:00:22", psrc=PEER4, hwdst=US, pdst=US4),
+    "rx_arp_reply_new_mac": Ether(src="02:00:00:00:00:22", dst=US) / ARP(op=2, hwsrc="02:00:00:00:00:22", psrc=PEER4, hwdst=US, pdst=US4),
     "tx_arp_request": Ether(src=US, dst=ALL) / ARP(op=1, hwsrc=US, psrc=US4, hwdst="00:00:00:00:00:00", pdst=PEER4),
     "tx_arp_probe_known": Ether(src=US, dst=PEER) / ARP(op=1, hwsrc=US, psrc=US4, hwdst="00:00:00:00:00:00", pdst=PEER4),
     "tx_arp_announce": Ether(src=US, dst=ALL) / ARP(op=1, hwsrc=US, psrc=US4, hwdst="00:00:00:00:00:00", pdst=US4),
@@ -197,6 +206,12 @@ packets: dict[str, Packet] = {
     / in6(dst="ff02::1", hlim=255)
     / inet6.ICMPv6ND_NA(tgt=PEER6, R=0, S=1, O=1)
     / inet6.ICMPv6NDOptDstLLAddr(lladdr=PEER),
+    "rx_na_of_ours": eth("33:33:00:00:00:01")
+    / in6(dst="ff02::1", hlim=255)
+    / inet6.ICMPv6ND_NA(tgt=US6, R=0, S=0, O=1)
+    / inet6.ICMPv6NDOptDstLLAddr(lladdr=PEER),
+    "rx_na_bare": eth() / in6(hlim=255) / inet6.ICMPv6ND_NA(tgt=PEER6, R=0, S=1, O=0),
+    "rx_ns_other": eth("33:33:ff:00:00:01") / in6(dst=SN6, hlim=255) / inet6.ICMPv6ND_NS(tgt="fd00::5:0:1"),
     "rx_ra": eth("33:33:00:00:00:01") / in6(src=PEERLL, dst="ff02::1", hlim=255) / inet6.ICMPv6ND_RA(),
     "rx_ra_global": eth("33:33:00:00:00:01") / in6(dst="ff02::1", hlim=255) / inet6.ICMPv6ND_RA(),
     # groups
@@ -268,7 +283,11 @@ def fragments() -> dict[str, Packet]:
     big6 = in6() / inet6.IPv6ExtHdrFragment(id=0xCAFE) / inet.UDP(sport=7000, dport=9000) / Raw(bytes(i % 251 for i in range(3000)))
     out = {f"rx_frag4_{i}": eth() / p for i, p in enumerate(inet.fragment(big4, 1000))}
     out |= {f"rx_frag6_{i}": eth() / p for i, p in enumerate(inet6.fragment6(big6, 1280))}
-    mine4 = inet.IP(src=US4, dst=PEER4, id=0x4321, tos=0x2E, ttl=9) / inet.UDP(sport=9000, dport=7000) / Raw(bytes(i % 251 for i in range(3000)))
+    mine4 = (
+        inet.IP(src=US4, dst=PEER4, id=0x4321, tos=0x2E, ttl=9)
+        / inet.UDP(sport=9000, dport=7000)
+        / Raw(bytes(i % 251 for i in range(3000)))
+    )
     mine6 = (
         inet6.IPv6(src=US6, dst=PEER6, tc=0x2E, hlim=9, fl=0xABCDE)
         / inet6.IPv6ExtHdrFragment(id=0xBEEF)
@@ -280,6 +299,21 @@ def fragments() -> dict[str, Packet]:
     return out
 
 
-if __name__ == "__main__":
-    for name, packet in (packets | reports() | fragments()).items():
-        print(name, raw(packet).hex())
+here = pathlib.Path(__file__).parent
+frames = {name: raw(packet) for name, packet in (packets | reports() | fragments()).items()}
+(here / "net.txt").write_text("".join(f"{name} {data.hex()}\n" for name, data in frames.items()))
+
+# Steps of fuzz_net_rx.c: a datagram to the peer by IPv4 and IPv6, two groups, then a frame with its checksums mended; the fragments of
+# one datagram together; some time.
+seeds = here.parent / "fuzz" / "corpus" / "fuzz_net_rx"
+seeds.mkdir(parents=True, exist_ok=True)
+steps: dict[str, bytes] = {}
+for name, data in frames.items():
+    stem = name.rsplit("_", 1)[0]
+    if name.startswith("tx_") or (stem.startswith("rx_unreach") and not name.endswith(("_1", "_icmp"))):
+        continue
+    name = stem if stem in ("rx_frag4", "rx_frag6") else name
+    steps.setdefault(name, bytes([0, 1, 0, 0, 20, 1, 1, 1, 0, 20, 1, 2, 0, 2, 1]))
+    steps[name] += bytes([3, 0xC0]) + len(data).to_bytes(2, "big") + data
+for name, data in steps.items():
+    (seeds / name).write_bytes(data + bytes([0, 2, 0]))

@@ -4,8 +4,9 @@
  * steps; afterwards every packet must be back in its pool and every byte given back.
  *
  *   cmake --preset fuzz && ninja -C build/fuzz fuzz_net_rx
- *   tests/fuzz/corpus.py net /tmp/corpus       (frames of tests/data/net.txt as steps)
- *   build/fuzz/fuzz_net_rx -max_len=4096 -max_total_time=600 /tmp/corpus
+ *   tools/run_fuzz.py --only fuzz_net_rx --seconds 600
+ *
+ * Seeds: the frames of tests/data/make_net.py as steps.
  */
 #define TEST_DATA ""
 #include "net_util.h"

@@ -50,6 +50,4 @@ class Namespace:
         return sh("ip", "netns", "exec", self.name, *command, limit_s=limit_s, check=check)
 
     def popen(self, *command: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        return subprocess.Popen(["ip", "netns", "exec", self.name, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -103,6 +103,27 @@ def test_linked_before_libibverbs(fabric: str, tmp_path: Path) -> None:
     assert run(str(program), env=env).strip() == softnic_env.device(fabric, 0)
 
 
+TWO_COPIES = """
+import ctypes, os, sys
+lib = ctypes.CDLL(os.environ["PYVMA_SOFTNIC_LIB"])
+for call in (lib.ibv_get_device_list, lib.ibv_open_device, lib.ibv_alloc_pd):
+    call.restype = ctypes.c_void_p
+devices = ctypes.cast(lib.ibv_get_device_list(None), ctypes.POINTER(ctypes.c_void_p))
+context = ctypes.c_void_p(lib.ibv_open_device(ctypes.c_void_p(devices[0])))
+assert context.value and lib.ibv_alloc_pd(context)
+lib.ibv_free_device_list(devices)
+print(lib.ibv_close_device(context))
+"""
+
+
+def test_two_copies_in_one_process(fabric: str, tmp_path: Path) -> None:
+    """One preloaded, one loaded: each keeps to itself, also when it calls its own exports."""
+    copy = shutil.copy(str(softnic_env.library()), tmp_path / "copy.so")
+    env = softnic_env.environment(f"{fabric}/0")
+    env["LD_PRELOAD"] = str(copy)
+    assert run(sys.executable, "-c", TWO_COPIES, env=env) == "0\n"
+
+
 def test_exports_are_the_list() -> None:
     """The symbols of the library are exactly those of its map, without versions."""
     lines = (softnic_env.ROOT / "native" / "softnic" / "softnic.map").read_text().splitlines()

@@ -13,6 +13,7 @@
 void measure_idle(struct pv_stack *s, int64_t now_ns);
 void measure_rx1(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg);
 void measure_rx32(struct pv_stack *s, struct pv_udp **u, int64_t now_ns, struct pv_udp_recv *msg);
+void measure_rx6(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg);
 void measure_tx(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
 void measure_txto(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
 
@@ -24,6 +25,13 @@ pv_noinline void measure_idle(struct pv_stack *s, int64_t now_ns)
 
 /* One datagram, from the ring to the application's buffer. */
 pv_noinline void measure_rx1(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg)
+{
+	pv_stack_poll(s, now_ns, 64);
+	CHECK_EQ(pv_udp_recv(u, msg), SIZE);
+}
+
+/* The same by IPv6, without a flow cache. */
+pv_noinline void measure_rx6(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg)
 {
 	pv_stack_poll(s, now_ns, 64);
 	CHECK_EQ(pv_udp_recv(u, msg), SIZE);
@@ -70,11 +78,11 @@ TEST(work)
 	struct world_cfg cfg = {
 		.seed = 1, .pool = 2048, .rx_csum = PV_CSUM_IP4 | PV_CSUM_UDP, .tx_csum = PV_CSUM_IP4 | PV_CSUM_UDP
 	};
-	struct pv_udp **all = calloc(sockets, sizeof(*all)), *from, *conn, *to32[BATCH];
+	struct pv_udp **all = calloc(sockets, sizeof(*all)), *from, *conn, *to32[BATCH], *from6, *sock6;
 	static uint8_t data[SIZE], buf[SIZE];
 	struct pv_iov in = { buf, sizeof(buf) }, out = { data, sizeof(data) };
 	struct pv_udp_recv recv = { .iov = &in, .iovcnt = 1 };
-	struct pv_endpoint to = ep(ip4(10, 0, 0, 1), 9);
+	struct pv_endpoint to = ep(ip4(10, 0, 0, 1), 9), to6 = ep(ip6(2), 7);
 	struct pv_udp_send send = { .iov = &out, .iovcnt = 1, .ttl = -1, .tos = -1 };
 	struct pv_stack *s;
 	struct world w;
@@ -89,16 +97,24 @@ TEST(work)
 		to32[i] = all[i % sockets];
 	conn = sock_bound(&w, 1, PV_AF_INET, ip4(10, 0, 0, 2), 8);
 	CHECK_EQ(pv_udp_connect(conn, &to, w.now), 0);
+	from6 = sock_open(&w, 0, PV_AF_INET6);
+	sock6 = sock_bound(&w, 1, PV_AF_INET6, ip6(2), 7);
+	CHECK_EQ(sock_send(&w, from6, &to6, data, SIZE), SIZE);
 	CHECK_EQ(pv_udp_send(conn, &send, w.now), SIZE);
 	feed(&w, from, 10000, 1);
 	world_run(&w, PV_NS_PER_MS);
 	CHECK_EQ(pv_udp_recv(all[0], &recv), SIZE);
+	CHECK_EQ(pv_udp_recv(sock6, &recv), SIZE);
 	for (uint32_t r = 0; r < rounds; r++) {
 		feed(&w, from, 10000, 1);
 		measure_rx1(s, all[0], w.now, &recv);
 		for (uint32_t i = 0; i < BATCH; i++)
 			feed(&w, from, (uint16_t)(10000 + i % sockets), 1);
 		measure_rx32(s, to32, w.now, &recv);
+		CHECK_EQ(sock_send(&w, from6, &to6, data, SIZE), SIZE);
+		pv_net_kick(w.host[0].net);
+		pv_stack_poll(w.host[0].stack, w.now, 64);
+		measure_rx6(s, sock6, w.now, &recv);
 		send.to = NULL;
 		measure_tx(conn, &send, w.now);
 		send.to = &to;
@@ -113,6 +129,8 @@ TEST(work)
 	}
 	for (uint32_t i = 0; i < sockets; i++)
 		pv_udp_close(all[i]);
+	pv_udp_close(sock6);
+	pv_udp_close(from6);
 	pv_udp_close(conn);
 	pv_udp_close(from);
 	world_close(&w);

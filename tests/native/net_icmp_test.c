@@ -254,6 +254,63 @@ TEST(icmp_not_to_a_unicast_packet_in_a_broadcast_frame)
 	bench_close(b);
 }
 
+/* Nobody at our own port: the error comes back the way the datagram went, between two interfaces too. */
+TEST(icmp_unreachable_to_ourselves)
+{
+	static const char *const own[] = { "10.0.0.1", "10.1.0.1", "fd00::1", "fd01::1" };
+	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
+
+	for (uint32_t i = 0; i < 4; i++) {
+		struct pv_path_query q = { .dst = ip(own[i]), .src = ip(i < 2 ? "10.0.0.1" : "fd00::1") };
+		struct pv_path p;
+		struct pv_pkt *pkt;
+		uint32_t iface;
+
+		CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+		pkt = segment(b, "x", 1, 0);
+		if (p.ring != &b->fake[0]->ring) {
+			pv_pkt_put(pkt);
+			pkt = pv_pkt_get(b->pool[1]);
+			memset(pkt->data, 0, 16);
+			pv_put16(pkt->data, 9000);
+			pv_put16(pkt->data + 2, 7000);
+			pkt->len = pkt->total = 16;
+		}
+		CHECK_EQ(pv_net_tx(b->net, &p, &udp_opts, pkt, b->now), 0);
+		pkt = pv_net_loop_get(b->net, &iface);
+		CHECK_EQ(pv_net_rx(b->net, iface, &pkt, b->now), PV_RX_UDP);
+		pv_net_rx_unreachable(b->net, pkt, b->now);
+		pkt = pv_net_loop_get(b->net, &iface);
+		CHECK(pkt != NULL);
+		CHECK_EQ(pv_net_rx(b->net, iface, &pkt, b->now), PV_RX_ERROR);
+		CHECK_EQ(pv_net_rx_error(b->net)->err, ECONNREFUSED);
+		CHECK_EQ(pv_net_rx_error(b->net)->local_port, 9000);
+		pv_pkt_put(pkt);
+	}
+	bench_close(b);
+}
+
+TEST(icmp_of_other_protocols_and_kinds)
+{
+	static const char *const quiet[] = { "rx_unreach4_icmp", "rx_unreach6_icmp", "rx_echo_reply4",
+					     "rx_echo_reply6",   "rx_redirect4",     "rx_type6_200",
+					     "rx_udp6_none",     "rx_icmp4_short",   "rx_icmp6_short" };
+	struct bench *b = bench_open(NULL);
+
+	bench_neighbours(b);
+	for (uint32_t i = 0; i < pv_array_size(quiet); i++)
+		CHECK_EQ(rx(b, quiet[i]), PV_RX_CONSUMED);
+	CHECK_EQ(sent_count(b), 0);
+	CHECK_EQ(ctr(b)->rx_icmp_bad, 2);
+	CHECK_EQ(ctr(b)->rx_icmp, 6);
+	CHECK_EQ(ctr(b)->rx_icmp_error, 0);
+	/* An error of a type that we do not know goes up (RFC 4443 2.4 (a)). */
+	CHECK_EQ(rx(b, "rx_type6_100"), PV_RX_ERROR);
+	CHECK_EQ(pv_net_rx_error(b->net)->err, EPROTO);
+	CHECK(!pv_net_rx_error(b->net)->hard);
+	bench_close(b);
+}
+
 TEST(icmp_errors_are_rate_limited)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .net = { .icmp_rate = 100 } });

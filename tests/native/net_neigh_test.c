@@ -210,6 +210,53 @@ TEST(arp_new_mac_needs_a_second)
 	bench_close(b);
 }
 
+/* Gone for a while, back with another MAC: paths made before must not go on with the old one. */
+TEST(arp_new_mac_after_silence)
+{
+	struct bench *b = bench_open(NULL);
+	struct pv_path p = path_to(b, "10.0.0.2");
+	static const uint8_t moved[6] = { 2, 0, 0, 0, 0, 0x22 };
+
+	CHECK_EQ(send_text(b, &p), 0);
+	CHECK_EQ(rx(b, "rx_arp_reply"), PV_RX_CONSUMED);
+	bench_timers(b, 60 * SEC);
+	CHECK_EQ(send_text(b, &p), 0);
+	bench_timers(b, 20 * SEC);
+	CHECK_EQ(neigh(b, "10.0.0.2")->state, PV_NEIGH_NONE);
+	CHECK(p.l2_ready && pv_path_valid(b->net, &p));
+	bench_forget(b);
+	CHECK_EQ(send_text(b, &p), 0);
+	check_sent(b, "tx_arp_request");
+	CHECK_EQ(rx(b, "rx_arp_reply_new_mac"), PV_RX_CONSUMED);
+	CHECK(pv_mac_eq(sent(b)->p, moved));
+	CHECK_EQ(send_text(b, &p), 0);
+	CHECK(pv_mac_eq(sent(b)->p, moved));
+	bench_close(b);
+}
+
+TEST(nd_conflict_and_answers_without_a_mac)
+{
+	struct bench *b = bench_open(NULL);
+	struct pv_path p = path_to(b, "fd00::2");
+
+	CHECK_EQ(rx(b, "rx_na_of_ours"), PV_RX_CONSUMED);
+	check_sent(b, "tx_na_dad");
+	CHECK_EQ(rx(b, "rx_na_of_ours"), PV_RX_CONSUMED);
+	CHECK_EQ(sent_count(b), 0);
+	/* Nothing to learn from while the MAC is not known; confirms it later (RFC 4861 7.2.5). */
+	CHECK_EQ(rx(b, "rx_na_bare"), PV_RX_CONSUMED);
+	CHECK_EQ(send_text(b, &p), 0);
+	CHECK_EQ(rx(b, "rx_na_bare"), PV_RX_CONSUMED);
+	CHECK_EQ(neigh(b, "fd00::2")->state, PV_NEIGH_INCOMPLETE);
+	CHECK_EQ(rx(b, "rx_na"), PV_RX_CONSUMED);
+	bench_timers(b, 46 * SEC);
+	CHECK_EQ(neigh(b, "fd00::2")->state, PV_NEIGH_STALE);
+	CHECK_EQ(rx(b, "rx_na_bare"), PV_RX_CONSUMED);
+	CHECK_EQ(neigh(b, "fd00::2")->state, PV_NEIGH_REACHABLE);
+	CHECK_EQ(rx(b, "rx_ns_other"), PV_RX_CONSUMED);
+	bench_close(b);
+}
+
 TEST(nd_answers_and_learns)
 {
 	struct bench *b = bench_open(NULL);
@@ -287,8 +334,10 @@ TEST(neigh_table_full_of_strangers_keeps_ours)
 		q = path_to(b, dst);
 		CHECK_EQ(send_text(b, &q), 0);
 	}
-	CHECK_EQ(ctr(b)->tx_no_neigh, 12);
+	CHECK_EQ(ctr(b)->tx_no_neigh, 13);
 	CHECK(!pv_path_valid(b->net, &p));
+	/* But not the one that answers. */
+	CHECK_EQ(neigh(b, "10.0.0.2")->state, PV_NEIGH_REACHABLE);
 	free(f.p);
 	bench_close(b);
 }

@@ -25,6 +25,15 @@ static void check_path(struct bench *b, const char *dst, const char *src, uint32
 	}
 }
 
+static int route(struct bench *b, const char *dst, uint32_t plen, const char *gw, uint32_t iface, uint32_t metric, bool del)
+{
+	struct pv_route r = { .dst = ip(dst), .prefix_len = (uint8_t)plen, .iface = iface, .metric = metric, .mtu = 1400 };
+
+	if (gw)
+		r.gateway = ip(gw);
+	return del ? pv_net_route_del(b->net, &r) : pv_net_route_add(b->net, &r);
+}
+
 TEST(path_ways_and_sources)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
@@ -63,6 +72,43 @@ TEST(path_ways_and_sources)
 	bench_close(b);
 }
 
+TEST(path_of_groups_without_a_route)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
+	struct pv_route r4 = { .dst = ip("0.0.0.0"), .gateway = ip("10.0.0.254"), .iface = b->iface[0] };
+	struct pv_route r6 = { .dst = ip("::"), .gateway = ip("fd00::254"), .iface = b->iface[0] };
+	struct pv_addr g4 = ip("239.1.2.3"), g6 = ip("ff15::5");
+
+	CHECK_EQ(pv_net_route_del(b->net, &r4), 0);
+	CHECK_EQ(pv_net_route_del(b->net, &r6), 0);
+	CHECK_EQ(pv_net_group_iface(b->net, &g4), b->iface[0]);
+	/* The first whose link is up; if none is, the first. */
+	b->fake[0]->ring.caps.link_up = false;
+	CHECK_EQ(pv_net_group_iface(b->net, &g4), b->iface[1]);
+	CHECK_EQ(pv_net_group_iface(b->net, &g6), b->iface[1]);
+	b->fake[1]->ring.caps.link_up = false;
+	CHECK_EQ(pv_net_group_iface(b->net, &g4), b->iface[0]);
+	bench_close(b);
+}
+
+/* An interface without an address of the family sends from another one's. */
+TEST(path_from_an_unnumbered_interface)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .only4 = true });
+	struct pv_iface_cfg c = *pv_iface_config(pv_net_iface(b->net, b->iface[0]));
+	int i;
+
+	memcpy(c.name, "b", 2);
+	c.naddr = 0;
+	memset(&c.gateway4, 0, sizeof(c.gateway4));
+	i = pv_net_iface_add(b->net, &c);
+	CHECK(i > 0);
+	check_path(b, "192.168.7.7", NULL, (uint32_t)i, "10.0.0.1", "192.168.7.7");
+	CHECK_EQ(route(b, "fd77::", 64, NULL, (uint32_t)i, 0, false), 0);
+	path_of(b, "fd77::1", NULL, 0, -EADDRNOTAVAIL);
+	bench_close(b);
+}
+
 TEST(path_errors)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .only4 = true, .second = true });
@@ -80,6 +126,32 @@ TEST(path_errors)
 	bench_close(b);
 }
 
+TEST(pmtu_of_many_destinations)
+{
+	struct bench *b = bench_open(NULL);
+	uint32_t low = 0;
+
+	/* Bounded: later ones take the place of earlier ones, and all are gone in the end. */
+	for (uint32_t i = 0; i < 2000; i++) {
+		uint32_t v = __builtin_bswap32(0xc6336400 + i);
+		struct pv_addr a = pv_addr_from4(&v);
+
+		pv_pmtu_learn(b->net, &a, 1300, 1500, b->now + i);
+		CHECK_EQ(pv_pmtu_find(b->net, &a, b->now + i)->mtu, 1300);
+	}
+	for (uint32_t i = 0; i < 2000; i++) {
+		uint32_t v = __builtin_bswap32(0xc6336400 + i);
+		struct pv_addr a = pv_addr_from4(&v);
+
+		low += pv_pmtu_find(b->net, &a, b->now + 2000) != NULL;
+	}
+	CHECK(low > PV_PMTU_MAX / 2 && low <= PV_PMTU_MAX);
+	bench_timers(b, 601 * SEC);
+	for (uint32_t i = 0; i < PV_PMTU_MAX; i++)
+		CHECK_EQ(b->net->pmtu[i].mtu, 0);
+	bench_close(b);
+}
+
 TEST(path_without_room_for_a_neighbour)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .net = { .neigh_max = 1 } });
@@ -88,15 +160,6 @@ TEST(path_without_room_for_a_neighbour)
 	CHECK_EQ(pv_net_neigh_add(b->net, b->iface[0], &a, peer_mac), 0);
 	path_of(b, "10.0.0.3", NULL, 0, -ENOBUFS);
 	bench_close(b);
-}
-
-static int route(struct bench *b, const char *dst, uint32_t plen, const char *gw, uint32_t iface, uint32_t metric, bool del)
-{
-	struct pv_route r = { .dst = ip(dst), .prefix_len = (uint8_t)plen, .iface = iface, .metric = metric, .mtu = 1400 };
-
-	if (gw)
-		r.gateway = ip(gw);
-	return del ? pv_net_route_del(b->net, &r) : pv_net_route_add(b->net, &r);
 }
 
 TEST(route_longest_prefix_lowest_metric)

@@ -73,6 +73,7 @@ TEST(rx_delivers_options_tcp_groups_broadcasts)
 	check_delivered(b, "10.0.0.2", "255.255.255.255");
 	pv_net_rx_info(b->net, b->pkt, &info);
 	CHECK(info.dst_is_bcast);
+	CHECK_EQ(rx(b, "rx_udp4_from_any"), PV_RX_UDP); /* how DHCP starts */
 	CHECK_EQ(rx(b, "rx_udp4_subnet"), PV_RX_UDP);
 	pv_net_rx_info(b->net, b->pkt, &info);
 	CHECK(info.dst_is_bcast && !info.dst_is_mcast);
@@ -210,6 +211,11 @@ TEST(rx_drops_have_their_counter)
 		{ "rx_src_mcast6", AT(rx_ip_src), 0 },
 		{ "rx_src_self6", AT(rx_ip_src), 0 },
 		{ "rx_src_loop6", AT(rx_ip_src), 0 },
+		{ "rx_tcp4_from_any", AT(rx_ip_src), 0 },
+		{ "rx_dst_any4", AT(rx_not_ours), 0 },
+		{ "rx_dst_any6", AT(rx_not_ours), 0 },
+		{ "rx_version6", AT(rx_ip_header), 0 },
+		{ "rx_udp6_none", AT(rx_proto), 0 },
 		{ "rx_lsrr", AT(rx_ip_options), 0 },
 		{ "rx_badopt4", AT(rx_ip_options), 1 },
 		{ "rx_badopt6", AT(rx_ip_options), 1 },

@@ -33,6 +33,59 @@ TEST(tx_udp_headers_and_checksums)
 	}
 }
 
+/* A path keeps the headers of the last segment: what it sends must be what a path made anew sends. */
+TEST(tx_kept_headers)
+{
+	static const char *const to[] = { "10.0.0.2", "fd00::2", "239.1.2.3", "ff15::1:3", "192.0.2.9", "10.0.0.255" };
+	uint32_t csum[] = { 0, PV_CSUM_UDP, PV_CSUM_IP4, PV_CSUM_UDP | PV_CSUM_IP4 };
+	static uint8_t data[1600];
+	struct pv_rng rng;
+
+	pv_rng_seed(&rng, 11);
+	for (uint32_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i % 251);
+	for (uint32_t c = 0; c < 8; c++) {
+		struct bench *b = bench_open(&(struct bench_cfg){ .tx_csum = csum[c % 4], .vlan = c < 4 ? 0 : 7 });
+
+		bench_neighbours(b);
+		for (uint32_t i = 0; i < 6; i++) {
+			struct pv_path kept = path_to(b, to[i]);
+			struct pv_tx_opts o = udp_opts;
+
+			for (uint32_t n = 0; n < 60; n++) {
+				struct pv_path fresh = path_to(b, to[i]);
+				uint32_t len = (uint32_t)pv_rng_below(&rng, 1480);
+				struct frame *x, *y;
+
+				if (pv_rng_below(&rng, 4) == 0) {
+					o.ttl = (uint8_t)pv_rng_below(&rng, 256);
+					o.tos = (uint8_t)pv_rng_below(&rng, 256);
+					o.pmtudisc = PV_PMTU_WANT + (uint8_t)pv_rng_below(&rng, 2);
+					o.flow_label = (uint32_t)pv_rng_below(&rng, 1 << 20);
+				}
+				reap_all(b->fake[0]);
+				if (pv_net_tx(b->net, &kept, &o, segment(b, data, len, 0), b->now)) {
+					CHECK_EQ(pv_net_tx(b->net, &fresh, &o, segment(b, data, len, 0), b->now), -EMSGSIZE);
+					continue;
+				}
+				while (sent_count(b) > 1)
+					sent(b);
+				x = sent(b);
+				CHECK_EQ(pv_net_tx(b->net, &fresh, &o, segment(b, data, len, 0), b->now), 0);
+				while (sent_count(b) > 1)
+					sent(b);
+				y = sent(b);
+				if (len > 1400) /* may be fragments, each datagram with an identification of its own */
+					continue;
+				CHECK_EQ(x->len, y->len);
+				CHECK_EQ(x->flags, y->flags);
+				CHECK_EQ(memcmp(x->p, y->p, x->len), 0);
+			}
+		}
+		bench_close(b);
+	}
+}
+
 TEST(tx_vlan)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .vlan = 100 });
@@ -276,9 +329,39 @@ TEST(tx_stale_path_is_looked_up_again)
 	/* The interface is gone: refused, and the packet is back. */
 	p = path_to(b, "10.1.0.9");
 	CHECK_EQ(pv_net_iface_del(b->net, b->iface[1]), 0);
-	CHECK_EQ(send_text(b, &p), -ENODEV);
+	CHECK_EQ(send_text(b, &p), -EADDRNOTAVAIL);
 	CHECK_EQ(send_text(b, &zero), -ENETUNREACH);
 	CHECK_EQ(bench_out(b, 0), 0);
+	bench_close(b);
+}
+
+/* A packet never changes pools: when the way now leads to another ring it is refused, and the next one is of the right pool. */
+TEST(tx_way_moves_to_another_ring)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
+	struct pv_route r = { .dst = ip("192.0.2.0"), .prefix_len = 24, .iface = b->iface[1], .gateway = ip("10.1.0.9") };
+	struct pv_path p;
+
+	bench_neighbours(b);
+	p = path_to(b, "192.0.2.9");
+	CHECK_EQ(p.iface, b->iface[0]);
+	CHECK_EQ(pv_net_route_add(b->net, &r), 0);
+	CHECK_EQ(send_text(b, &p), -ENODEV);
+	CHECK_EQ(path_to(b, "192.0.2.9").iface, b->iface[1]);
+	CHECK_EQ(bench_out(b, 0), 0);
+	bench_close(b);
+}
+
+TEST(tx_long_datagram_to_a_group)
+{
+	struct bench *b = bench_open(NULL);
+	struct pv_path p = path_to(b, "239.1.2.3");
+	static const uint8_t data[3000];
+
+	CHECK_EQ(pv_net_tx(b->net, &p, &udp_opts, segment(b, data, sizeof(data), 0), b->now), 0);
+	CHECK_EQ(sent_count(b), 3);
+	while (sent_count(b))
+		CHECK(pv_mac_is_group(sent(b)->p));
 	bench_close(b);
 }
 
@@ -321,6 +404,33 @@ TEST(tx_own_address_loops)
 	}
 	CHECK(pv_net_loop_get(b->net, &iface) == NULL);
 	CHECK_EQ(sent_count(b), 0);
+	bench_close(b);
+}
+
+TEST(tx_own_address_of_an_interface_that_goes)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .second = true });
+	struct pv_path p = path_to(b, "10.0.0.1");
+	struct pv_path_query q = { .dst = ip("10.1.0.1") };
+	struct pv_path other;
+	struct pv_pkt *pkt;
+	uint32_t iface;
+
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &other), 0);
+	CHECK_EQ(send_text(b, &p), 0);
+	pkt = pv_pkt_get(b->pool[1]);
+	memset(pkt->data, 0, 8);
+	pkt->len = pkt->total = 8;
+	CHECK_EQ(pv_net_tx(b->net, &other, &udp_opts, pkt, b->now), 0);
+	CHECK_EQ(send_text(b, &p), 0);
+	CHECK_EQ(pv_net_iface_del(b->net, b->iface[1]), 0);
+	CHECK_EQ(bench_out(b, 1), 0);
+	for (int i = 0; i < 2; i++) {
+		pkt = pv_net_loop_get(b->net, &iface);
+		CHECK_EQ(iface, b->iface[0]);
+		pv_pkt_put(pkt);
+	}
+	CHECK(pv_net_loop_get(b->net, &iface) == NULL);
 	bench_close(b);
 }
 

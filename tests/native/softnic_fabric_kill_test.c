@@ -164,18 +164,19 @@ static void victim_hold(struct fab_net *net, uint32_t port)
 	uint8_t frame[FRAME];
 
 	CHECK_EQ(sn_port_impair(p, &imp), 0);
-	for (uint32_t seq = 0;; seq++) {
+	for (uint32_t seq = 0; seq < 200; seq++) {
 		make(frame, port, A_PORT, seq);
 		CHECK_EQ(fab_send(p, frame, FRAME), 0);
 		usleep(100);
 	}
+	for (;;)
+		pause();
 }
 
 static void victim_main(uint32_t kind, uint32_t port, int ready)
 {
 	struct fab_net net;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(2 * LIMIT_S);
 	fab_join(&net, name);
 	CHECK_EQ(write(ready, "r", 1), 1);
@@ -251,6 +252,7 @@ static pid_t spawn(uint32_t kind, uint32_t port)
 	CHECK(pid >= 0);
 	if (!pid) {
 		close(ready[0]);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (port == B_PORT)
 			peer_main(ready[1]);
 		else

@@ -5,10 +5,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "base/rng.h"
+#include "softnic/fab.h"
 #include "softnic_fabric_util.h"
 
 #define LIMIT_MS 60000
@@ -30,6 +32,7 @@ static struct peer peer_start(void (*fn)(int fd, const char *name), const char *
 	CHECK(p.pid >= 0);
 	if (!p.pid) {
 		close(sv[0]);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(2 * LIMIT_MS / 1000);
 		fn(sv[1], name);
 		fflush(NULL);
@@ -353,6 +356,124 @@ TEST(arming)
 	fab_done(&net);
 }
 
+#define MEETINGS 30000u
+
+/* Memory that two processes share beside the fabric. */
+struct meeting {
+	_Atomic uint32_t go, sent, end;
+};
+
+static void *shared(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(p != MAP_FAILED);
+	return p;
+}
+
+static void meeting_sender(struct meeting *m, const char *name)
+{
+	struct pv_rng rng;
+	struct fab_net net;
+	struct sn_port *p;
+	uint8_t frame[128];
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 20);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	alarm(2 * LIMIT_MS / 1000);
+	pv_rng_seed(&rng, 3);
+	fab_join(&net, name);
+	p = fab_port(&net, 0);
+	CHECK_EQ(fab_send(p, frame, len), 0);
+	for (uint32_t turn = 1;; turn++) {
+		uint32_t go;
+
+		atomic_store(&m->sent, turn);
+		for (uint32_t i = 1; (go = atomic_load(&m->go)) != turn && !atomic_load(&m->end); i++) {
+			if (i % 1000 == 0)
+				sched_yield();
+		}
+		if (go != turn)
+			break;
+		for (uint64_t spin = pv_rng_below(&rng, 60); spin; spin--)
+			pv_cpu_relax();
+		CHECK_EQ(fab_send(p, frame, len), 0);
+	}
+	fab_leave(&net);
+}
+
+/*
+ * One arms just when the other sends, from far before to far behind. If the queue was armed and the frame is there and its sender is
+ * through, the sender must have taken `armed` back.
+ */
+static void arm_against_send(void)
+{
+	struct meeting *m = shared(sizeof(*m));
+	char name[SN_NAME_MAX + 1];
+	uint32_t armed = 0, refused = 0;
+	struct fab_net net;
+	struct sn_waker *w;
+	struct sn_frame f;
+	struct sn_port *p;
+	struct sn_rxq *q;
+	struct pv_rng rng;
+	int status;
+	pid_t pid;
+
+	pv_rng_seed(&rng, 4);
+	fab_make(&net);
+	memcpy(name, net.name, sizeof(name));
+	p = fab_port(&net, 1);
+	fab_rule_all(p, q = fab_queue(p, 64));
+	CHECK_EQ(sn_waker_open(net.f, &w), 0);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		meeting_sender(m, name);
+		_exit(0);
+	}
+	await(q, &f);
+	sn_rxq_pop(q);
+	for (uint32_t turn = 1; turn <= MEETINGS; turn++) {
+		int rc;
+
+		for (uint32_t i = 1; atomic_load(&m->sent) != turn; i++) {
+			if (i % 1000 == 0)
+				sched_yield();
+		}
+		atomic_store(&m->go, turn);
+		for (uint64_t spin = pv_rng_below(&rng, 60); spin; spin--)
+			pv_cpu_relax();
+		rc = sn_rxq_arm(q, w);
+		CHECK(rc == 0 || rc == 1);
+		armed += rc == 0;
+		refused += rc == 1;
+		for (uint32_t i = 1; atomic_load(&m->sent) != turn + 1; i++) {
+			if (i % 1000 == 0)
+				sched_yield();
+		}
+		await(q, &f);
+		CHECK(!sn_rxq_armed(q));
+		sn_rxq_pop(q);
+		sn_waker_clear(w);
+	}
+	printf("# armed %u, refused %u\n", armed, refused);
+	atomic_store(&m->end, 1);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	sn_waker_close(w);
+	fab_done(&net);
+	munmap(m, sizeof(*m));
+}
+
+TEST(arming_meets_sending)
+{
+	arm_against_send();
+	CHECK_EQ(setenv("PYVMA_SOFTNIC_FENCES", "1", 1), 0);
+	arm_against_send();
+	unsetenv("PYVMA_SOFTNIC_FENCES");
+}
+
 /* ---- counters ---- */
 
 #define SENDERS 8
@@ -642,6 +763,38 @@ TEST(queues_change_under_senders)
 	for (int i = 0; i < 2; i++)
 		pthread_join(w[i].thread, NULL);
 	CHECK_EQ(got, 6000);
+	fab_done(&net);
+}
+
+/* A queue ends while a sender is at work by a path to it: its memory is nobody else's until that sender is through. */
+TEST(a_sender_at_work_keeps_the_memory)
+{
+	struct sn_rxq *q, *other;
+	struct sn_port *a, *b;
+	struct fab_net net;
+	struct sn_shm *s;
+
+	fab_make(&net);
+	a = fab_port(&net, 0);
+	b = fab_port(&net, 1);
+	s = net.f->s;
+	CHECK_EQ(sn_rxq_create(b, 64, &q), 0);
+	/* As sn_port_send says it. */
+	sn_set(&a->lane->busy, sn_get(&s->generation));
+	sn_rxq_destroy(q);
+	CHECK_EQ(sn_get(&s->rxq[0].state), SN_DYING);
+	CHECK_EQ(sn_rxq_create(b, 64, &other), 0);
+	CHECK_EQ(sn_get(&s->rxq[0].state), SN_DYING);
+	CHECK(sn_get(&s->rxq[1].first) >= sn_get(&s->rxq[0].first) + 64);
+	/* Through, and at work again: by a path that is newer. */
+	sn_set(&a->lane->busy, sn_get(&s->generation));
+	sn_rxq_destroy(other);
+	CHECK_EQ(sn_get(&s->rxq[0].state), SN_FREE);
+	CHECK_EQ(sn_get(&s->rxq[1].state), SN_DYING);
+	sn_set(&a->lane->busy, 0);
+	fab_queue(b, 64);
+	CHECK_EQ(sn_get(&s->rxq[0].state), SN_LIVE);
+	CHECK_EQ(sn_get(&s->rxq[1].state), SN_FREE);
 	fab_done(&net);
 }
 

@@ -126,6 +126,23 @@ TEST(armed_too_late)
 	pair_close();
 }
 
+/* A frame that is dropped because the QP was not ready must not leave the armed CQ deaf. */
+TEST(armed_over_a_dropped_frame)
+{
+	pair_open();
+	nonblocking(b.chan->fd);
+	send_to_b();
+	CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+	CHECK_EQ(qp_to(b.qp, IBV_QPS_RESET), 0);
+	qp_rts(b.qp);
+	CHECK_EQ(side_post_recv(&b, 1, 0, SIDE_BUF), 0);
+	expect_no_event(&b);
+	send_to_b();
+	expect_event(&b, b.rcq);
+	poll_one(b.rcq);
+	pair_close();
+}
+
 TEST(send_completions_too)
 {
 	uint32_t len;
@@ -168,6 +185,26 @@ TEST(solicited_only)
 	CHECK_EQ(ibv_req_notify_cq(b.rcq, 1), 0);
 	send_to_b();
 	expect_event(&b, b.rcq);
+	pair_close();
+}
+
+TEST(events_add_up)
+{
+	pair_open();
+	nonblocking(b.chan->fd);
+	CHECK_EQ(side_post_recv(&b, 1, 0, SIDE_BUF), 0);
+	CHECK_EQ(side_post_recv(&b, 2, 1, SIDE_BUF), 0);
+	send_to_b();
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+	for (int i = 0; i < 3; i++)
+		expect_event(&b, b.rcq);
+	expect_no_event(&b);
+	poll_one(b.rcq);
+	CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+	send_to_b();
+	expect_event(&b, b.rcq);
+	expect_no_event(&b);
 	pair_close();
 }
 
@@ -579,6 +616,72 @@ TEST(a_thread_sleeps_while_another_sends)
 		poll_one(a.scq);
 	}
 	pthread_join(t, NULL);
+	pair_close();
+}
+
+/* One thread arms and polls, another waits for the events. */
+static void *event_loop(void *arg)
+{
+	struct ibv_cq *cq;
+	void *context;
+	uint32_t *events = arg;
+
+	while (atomic_load(&received) < 2000) {
+		CHECK_EQ(ibv_get_cq_event(b.chan, &cq, &context), 0);
+		ibv_ack_cq_events(cq, 1);
+		++*events;
+		atomic_fetch_add(&sent_done, 1);
+	}
+	return NULL;
+}
+
+static void *feeder(void *arg)
+{
+	uint8_t f[128];
+	uint32_t len = frame_udp4(f, b.mac, a.mac, &udp, 30);
+
+	(void)arg;
+	for (uint32_t i = 0; i < 2000; i++) {
+		while (i - atomic_load(&received) >= SIDE_WR)
+			sched_yield();
+		CHECK_EQ(side_send(&a, i, f, len, IBV_SEND_INLINE | IBV_SEND_SIGNALED), 0);
+		poll_one(a.scq);
+	}
+	return NULL;
+}
+
+TEST(arming_beside_a_waiter)
+{
+	pthread_t waits, feeds;
+	uint32_t events = 0;
+	struct ibv_wc wc;
+
+	pair_open();
+	atomic_store(&received, 0);
+	atomic_store(&sent_done, 0);
+	for (uint64_t i = 0; i < SIDE_WR; i++)
+		CHECK_EQ(side_post_recv(&b, i, (uint32_t)i, SIDE_BUF), 0);
+	CHECK_EQ(pthread_create(&waits, NULL, event_loop, &events), 0);
+	CHECK_EQ(pthread_create(&feeds, NULL, feeder, NULL), 0);
+	while (atomic_load(&received) < 2000) {
+		uint32_t seen_events = atomic_load(&sent_done);
+
+		CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+		/* Every arm is followed by an event: the waiter would hang here for one that is lost. */
+		while (atomic_load(&sent_done) == seen_events)
+			sched_yield();
+		while (ibv_poll_cq(b.rcq, 1, &wc)) {
+			CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+			CHECK_EQ(side_post_recv(&b, wc.wr_id, (uint32_t)wc.wr_id, SIDE_BUF), 0);
+			atomic_fetch_add(&received, 1);
+		}
+	}
+	/* The waiter may be asleep once more. */
+	CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
+	CHECK_EQ(qp_to(b.qp, IBV_QPS_ERR), 0);
+	pthread_join(feeds, NULL);
+	pthread_join(waits, NULL);
+	CHECK(events > 0);
 	pair_close();
 }
 

@@ -235,6 +235,34 @@ TEST(ip4_prefix)
 	pair_close();
 }
 
+TEST(a_specification_without_masks)
+{
+	struct ibv_flow_spec_ipv4 ip4 = { .type = IBV_FLOW_SPEC_IPV4, .size = sizeof(ip4) };
+	struct ibv_flow_spec_ipv6 ip6 = { .type = IBV_FLOW_SPEC_IPV6, .size = sizeof(ip6) };
+	struct ibv_flow *flow;
+	struct rule r;
+	uint32_t len;
+
+	pair_open();
+	/* It still says which protocol. */
+	for (int v6 = 0; v6 < 2; v6++) {
+		rule_init(&r);
+		if (v6)
+			rule_add(&r, &ip6, sizeof(ip6));
+		else
+			rule_add(&r, &ip4, sizeof(ip4));
+		flow = rule_make(rx.qp, &r);
+		CHECK(flow);
+		CHECK_EQ(heard4(base4), !v6);
+		CHECK_EQ(heard(frame_udp6(frame, rx.mac, tx.mac, &(struct udp6){ .src = 1, .dst = 2 }, 10)), v6);
+		len = frame_udp4(frame, rx.mac, tx.mac, &base4, 30);
+		put16(frame + 12, 0x0806);
+		CHECK_EQ(heard(len), 0);
+		CHECK_EQ(ibv_destroy_flow(flow), 0);
+	}
+	pair_close();
+}
+
 TEST(ip6_fields)
 {
 	struct ibv_flow_spec_ipv6 ip = { .type = IBV_FLOW_SPEC_IPV6, .size = sizeof(ip) };

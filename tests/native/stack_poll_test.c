@@ -116,6 +116,100 @@ TEST(buffers_come_back_to_the_ring)
 	world_close(&w);
 }
 
+/* A device that wants its doorbell rung twice (need-wakeup rings do). */
+static const struct pv_ring_ops *real;
+static uint32_t rung;
+
+static int reluctant_kick(struct pv_ring *r)
+{
+	return ++rung % 3 ? -EAGAIN : real->tx_kick(r);
+}
+
+TEST(a_doorbell_is_rung_until_it_is_heard)
+{
+	struct pv_endpoint to = ep(ip4(10, 0, 0, 2), 7000);
+	struct pv_ring_ops reluctant;
+	struct pv_udp *a, *b;
+	struct world w;
+
+	world_open(&w, &(struct world_cfg){ .seed = 7 });
+	a = sock_open(&w, 0, PV_AF_INET);
+	b = sock_bound(&w, 1, PV_AF_INET, any4(), 7000);
+	flood(&w, a, &to, 1);
+	world_run(&w, 10 * PV_NS_PER_S);
+	real = w.host[0].ring->ops;
+	reluctant = *real;
+	reluctant.tx_kick = reluctant_kick;
+	w.host[0].ring->ops = &reluctant;
+	CHECK_EQ(sock_send(&w, a, &to, "x", 1), 1);
+	CHECK_EQ(pv_net_kick(w.host[0].net), -EAGAIN);
+	CHECK(pv_stack_deadline(w.host[0].stack) <= w.now);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(rung, 2);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(rung, 3);
+	CHECK(pv_stack_deadline(w.host[0].stack) > w.now);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(rung, 3);
+	w.host[0].ring->ops = real;
+	world_run(&w, PV_NS_PER_MS);
+	CHECK_EQ(pv_udp_queued(b), 2);
+	pv_udp_close(a);
+	pv_udp_close(b);
+	world_close(&w);
+}
+
+static uint32_t asked;
+
+static uint32_t slow_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	(void)r;
+	(void)pkts;
+	(void)n;
+	asked++;
+	return 0;
+}
+
+/* Completions: asked for once after a send, then every sixteenth idle turn; not at all when nothing is outstanding. */
+TEST(a_slow_device_is_not_asked_every_turn)
+{
+	struct pv_endpoint to = ep(ip4(10, 0, 0, 2), 7000);
+	struct pv_ring_ops slow;
+	struct pv_udp *a, *b;
+	struct world w;
+
+	world_open(&w, &(struct world_cfg){ .seed = 8 });
+	a = sock_open(&w, 0, PV_AF_INET);
+	b = sock_bound(&w, 1, PV_AF_INET, any4(), 7000);
+	flood(&w, a, &to, 1);
+	world_run(&w, 10 * PV_NS_PER_S);
+	real = w.host[0].ring->ops;
+	slow = *real;
+	slow.tx_reap = slow_reap;
+	w.host[0].ring->ops = &slow;
+	for (uint32_t i = 0; i < 100; i++)
+		CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(asked, 0);
+	flood(&w, a, &to, 1);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(asked, 1);
+	for (uint32_t i = 0; i < 160; i++)
+		CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK(asked == 11);
+	flood(&w, a, &to, 1);
+	CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(asked, 12);
+	w.host[0].ring->ops = real;
+	for (uint32_t i = 0; i < 16; i++)
+		CHECK_EQ(pv_stack_poll(w.host[0].stack, w.now, 64), 0);
+	CHECK_EQ(w.host[0].ring->tx_pending, 0);
+	world_run(&w, PV_NS_PER_MS);
+	CHECK_EQ(pv_udp_queued(b), 3);
+	pv_udp_close(a);
+	pv_udp_close(b);
+	world_close(&w);
+}
+
 /* ---- a stack of several interfaces ------------------------------------------------------------------------------------- */
 
 struct twin {
@@ -281,6 +375,7 @@ TEST(pools_grow_between_turns)
 	twin_open(&t, 256);
 	CHECK_EQ(pv_udp_open(pv_stack_udp(t.s), PV_AF_INET, NULL, &u), 0);
 	pv_udp_options(u)->rcvbuf = 1 << 30;
+	pv_udp_options_changed(u);
 	CHECK_EQ(pv_udp_bind(u, &any), 0);
 	CHECK_EQ(pv_stack_grow(t.s), 0);
 	for (uint32_t i = 0; i < 900; i++) {

@@ -28,32 +28,32 @@ static jmp_buf test_skip_jmp;
 static const char *test_skip_reason = "";
 static int test_ran, test_skipped;
 
-#define TEST(id)                                                                                                                 \
-	static void test_fn_##id(void);                                                                                         \
-	static struct test_case test_case_##id = { #id, test_fn_##id, NULL };                                                    \
-	__attribute__((constructor)) static void test_add_##id(void)                                                             \
-	{                                                                                                                        \
-		*test_tail = &test_case_##id;                                                                                    \
-		test_tail = &test_case_##id.next;                                                                                \
-	}                                                                                                                        \
+#define TEST(id)                                                                                                                   \
+	static void test_fn_##id(void);                                                                                            \
+	static struct test_case test_case_##id = { #id, test_fn_##id, NULL };                                                      \
+	__attribute__((constructor)) static void test_add_##id(void)                                                               \
+	{                                                                                                                          \
+		*test_tail = &test_case_##id;                                                                                      \
+		test_tail = &test_case_##id.next;                                                                                  \
+	}                                                                                                                          \
 	static void test_fn_##id(void)
 
-#define CHECK(cond)                                                                                                              \
-	do {                                                                                                                     \
-		if (!(cond)) {                                                                                                   \
-			fprintf(stderr, "%s:%d: %s: CHECK(%s) failed\n", __FILE__, __LINE__, test_current, #cond);             \
-			exit(1);                                                                                                 \
-		}                                                                                                                \
+#define CHECK(cond)                                                                                                                \
+	do {                                                                                                                       \
+		if (!(cond)) {                                                                                                     \
+			fprintf(stderr, "%s:%d: %s: CHECK(%s) failed\n", __FILE__, __LINE__, test_current, #cond);                 \
+			exit(1);                                                                                                   \
+		}                                                                                                                  \
 	} while (0)
 
-#define CHECK_EQ(a, b)                                                                                                           \
-	do {                                                                                                                     \
-		long long test_a = (long long)(a), test_b = (long long)(b);                                                      \
-		if (test_a != test_b) {                                                                                          \
-			fprintf(stderr, "%s:%d: %s: %s == %s failed: %lld and %lld\n", __FILE__, __LINE__, test_current, #a,    \
-				#b, test_a, test_b);                                                                             \
-			exit(1);                                                                                                 \
-		}                                                                                                                \
+#define CHECK_EQ(a, b)                                                                                                             \
+	do {                                                                                                                       \
+		long long test_a = (long long)(a), test_b = (long long)(b);                                                        \
+		if (test_a != test_b) {                                                                                            \
+			fprintf(stderr, "%s:%d: %s: %s == %s failed: %lld and %lld\n", __FILE__, __LINE__, test_current, #a, #b,   \
+				test_a, test_b);                                                                                   \
+			exit(1);                                                                                                   \
+		}                                                                                                                  \
 	} while (0)
 
 static inline void __attribute__((noreturn, unused)) test_skip(const char *reason)

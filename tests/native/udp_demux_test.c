@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which socket gets a datagram: Linux's order of tables and scores, SO_REUSEPORT, ICMP errors back to the right socket. */
+#include "base/bytes.h"
+#include "base/cksum.h"
 #include "world.h"
 
 static struct pv_udp *bound(struct world *w, enum pv_family af, struct pv_addr a, bool share)
@@ -426,6 +428,98 @@ TEST(too_long_for_the_path)
 		world_run(&w, PV_NS_PER_MS);
 		CHECK_EQ(pv_udp_queued(b), 2);
 		CHECK_EQ(pv_udp_table_counters(w.host[0].udp)->tx_errors, 1);
+		pv_udp_close(a);
+		pv_udp_close(b);
+		world_close(&w);
+	}
+}
+
+/* "Too big" about a datagram of host 0 to host 1's port 7000, as a router between them sends it (RFC 1191 4, RFC 4443 3.2). */
+static void too_big(struct world *w, int family, uint16_t port, uint16_t mtu)
+{
+	struct pv_pkt *p = pv_pkt_get(w->host[1].pool);
+	struct pv_addr src = host_addr(family, 2), dst = host_addr(family, 1);
+	uint8_t *ip = p->data + 14, *icmp, *quote;
+	uint32_t hlen = family == 4 ? 20 : 40, len = 8 + hlen + 8;
+
+	memset(p->data, 0, 14 + hlen + len);
+	memcpy(p->data, (uint8_t[]){ 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2 }, 12);
+	pv_put16(p->data + 12, family == 4 ? 0x0800 : 0x86dd);
+	icmp = ip + hlen;
+	quote = icmp + 8;
+	if (family == 4) {
+		memcpy(ip, (uint8_t[]){ 0x45, 0, 0, (uint8_t)(20 + len), 0, 1, 0, 0, 64, 1 }, 10);
+		memcpy(ip + 12, &src.w[3], 4);
+		memcpy(ip + 16, &dst.w[3], 4);
+		pv_cksum_put(ip + 10, pv_cksum_finish(pv_cksum_add(ip, 20, 0)));
+		icmp[0] = 3;
+		icmp[1] = 4;
+		pv_put16(icmp + 6, mtu);
+		memcpy(quote, (uint8_t[]){ 0x45, 0, 5, 0xb4, 0, 1, 0x40, 0, 63, 17 }, 10);
+		memcpy(quote + 12, &dst.w[3], 4);
+		memcpy(quote + 16, &src.w[3], 4);
+	} else {
+		memcpy(ip, (uint8_t[]){ 0x60, 0, 0, 0, 0, (uint8_t)len, 58, 255 }, 8);
+		memcpy(ip + 8, &src, 16);
+		memcpy(ip + 24, &dst, 16);
+		icmp[0] = 2;
+		pv_put16(icmp + 6, mtu);
+		memcpy(quote, (uint8_t[]){ 0x60, 0, 0, 0, 5, 0x8c, 17, 63 }, 8);
+		memcpy(quote + 8, &dst, 16);
+		memcpy(quote + 24, &src, 16);
+	}
+	pv_put16(quote + hlen, port);
+	pv_put16(quote + hlen + 2, 7000);
+	pv_put16(quote + hlen + 4, 1420);
+	pv_cksum_put(icmp + 2, pv_cksum_finish(pv_cksum_merge(pv_cksum_add(icmp, len, 0),
+							      family == 4 ? 0 : pv_cksum_pseudo6(ip + 8, ip + 24, 58, len))));
+	p->len = p->total = 14 + hlen + len;
+	CHECK_EQ(pv_ring_tx_post(w->host[1].ring, &p, 1), 1);
+	CHECK_EQ(pv_ring_tx_kick(w->host[1].ring), 0);
+	world_run(w, PV_NS_PER_MS);
+}
+
+TEST(a_router_says_too_big)
+{
+	static uint8_t data[1400];
+
+	for (int family = 4; family <= 6; family += 2) {
+		enum pv_family af = family == 4 ? PV_AF_INET : PV_AF_INET6;
+		struct pv_endpoint to = ep(host_addr(family, 2), 7000);
+		struct pv_udp_opts *o;
+		struct pv_udp_errq e;
+		struct pv_udp *a, *b;
+		struct world w;
+
+		world_open(&w, &(struct world_cfg){ .seed = 13 });
+		a = sock_open(&w, 0, af);
+		b = sock_bound(&w, 1, af, host_addr(family, 2), 7000);
+		o = pv_udp_options(a);
+		o->recverr4 = o->recverr6 = true;
+		o->pmtudisc4 = o->pmtudisc6 = PV_PMTU_DO;
+		pv_udp_options_changed(a);
+		CHECK_EQ(pv_udp_connect(a, &to, w.now), 0);
+		CHECK_EQ(sock_send(&w, a, NULL, data, 1400), 1400);
+		world_run(&w, PV_NS_PER_MS);
+		too_big(&w, family, sock_port(a), 1300);
+		CHECK_EQ(pv_udp_errq_get(a, &e), 0);
+		CHECK_EQ(e.err.err, EMSGSIZE);
+		CHECK_EQ(e.err.mtu, 1300);
+		CHECK(!e.local);
+		/* The path is known to be narrow now: refused here, and cut to fit once that is allowed. */
+		CHECK_EQ(sock_send(&w, a, NULL, data, 1400), -EMSGSIZE);
+		CHECK_EQ(pv_udp_errq_get(a, &e), 0);
+		CHECK_EQ(e.err.mtu, 1300);
+		CHECK(e.local);
+		o->pmtudisc4 = o->pmtudisc6 = PV_PMTU_WANT;
+		pv_udp_options_changed(a);
+		CHECK_EQ(sock_send(&w, a, NULL, data, 1400), 1400);
+		world_run(&w, PV_NS_PER_MS);
+		CHECK_EQ(pv_udp_queued(b), 2);
+		CHECK_EQ(pv_net_counters(w.host[0].net)->tx_fragments, 2);
+		/* Another port's business is not ours. */
+		too_big(&w, family, (uint16_t)(sock_port(a) + 1), 1290);
+		CHECK_EQ(pv_udp_errq_get(a, &e), -EAGAIN);
 		pv_udp_close(a);
 		pv_udp_close(b);
 		world_close(&w);

@@ -50,10 +50,14 @@ static const char *source_text(int family, uint32_t i)
 	return family == 4 ? v4[i] : v6[i];
 }
 
+/* Groups of this process alone: what another joins on lo, IP_MULTICAST_ALL sockets of all hear. */
 static const char *group_text(int family, uint32_t i)
 {
-	static const char *const v4[] = { "239.77.1.1", "239.77.1.2" }, *const v6[] = { "ff15::77:1", "ff15::77:2" };
+	static const char *const v6[] = { "ff15::77:1", "ff15::77:2" };
+	static char v4[2][16];
+	uint32_t pid = (uint32_t)getpid();
 
+	snprintf(v4[i], sizeof(v4[i]), "239.%u.%u.%u", 64 + (pid >> 15 & 63), pid >> 7 & 255, (pid & 127) * 2 + i);
 	return family == 4 ? v4[i] : v6[i];
 }
 
@@ -87,7 +91,6 @@ static int kernel_socket(const struct kernel *k, const char *text, uint16_t port
 	int fd = socket(k->family == 4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	CHECK(fd >= 0);
-	set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
 	if (bind(fd, (void *)&ss, len)) {
 		close(fd);

@@ -42,6 +42,7 @@ static void sizes(int family, const struct world_cfg *cfg)
 	a = sock_open(&w, 0, af);
 	b = sock_bound(&w, 1, af, host_addr(family, 2), 7000);
 	pv_udp_options(b)->rcvbuf = 1 << 20;
+	pv_udp_options_changed(b);
 	for (uint32_t i = 0; i < pv_array_size(around); i++)
 		round_trip(&w, a, b, &to, around[i]);
 	for (uint32_t len = 0; len < 3200; len += 37)
@@ -94,6 +95,7 @@ TEST(to_an_address_of_our_own)
 		a = sock_open(&w, 0, af);
 		b = sock_bound(&w, 0, af, host_addr(family, 1), 7000);
 		pv_udp_options(b)->rcvbuf = 1 << 20;
+		pv_udp_options_changed(b);
 		for (uint32_t len = 0; len <= 65507; len = len * 2 + 1)
 			round_trip(&w, a, b, &to, len);
 		round_trip(&w, a, b, &to, 65507);
@@ -316,6 +318,7 @@ TEST(receive_buffer_counts_as_linux_does)
 	b = sock_bound(&w, 1, PV_AF_INET, any4(), 7000);
 	/* The smallest buffer takes one datagram whatever its size, and no second one. */
 	pv_udp_options(b)->rcvbuf = 256;
+	pv_udp_options_changed(b);
 	for (uint32_t i = 0; i < 2; i++)
 		CHECK_EQ(sock_send(&w, a, &to, out, 1400), 1400);
 	world_run(&w, PV_NS_PER_MS);
@@ -324,6 +327,7 @@ TEST(receive_buffer_counts_as_linux_does)
 	CHECK_EQ(sock_recv(b, in, sizeof(in), &msg), 1400);
 	/* 64 bytes cost 768: Linux takes 278 into its default of 212992. */
 	pv_udp_options(b)->rcvbuf = 212992;
+	pv_udp_options_changed(b);
 	fit = 212992 / 768 + 1;
 	for (uint32_t i = 0; i < fit + 10; i++) {
 		CHECK_EQ(sock_send(&w, a, &to, out, 64), 64);

@@ -73,6 +73,8 @@ def test_any_arguments(quiet: None, family: int, method: str, args: list[int], k
     expected, got = outcomes
     if expected[0] == "gave" and method in ("getsockname", "connect", "connect_ex", "sendto"):
         return  # ports differ, and so may what an ICMP error of the other one's datagram did
+    if method.startswith(("recv", "send")) and any(isinstance(values()[n], int) and values()[n] < 0 for n in args[1:]):
+        return  # every flag at once: which of them the kernel looks at first is its own affair
     assert got == expected
 
 
@@ -113,6 +115,8 @@ WRONG = [
     ("sendmsg", ([b"x"], [(1, 2)])),
     ("sendmsg", ([b"x"], [], 0, "somewhere")),
     ("setsockopt", (1, 2, None)),
+    ("setsockopt", (1, 2, 1, 4)),
+    ("setsockopt", (1, 2, None, None)),
     ("setsockopt", (1, 2, 2**40)),
     ("getsockopt", (1, 2, 2000)),
     ("bind", (("127.0.0.1", 70000),)),

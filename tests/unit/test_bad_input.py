@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-START = "import pyvma, pyvma.socket as socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('10.5.0.1', 0))\nprint(s.offload)"
+START = """
+import pyvma.socket as socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('10.5.0.1', 0))
+print(s.offload)
+"""
 NOBODY = 65534
 
 
@@ -67,7 +72,10 @@ def test_wrong_interface(interfaces: str) -> None:
     assert "Error" in last and "Traceback" not in last
 
 
-@pytest.mark.parametrize(("name", "value"), [("rx_bufs", "many"), ("rx_bufs", "-1"), ("rx_poll", "1e999"), ("strict", "perhaps"), ("no_such_setting", "1")])
+SETTINGS = [("rx_bufs", "many"), ("rx_bufs", "-1"), ("rx_poll", "1e999"), ("strict", "perhaps"), ("no_such_setting", "1")]
+
+
+@pytest.mark.parametrize(("name", "value"), SETTINGS)
 def test_wrong_setting(name: str, value: str) -> None:
     done = start(GOOD.format(fabric_name()), **{name: value})
     assert done.returncode == 1

@@ -1,0 +1,117 @@
+"""Waiting calls among signals and threads (PEP 475)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from sides import LIMIT_S, Net
+
+
+def calls(net: Net, udp: Any) -> list[Callable[[], Any]]:
+    """The ways to wait for a datagram."""
+    found: list[Callable[[], Any]] = [
+        lambda: udp.recv(100),
+        lambda: udp.recv_into(bytearray(100)),
+        lambda: udp.recvfrom(100),
+        lambda: udp.recvmsg(100),
+    ]
+    return [*found, lambda: udp.recv_batch(1), lambda: udp.recv_batch([bytearray(3)])] if net.ours else found
+
+
+def test_signals_do_not_end_a_wait(net: Net) -> None:
+    udp = net.bound(0)
+    seen: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) == 5:
+            udp.sendto(b"from the handler", udp.getsockname())
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for receive in calls(net, udp):
+            for timeout in (None, LIMIT_S):
+                seen.clear()
+                udp.settimeout(timeout)
+                signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+                receive()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert len(seen) >= 5
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_signals_do_not_prolong_a_timeout(net: Net) -> None:
+    udp = net.bound(0)
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        for receive in calls(net, udp):
+            udp.settimeout(0.3)
+            started = time.monotonic()
+            with pytest.raises(TimeoutError):
+                receive()
+            assert time.monotonic() - started >= 0.3
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_handler_that_raises_ends_the_wait(net: Net) -> None:
+    udp = net.bound(0)
+
+    class EnoughError(Exception):
+        pass
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise EnoughError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for receive in calls(net, udp):
+            udp.settimeout(None)
+            with pytest.raises(EnoughError):
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                receive()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_the_gil_is_free_while_waiting(net: Net) -> None:
+    udp = net.bound(0)
+    got: list[bytes] = []
+    thread = threading.Thread(target=lambda: got.append(udp.recv(10)))
+    thread.start()
+    net.socket().sendto(b"x", udp.getsockname())
+    thread.join(LIMIT_S)
+    assert got == [b"x"]
+
+
+def test_buffers_are_held_while_waiting(net: Net) -> None:
+    """A buffer that a call of another thread writes into cannot be resized meanwhile."""
+    udp = net.bound(0)
+    room = bytearray(100)
+    started = threading.Event()
+    thread = threading.Thread(target=lambda: (started.set(), udp.recv_into(room)))
+    thread.start()
+    started.wait()
+    deadline = time.monotonic() + LIMIT_S
+    held = False
+    while not held and time.monotonic() < deadline:
+        try:
+            room.append(0)
+            room.pop()
+        except BufferError:
+            held = True
+    udp.sendto(b"x", udp.getsockname())
+    thread.join(LIMIT_S)
+    assert held
+    room.append(1)

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fork: the child has kernel sockets only and says so, the parent notices nothing. */
+#include <stdatomic.h>
+
+#include "sock_env.h"
+
+/* Runs `fn` in a child; its exit status. */
+static int in_child(int (*fn)(struct sk, struct any_addr), struct sk s, struct any_addr a)
+{
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(fn(s, a));
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+#define EXPECT(cond)                                                                                                             \
+	do {                                                                                                                     \
+		if (!(cond)) {                                                                                                   \
+			fprintf(stderr, "in the child, line %d: %s\n", __LINE__, #cond);                                        \
+			return 1;                                                                                                \
+		}                                                                                                                \
+	} while (0)
+
+static int child_checks(struct sk s, struct any_addr a)
+{
+	char buf[8], text[128];
+	struct any_addr name;
+	pyvma_sock *h, *d;
+	struct pyvma_interface ifc;
+	struct pyvma_sock_stats st;
+
+	EXPECT(pyvma_sock_offload(s.h, text, sizeof(text)) == PYVMA_KERNEL && strstr(text, "fork"));
+	EXPECT(sk_recv(s, buf, sizeof(buf), 0) == -ENOTCONN);
+	EXPECT(strstr(pyvma_last_error(), "fork"));
+	EXPECT(sk_recv(s, buf, sizeof(buf), MSG_DONTWAIT) == -ENOTCONN);
+	EXPECT(sk_send(s, "x", 1, 0) == -ENOTCONN);
+	EXPECT(sk_sendto(s, "x", 1, 0, a) == -ENOTCONN);
+	EXPECT(sk_connect(s, a) == -ENOTCONN);
+	EXPECT(sk_poll(s, POLLIN, 0) == -ENOTCONN);
+	EXPECT(pyvma_sock_stats(s.h, &st) == 0);
+	EXPECT(pyvma_interface_get(1, &ifc) == -ENOENT);
+	EXPECT(pyvma_sock_dup(s.h, &d) == 0 && pyvma_sock_close(d) == 0);
+	EXPECT(pyvma_start() == 0);
+	/* New sockets are the kernel's, and work. */
+	EXPECT(pyvma_sock_open(AF_INET, SOCK_DGRAM, 0, &h) == 0);
+	struct sk k = { &our_side, pyvma_sock_fd(h), h };
+
+	EXPECT(sk_bind(k, ip("127.0.0.1", 0)) == 0 && sk_name(k, &name) == 0);
+	EXPECT(pyvma_sock_offload(h, text, sizeof(text)) == PYVMA_KERNEL && strstr(text, "forked"));
+	EXPECT(sk_sendto(k, "self", 4, 0, name) == 4);
+	EXPECT(pyvma_sock_recv(h, buf, sizeof(buf), 0, LONG_NS) == 4);
+	EXPECT(pyvma_sock_fileno(h) == k.fd);
+	EXPECT(sk_close(k) == 0);
+	EXPECT(pyvma_sock_fileno(s.h) == s.fd);
+	EXPECT(sk_close(s) == 0);
+	pyvma_stop();
+	return 0;
+}
+
+TEST(the_child_has_kernel_sockets)
+{
+	for (int exported = 0; exported < 2; exported++) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa);
+		char buf[8];
+
+		if (exported)
+			CHECK_EQ(pyvma_sock_fileno(a.h), a.fd);
+		CHECK_EQ(sk_sendto(a, "before", 6, 0, aa), 6);
+		CHECK_EQ(in_child(child_checks, a, aa), 0);
+		/* What was queued is the parent's still, and it goes on. */
+		CHECK_EQ(sk_recv(a, buf, sizeof(buf), 0), 6);
+		CHECK_EQ(sk_sendto(a, "after", 5, 0, aa), 5);
+		CHECK_EQ(pyvma_sock_recv(a.h, buf, sizeof(buf), 0, LONG_NS), 5);
+		CHECK(is_offloaded(a));
+		sk_close(a);
+	}
+}
+
+static int child_exits(struct sk s, struct any_addr a)
+{
+	(void)s;
+	(void)a;
+	exit(0); /* atexit handlers of the parent's engine run here */
+}
+
+TEST(a_child_may_exit)
+{
+	struct any_addr aa;
+	struct sk a = sk_bound(&our_side, AF_INET, &aa);
+	char buf[8];
+
+	CHECK_EQ(in_child(child_exits, a, aa), 0);
+	CHECK_EQ(sk_sendto(a, "after", 5, 0, aa), 5);
+	CHECK_EQ(pyvma_sock_recv(a.h, buf, sizeof(buf), 0, LONG_NS), 5);
+	sk_close(a);
+}
+
+/* While other threads wait, send, open and close: the child must find no lock held. */
+static _Atomic(bool) stop;
+
+static void *busy(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&stop)) {
+		struct any_addr aa;
+		struct sk s = sk_bound(&our_side, AF_INET, &aa);
+		char b;
+
+		sk_sendto(s, "x", 1, 0, aa);
+		CHECK_EQ(pyvma_sock_recv(s.h, &b, 1, 0, LONG_NS), 1);
+		pyvma_sock_recv(s.h, &b, 1, 0, 100000);
+		sk_close(s);
+	}
+	return NULL;
+}
+
+TEST(fork_beside_busy_threads)
+{
+	struct any_addr aa;
+	struct sk a = sk_bound(&our_side, AF_INET, &aa);
+	pthread_t t[2];
+
+	atomic_store(&stop, false);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_create(&t[i], NULL, busy, NULL), 0);
+	for (int i = 0; i < 30; i++)
+		CHECK_EQ(in_child(child_checks, a, aa), 0);
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	sk_close(a);
+}
+
+/* The last: a process whose engine was stopped may fork, and its child start one of its own. */
+static int child_starts(struct sk s, struct any_addr a)
+{
+	struct any_addr aa;
+	pyvma_sock *h;
+
+	(void)s;
+	(void)a;
+	EXPECT(pyvma_sock_open(AF_INET, SOCK_DGRAM, 0, &h) == 0);
+	struct sk k = { &our_side, pyvma_sock_fd(h), h };
+
+	EXPECT(sk_bind(k, ip("10.9.0.1", 0)) == 0 && sk_name(k, &aa) == 0 && is_offloaded(k));
+	EXPECT(sk_close(k) == 0);
+	pyvma_stop();
+	return 0;
+}
+
+TEST(zz_child_of_a_stopped_engine)
+{
+	env_start();
+	pyvma_stop();
+	CHECK_EQ(in_child(child_starts, (struct sk){ 0 }, (struct any_addr){ 0 }), 0);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lock, clock, and everything that ends a wait: data, time, signals, close; with and without spinning, alone and among others. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "rt/clock.h"
+#include "rt/engine.h"
+#include "rt/lock.h"
+#include "sock_env.h"
+
+static int64_t now_ns(void)
+{
+	return pv_clock_kernel_ns();
+}
+
+/* ---- lock -------------------------------------------------------------------------------------------------------------- */
+
+#define LOCK_THREADS 4
+#define LOCK_TURNS 50000
+
+static struct pv_lock lock;
+static uint64_t counter;
+
+static void *count(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOCK_TURNS; i++) {
+		pv_lock_get(&lock);
+		counter++;
+		pv_lock_put(&lock);
+	}
+	return NULL;
+}
+
+TEST(lock_excludes)
+{
+	pthread_t t[LOCK_THREADS];
+
+	pv_lock_setup();
+	pv_lock_init(&lock);
+	for (int i = 0; i < LOCK_THREADS; i++)
+		CHECK_EQ(pthread_create(&t[i], NULL, count, NULL), 0);
+	for (int i = 0; i < LOCK_THREADS; i++)
+		pthread_join(t[i], NULL);
+	CHECK_EQ(counter, LOCK_THREADS * LOCK_TURNS);
+	CHECK(!pv_lock_wanted(&lock));
+	CHECK(pv_lock_try(&lock));
+	CHECK(!pv_lock_try(&lock));
+	pv_lock_put(&lock);
+}
+
+static _Atomic(bool) spinner_stop;
+
+/* As a spinning receiver: holds the lock but for yields. */
+static void *spin_with_lock(void *arg)
+{
+	(void)arg;
+	pv_lock_get(&lock);
+	while (!atomic_load(&spinner_stop)) {
+		if (pv_lock_wanted(&lock))
+			pv_lock_yield(&lock);
+		pv_cpu_relax();
+	}
+	pv_lock_put(&lock);
+	return NULL;
+}
+
+TEST(a_spinner_lets_others_in)
+{
+	pthread_t t;
+
+	pv_lock_init(&lock);
+	atomic_store(&spinner_stop, false);
+	CHECK_EQ(pthread_create(&t, NULL, spin_with_lock, NULL), 0);
+	for (int i = 0; i < 2000; i++) {
+		pv_lock_get(&lock);
+		pv_lock_put(&lock);
+	}
+	atomic_store(&spinner_stop, true);
+	pthread_join(t, NULL);
+}
+
+/* ---- clock ------------------------------------------------------------------------------------------------------------- */
+
+TEST(clock_follows_the_kernel)
+{
+	struct pv_clock c;
+	int64_t last, start = now_ns();
+
+	pv_clock_init(&c);
+	last = pv_clock_now(&c);
+	while (now_ns() - start < 300 * NS_MS) {
+		int64_t before = now_ns(), t = pv_clock_now(&c), after = now_ns();
+
+		CHECK(t >= last);
+		/* 50 us of slack: a fit over 20 ms is good to a few microseconds in a tenth of a second. */
+		CHECK(t >= before - 50000 && t <= after + 50000);
+		last = t;
+	}
+}
+
+/* ---- what ends a wait -------------------------------------------------------------------------------------------------- */
+
+/* Modes: sleeping at once, spinning a while, spinning for ever. Set before each case; the engine reads it at each wait. */
+static const int64_t spins[] = { 0, 200000, PV_NEVER };
+#define FOR_ALL_SPINS(i) for (size_t i = 0; i < 3 && (pv_engine.spin_ns = spins[i], true); i++)
+
+TEST(time_out)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa);
+		int64_t start = now_ns();
+		char b;
+
+		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 30 * NS_MS), -ETIMEDOUT);
+		CHECK(now_ns() - start >= 30 * NS_MS);
+		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 0), -EAGAIN);
+		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 1), -ETIMEDOUT);
+		CHECK_EQ(pyvma_sock_poll(a.h, POLLIN, 10 * NS_MS), 0);
+		sk_close(a);
+	}
+}
+
+struct job {
+	struct sk s;
+	struct any_addr to;
+	int64_t result, timeout;
+	_Atomic(bool) started;
+	pthread_t thread;
+};
+
+static void *recv_job(void *arg)
+{
+	struct job *j = arg;
+	char b[8];
+
+	atomic_store(&j->started, true);
+	j->result = pyvma_sock_recv(j->s.h, b, sizeof(b), 0, j->timeout);
+	return NULL;
+}
+
+static void job_start(struct job *j, struct sk s, int64_t timeout)
+{
+	*j = (struct job){ .s = s, .timeout = timeout };
+	CHECK_EQ(pthread_create(&j->thread, NULL, recv_job, j), 0);
+	while (!atomic_load(&j->started))
+		usleep(100);
+}
+
+/* Until the thread is inside the wait; a waiter shows itself as leader or on its socket. */
+static void wait_until_waiting(void)
+{
+	for (;;) {
+		pv_lock_get(&pv_engine.lock);
+		bool leads = pv_engine.leader != NULL;
+
+		pv_lock_put(&pv_engine.lock);
+		if (leads)
+			return;
+		usleep(100);
+	}
+}
+
+TEST(close_wakes)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa);
+		struct job j;
+
+		job_start(&j, a, -1);
+		wait_until_waiting();
+		CHECK_EQ(sk_close(a), 0);
+		/* The memory is reused at once: the sleeper must not take the new socket for its own. */
+		struct sk b = sk_bound(&our_side, AF_INET, &aa);
+
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, -EBADF);
+		sk_close(b);
+	}
+}
+
+TEST(close_of_one_handle_of_two)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa), d = a;
+		struct job j;
+
+		CHECK_EQ(pyvma_sock_dup(a.h, &d.h), 0);
+		d.fd = pyvma_sock_fd(d.h);
+		CHECK(d.fd != a.fd);
+		job_start(&j, d, -1);
+		wait_until_waiting();
+		CHECK_EQ(sk_close(a), 0);
+		/* The other handle's socket lives on. */
+		struct sk b = sk_open(&our_side, AF_INET);
+
+		CHECK_EQ(sk_sendto(b, "hello", 5, 0, aa), 5);
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, 5);
+		sk_close(b);
+		sk_close(d);
+	}
+}
+
+TEST(shutdown_wakes)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa);
+		struct job j;
+
+		CHECK_EQ(sk_connect(a, ip("10.9.0.1", 9)), 0);
+		job_start(&j, a, -1);
+		wait_until_waiting();
+		CHECK_EQ(sk_shutdown(a, SHUT_RD), 0);
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, 0);
+		sk_close(a);
+	}
+}
+
+static _Atomic(int) signals;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	atomic_fetch_add(&signals, 1);
+}
+
+TEST(signals_interrupt)
+{
+	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESTART }, old;
+
+	env_start();
+	sigaction(SIGUSR1, &sa, &old);
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa);
+		struct job j;
+		int before = atomic_load(&signals);
+
+		job_start(&j, a, LONG_NS);
+		wait_until_waiting();
+		/* One that comes in the first microseconds of a spin is the race that every blocking call has. */
+		usleep(3000);
+		CHECK_EQ(pthread_kill(j.thread, SIGUSR1), 0);
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, -EINTR);
+		CHECK_EQ(atomic_load(&signals), before + 1);
+		sk_close(a);
+	}
+	sigaction(SIGUSR1, &old, NULL);
+}
+
+static void *check_mask(void *arg)
+{
+	struct sk *s = arg;
+	sigset_t before, after;
+	char b;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	CHECK_EQ(pyvma_sock_recv(s->h, &b, 1, 0, 5 * NS_MS), -ETIMEDOUT);
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	for (int sig = 1; sig < 32; sig++)
+		CHECK_EQ(sigismember(&before, sig), sigismember(&after, sig));
+	return NULL;
+}
+
+TEST(the_signal_mask_comes_back)
+{
+	struct any_addr aa;
+	struct sk a;
+	pthread_t t;
+
+	env_start();
+	pv_engine.spin_ns = PV_NEVER;
+	a = sk_bound(&our_side, AF_INET, &aa);
+	CHECK_EQ(pthread_create(&t, NULL, check_mask, &a), 0);
+	pthread_join(t, NULL);
+	sk_close(a);
+}
+
+/* Several receivers, each of its own socket: the leader's polls bring everybody's datagrams. */
+#define CROWD 5
+
+TEST(a_crowd_of_receivers)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr addr[CROWD];
+		struct sk s[CROWD], out = sk_open(&our_side, AF_INET);
+		struct job j[CROWD];
+
+		for (int k = 0; k < CROWD; k++)
+			s[k] = sk_bound(&our_side, AF_INET, &addr[k]);
+		for (int round = 0; round < 20; round++) {
+			for (int k = 0; k < CROWD; k++)
+				job_start(&j[k], s[k], LONG_NS);
+			/* In an order that makes leaders leave first, last and in between. */
+			for (int k = 0; k < CROWD; k++)
+				CHECK_EQ(sk_sendto(out, "12345678", (size_t)(1 + (k + round) % CROWD), 0, addr[(k + round) % CROWD]),
+					 1 + (k + round) % CROWD);
+			for (int k = 0; k < CROWD; k++) {
+				pthread_join(j[k].thread, NULL);
+				CHECK_EQ(j[k].result, k + 1);
+			}
+		}
+		for (int k = 0; k < CROWD; k++)
+			sk_close(s[k]);
+		sk_close(out);
+	}
+}
+
+/* Many receivers of one socket: each datagram goes to exactly one. */
+TEST(a_crowd_on_one_socket)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa;
+		struct sk a = sk_bound(&our_side, AF_INET, &aa), out = sk_open(&our_side, AF_INET);
+		struct job j[CROWD];
+
+		for (int k = 0; k < CROWD; k++)
+			job_start(&j[k], a, LONG_NS);
+		for (int k = 0; k < CROWD; k++)
+			CHECK_EQ(sk_sendto(out, "x", 1, 0, aa), 1);
+		for (int k = 0; k < CROWD; k++) {
+			pthread_join(j[k].thread, NULL);
+			CHECK_EQ(j[k].result, 1);
+		}
+		char b;
+
+		CHECK_EQ(sk_recv(a, &b, 1, MSG_DONTWAIT), -EAGAIN);
+		sk_close(a);
+		sk_close(out);
+	}
+}
+
+/* A sender and a receiver at once, over one lock. */
+#define STREAM 3000
+
+static void *stream_recv(void *arg)
+{
+	struct job *j = arg;
+	uint32_t want = 0, got;
+
+	while (want < STREAM) {
+		int64_t n = pyvma_sock_recv(j->s.h, &got, sizeof(got), 0, LONG_NS);
+
+		CHECK_EQ(n, sizeof(got));
+		CHECK_EQ(got, want);
+		want++;
+		/* The answer is the sender's leave to go on: nothing overflows. */
+		CHECK_EQ(sk_sendto(j->s, &got, sizeof(got), 0, j->to), sizeof(got));
+	}
+	return NULL;
+}
+
+TEST(sender_and_receiver)
+{
+	env_start();
+	FOR_ALL_SPINS (i) {
+		struct any_addr aa, ba;
+		struct job j = { .s = sk_bound(&our_side, AF_INET, &aa) };
+		struct sk b = sk_bound(&our_side, AF_INET, &ba);
+		uint32_t in_flight = 0, got, acked = 0;
+
+		j.to = ba;
+		CHECK_EQ(pthread_create(&j.thread, NULL, stream_recv, &j), 0);
+		for (uint32_t k = 0; k < STREAM; k++) {
+			CHECK_EQ(sk_sendto(b, &k, sizeof(k), 0, aa), sizeof(k));
+			for (in_flight++; in_flight >= 16 || (k + 1 == STREAM && in_flight); in_flight--) {
+				CHECK_EQ(pyvma_sock_recv(b.h, &got, sizeof(got), 0, LONG_NS), sizeof(got));
+				CHECK_EQ(got, acked++);
+			}
+		}
+		pthread_join(j.thread, NULL);
+		sk_close(j.s);
+		sk_close(b);
+	}
+}
+
+/* Sockets that come and go while others wait and send. */
+static _Atomic(bool) churn_stop;
+
+static void *churn(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&churn_stop)) {
+		struct any_addr aa;
+		struct sk s = sk_bound(&our_side, AF_INET, &aa);
+		char b;
+
+		CHECK_EQ(sk_sendto(s, "x", 1, 0, aa), 1);
+		CHECK_EQ(pyvma_sock_recv(s.h, &b, 1, 0, LONG_NS), 1);
+		pyvma_sock_fileno(s.h);
+		sk_close(s);
+	}
+	return NULL;
+}
+
+TEST(churn)
+{
+	pthread_t t[3];
+
+	env_start();
+	pv_engine.spin_ns = 20000;
+	atomic_store(&churn_stop, false);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(pthread_create(&t[i], NULL, churn, NULL), 0);
+	usleep(500000);
+	atomic_store(&churn_stop, true);
+	for (int i = 0; i < 3; i++)
+		pthread_join(t[i], NULL);
+	CHECK_EQ(pv_engine.exports, 0);
+	CHECK_EQ(pv_engine.interest, 0);
+	CHECK(!pv_engine.leader);
+}
+
+/* An engine that nobody uses sleeps: its threads are not scheduled but for a frame or a timer. */
+TEST(idle_costs_nothing)
+{
+	struct any_addr aa;
+	struct sk a;
+	struct rusage before, after;
+
+	env_start();
+	a = sk_bound(&our_side, AF_INET, &aa);
+	usleep(400000); /* standing by ends within ten intervals */
+	getrusage(RUSAGE_SELF, &before);
+	usleep(400000);
+	getrusage(RUSAGE_SELF, &after);
+	CHECK(after.ru_nvcsw - before.ru_nvcsw < 20);
+	sk_close(a);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
