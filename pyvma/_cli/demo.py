@@ -46,7 +46,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 def ping_pong(stack: str, spin: bool, arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Runs both processes and returns what client and server said."""
     fabric = f"demo{secrets.token_hex(4)}"
-    cpus: list[int | None] = [*sorted(os.sched_getaffinity(0))][:2]
+    cpus: list[int | None] = [*sorted(os.sched_getaffinity(0))[:2]]
     if len(cpus) < 2:
         cpus = [None, None]
     common = {"stack": stack, "spin": spin, "size": arguments.size, "seconds": arguments.seconds}
