@@ -18,7 +18,7 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 
-enum bench_role { ROLE_SERVER, ROLE_PING_PONG, ROLE_THROUGHPUT };
+enum bench_role { ROLE_SERVER, ROLE_PING_PONG, ROLE_THROUGHPUT, ROLE_PACED };
 
 #define BENCH_BATCH_MAX 64u
 #define BENCH_SIZE_MAX 65507u
@@ -32,6 +32,7 @@ struct bench_opts {
 	uint32_t batch; /* messages sent or taken in one call; 1: the calls for one message */
 	uint32_t window; /* throughput: messages under way at most; 0: send blindly, as sockperf */
 	uint32_t reply_every; /* throughput: every so many messages one asks for a reply, which moves the window */
+	uint32_t gap_us; /* paced: between two messages */
 	bool block; /* wait in the kernel or engine instead of polling from here */
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
 	const char *interfaces; /* pyvma: the setting */
@@ -109,6 +110,8 @@ pv_inline void hist_add(struct hist *h, uint64_t v)
 #define MSG_CLIENT 1u
 #define MSG_PONG 2u /* a reply is asked for; the server answers with CLIENT cleared */
 #define MSG_WARMUP 4u /* not counted */
+#define MSG_STAMP 8u /* ours: bench_now_ns() of the sender follows the header */
+#define MSG_STAMP_LEN (MSG_HLEN + 8u)
 
 pv_inline uint64_t msg_seq(const uint8_t *m)
 {
@@ -162,6 +165,7 @@ struct bench_result {
 	uint64_t start, end; /* ticks of the first and the last message */
 	struct seen seen;
 	struct hist rtt; /* round trips, ticks */
+	struct hist wake; /* server: from a stamp to here, ns */
 };
 
 /* Set by SIGINT and SIGTERM. */
@@ -178,8 +182,8 @@ int bench_run_kernel(const struct bench_opts *o, struct bench_result *r);
 
 /* One cache line between two CPUs: half round trips in nanoseconds to stdout. */
 int bench_line(int cpu_a, int cpu_b, double seconds);
-/* What an engine that nobody uses costs: resident memory and CPU time. */
-int bench_idle(const char *interfaces, double seconds);
+/* What an engine with a socket that nobody talks to costs: resident memory and CPU time. */
+int bench_idle(const struct bench_opts *o);
 
 void bench_report(const struct bench_opts *o, const struct bench_result *r);
 int bench_fail(const char *what, int rc); /* prints, returns 1 */

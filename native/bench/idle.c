@@ -30,25 +30,29 @@ static double cpu_ms(void)
 	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
-int bench_idle(const char *interfaces, double seconds)
+int bench_idle(const struct bench_opts *o)
 {
-	double before = resident_mb(), after, cpu;
-	struct sockaddr_in any = { .sin_family = AF_INET };
+	double before = resident_mb(), seconds = o->seconds, after, cpu;
+	struct sockaddr_storage at = o->local;
 	struct timespec settle = { .tv_nsec = 500000000 }, nap = { .tv_sec = (time_t)seconds };
 	pyvma_sock *s;
+	bool offloaded;
 	int rc;
 
 	nap.tv_nsec = (long)((seconds - (double)nap.tv_sec) * 1e9);
-	rc = interfaces ? pyvma_config_set("interfaces", interfaces) : 0;
+	if (!at.ss_family)
+		at.ss_family = AF_INET;
+	rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
 	if (!rc)
 		rc = pyvma_start();
 	if (rc < 0) {
 		fprintf(stderr, "pyvma-bench: %s\n", pyvma_last_error());
 		return 1;
 	}
-	rc = pyvma_sock_open(AF_INET, SOCK_DGRAM, 0, &s);
+	rc = pyvma_sock_open(at.ss_family, SOCK_DGRAM, 0, &s);
 	if (!rc)
-		rc = pyvma_sock_bind(s, (struct sockaddr *)&any, sizeof(any));
+		rc = pyvma_sock_bind(s, (struct sockaddr *)&at,
+				     at.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
 	if (rc)
 		return bench_fail("socket", rc);
 	/* The start's own work is not idling. */
@@ -57,8 +61,9 @@ int bench_idle(const char *interfaces, double seconds)
 	nanosleep(&nap, NULL);
 	cpu = cpu_ms() - cpu;
 	after = resident_mb();
-	printf("{\"resident_mb\": %.2f, \"added_mb\": %.2f, \"cpu_percent\": %.4f, \"seconds\": %.2f}\n", after, after - before,
-	       cpu / (seconds * 1e3) * 100, seconds);
+	offloaded = pyvma_sock_offload(s, NULL, 0) == PYVMA_OFFLOADED;
+	printf("{\"offloaded\": %s, \"resident_mb\": %.2f, \"added_mb\": %.2f, \"cpu_percent\": %.4f, \"seconds\": %.2f}\n",
+	       offloaded ? "true" : "false", after, after - before, cpu / (seconds * 1e3) * 100, seconds);
 	pyvma_sock_close(s);
 	return 0;
 }

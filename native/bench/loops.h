@@ -17,8 +17,11 @@
 #define BENCH_LOOPS_H
 
 #include <errno.h>
+#include <time.h>
 
 #include "bench/bench.h"
+
+#define PACED_FIRST 16u
 
 static inline bool later(int rc)
 {
@@ -202,6 +205,43 @@ static inline int run_throughput(struct tr *t, const struct bench_opts *o, struc
 	return 0;
 }
 
+/* Stamped messages, each after a pause in which a sleeping receiver has gone to sleep. The first only make neighbours known. */
+static inline int run_paced(struct tr *t, const struct bench_opts *o, struct bench_result *r)
+{
+	struct timespec gap = { .tv_sec = o->gap_us / 1000000, .tv_nsec = (long)(o->gap_us % 1000000) * 1000 };
+	uint64_t count = (uint64_t)(o->seconds * 1e6) / o->gap_us, seq;
+
+	if (o->size < MSG_STAMP_LEN)
+		return bench_fail("paced: a message needs room for a stamp", 0);
+	r->start = bench_ticks();
+	for (seq = 1; seq <= count && !bench_stop; seq++) {
+		uint8_t *m = tr_slot(t, 0);
+		uint64_t now;
+		int rc;
+
+		msg_put(m, seq, seq > PACED_FIRST ? MSG_CLIENT | MSG_STAMP : MSG_CLIENT, o->size);
+		now = (uint64_t)bench_now_ns();
+		memcpy(m + MSG_HLEN, &now, sizeof(now));
+		rc = tr_flush(t, 1);
+		if (rc < 0 && !later(rc))
+			return bench_fail("paced", rc);
+		nanosleep(&gap, NULL);
+	}
+	r->sent = seq - 1;
+	r->end = bench_ticks();
+	return 0;
+}
+
+static inline void note_stamp(const uint8_t *m, uint32_t len, struct bench_result *r)
+{
+	uint64_t then, now = (uint64_t)bench_now_ns();
+
+	if (len < MSG_STAMP_LEN)
+		return;
+	memcpy(&then, m + MSG_HLEN, sizeof(then));
+	hist_add(&r->wake, now > then ? now - then : 0);
+}
+
 /* One message at a server; `i` for tr_reply. */
 static inline int serve(struct tr *t, int i, uint8_t *m, uint32_t len, struct bench_result *r)
 {
@@ -212,6 +252,8 @@ static inline int serve(struct tr *t, int i, uint8_t *m, uint32_t len, struct be
 	flags = pv_get16(m + 8);
 	if (pv_unlikely(!(flags & MSG_CLIENT) || (flags & MSG_WARMUP)))
 		return 0;
+	if (pv_unlikely(flags & MSG_STAMP))
+		note_stamp(m, len, r);
 	r->received++;
 	seen_add(&r->seen, msg_seq(m));
 	if (!(flags & MSG_PONG))
@@ -262,6 +304,8 @@ static inline int run_role(struct tr *t, const struct bench_opts *o, struct benc
 {
 	if (o->role == ROLE_SERVER)
 		return run_server(t, o, r);
+	if (o->role == ROLE_PACED)
+		return run_paced(t, o, r);
 	return o->role == ROLE_PING_PONG ? run_ping_pong(t, o, r) : run_throughput(t, o, r);
 }
 

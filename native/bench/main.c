@@ -10,11 +10,12 @@
 volatile sig_atomic_t bench_stop;
 
 static const char usage[] =
-    "usage: pyvma-bench server|ping-pong|throughput --transport raw|pyvma|kernel [options]\n"
+    "usage: pyvma-bench server|ping-pong|throughput|paced --transport raw|pyvma|kernel [options]\n"
     "       pyvma-bench line --cpu A --cpu2 B [--seconds S]\n"
-    "       pyvma-bench idle [--interfaces SPEC] [--seconds S]\n"
+    "       pyvma-bench idle [--interfaces SPEC] [--local ADDR:PORT] [--seconds S]\n"
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
+    "  --gap US (1000)    paced: one message after such a pause, stamped, to a server that reports how long it took\n"
     "  --block            wait in the kernel or asleep in the engine; default: spin\n"
     "  --interfaces SPEC  pyvma: the setting of that name\n"
     "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n"
@@ -93,6 +94,7 @@ enum {
 	O_SECONDS,
 	O_BATCH,
 	O_WINDOW,
+	O_GAP,
 	O_CPU,
 	O_CPU2,
 	O_BLOCK,
@@ -110,6 +112,7 @@ static const struct option options[] = {
 	{ "seconds", 1, NULL, O_SECONDS },
 	{ "batch", 1, NULL, O_BATCH },
 	{ "window", 1, NULL, O_WINDOW },
+	{ "gap", 1, NULL, O_GAP },
 	{ "cpu", 1, NULL, O_CPU },
 	{ "cpu2", 1, NULL, O_CPU2 },
 	{ "block", 0, NULL, O_BLOCK },
@@ -142,6 +145,8 @@ static int parse_one(int c, const char *v, struct args *a)
 		return parse_num(v, 1, BENCH_BATCH_MAX, &a->o.batch);
 	case O_WINDOW:
 		return parse_num(v, 0, 1u << 20, &a->o.window);
+	case O_GAP:
+		return parse_num(v, 1, 1000000, &a->o.gap_us);
 	case O_CPU:
 		return parse_num(v, 0, 1023, &a->cpu);
 	case O_CPU2:
@@ -203,11 +208,14 @@ static int run(struct args *a, const char *role)
 		a->o.role = ROLE_PING_PONG;
 	else if (!strcmp(role, "throughput"))
 		a->o.role = ROLE_THROUGHPUT;
+	else if (!strcmp(role, "paced"))
+		a->o.role = ROLE_PACED;
 	else
 		return bench_fail("no such role", 0);
 	if (a->o.role == ROLE_SERVER ? !a->o.local.ss_family : !a->o.remote.ss_family)
 		return bench_fail("a server needs --local, a client --remote", 0);
 	hist_init(&r.rtt);
+	hist_init(&r.wake);
 	seen_init(&r.seen);
 	if (!strcmp(a->transport, "raw") && a->o.library && !strcmp(a->o.library, "xdp"))
 		rc = bench_run_xdp(&a->o, &r);
@@ -226,9 +234,10 @@ static int run(struct args *a, const char *role)
 
 int main(int argc, char **argv)
 {
-	struct args a = {
-		.o = { .seconds = 1, .size = 64, .batch = 1 }, .transport = "kernel", .cpu = UINT32_MAX, .cpu2 = UINT32_MAX
-	};
+	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000 },
+			  .transport = "kernel",
+			  .cpu = UINT32_MAX,
+			  .cpu2 = UINT32_MAX };
 	struct sigaction sa = { .sa_handler = on_signal };
 	const char *role;
 	int rc;
@@ -246,6 +255,6 @@ int main(int argc, char **argv)
 	if (!strcmp(role, "line"))
 		return bench_line((int)a.cpu, (int)a.cpu2, a.o.seconds);
 	if (!strcmp(role, "idle"))
-		return bench_idle(a.o.interfaces, a.o.seconds);
+		return bench_idle(&a.o);
 	return bench_pin((int)a.cpu) || run(&a, role);
 }

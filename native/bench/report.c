@@ -51,6 +51,10 @@ void bench_report(const struct bench_opts *o, const struct bench_result *r)
 	       (unsigned long long)r->timeouts, seconds, o->size);
 	if (r->rtt.count)
 		print_latency(&r->rtt, tick_ns / 2000);
+	if (r->wake.count)
+		printf(", \"wake_observations\": %llu, \"wake_min_us\": %.3f, \"wake_p50_us\": %.3f, \"wake_p99_us\": %.3f",
+		       (unsigned long long)r->wake.count, (double)r->wake.min / 1e3, hist_quantile(&r->wake, 0.5) / 1e3,
+		       hist_quantile(&r->wake, 0.99) / 1e3);
 	printf("}\n");
 	fflush(stdout);
 }

@@ -284,6 +284,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 		return pv_error(rc, "%s: %s", s->name, why);
 	}
 	p->index = (uint32_t)rc;
+	atomic_store_explicit(&e->kernel_index[p->index], ic.kernel_index, memory_order_relaxed);
 	const char *colon = strchr(p->ring->caps.name, ':');
 
 	snprintf(p->label, sizeof(p->label), "%s:%.*s", pv_ifspec_kind(s), (int)sizeof(p->label) - 10,
@@ -298,6 +299,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 
 void pv_port_close(struct pv_engine *e, struct pv_port *p)
 {
+	atomic_store_explicit(&e->kernel_index[p->index], 0, memory_order_relaxed);
 	(void)pv_stack_iface_del(e->stack, p->index);
 	close_ring(e, p);
 	*p = e->ports[--e->nports];
@@ -316,8 +318,10 @@ int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n
 
 void pv_ports_close(struct pv_engine *e)
 {
-	for (uint32_t i = 0; i < e->nports; i++)
+	for (uint32_t i = 0; i < e->nports; i++) {
+		atomic_store_explicit(&e->kernel_index[e->ports[i].index], 0, memory_order_relaxed);
 		close_ring(e, &e->ports[i]);
+	}
 	e->nports = 0;
 	close_limbo(e);
 }

@@ -9,14 +9,32 @@
 /* Linux accepts a sockaddr_in6 without the scope id (RFC 2133's). */
 #define SIN6_SHORT 24u
 
+static uint32_t kernel_index(uint32_t core)
+{
+	return atomic_load_explicit(&pv_engine.kernel_index[core], memory_order_relaxed);
+}
+
+/* Without the lock: an address is read before it is taken. */
 uint32_t pv_ifindex_core(uint32_t index)
 {
-	return index > PV_IFINDEX_BASE && index <= PV_IFINDEX_BASE + PV_IFACE_MAX ? index - PV_IFINDEX_BASE : 0;
+	if (index > PV_IFINDEX_BASE && index <= PV_IFINDEX_BASE + PV_IFACE_MAX)
+		return index - PV_IFINDEX_BASE;
+	for (uint32_t i = 1; index && i <= PV_IFACE_MAX; i++)
+		if (kernel_index(i) == index)
+			return i;
+	return 0;
 }
 
 uint32_t pv_ifindex_public(uint32_t core)
 {
-	return core ? core + PV_IFINDEX_BASE : 0;
+	uint32_t index = core ? kernel_index(core) : 0;
+
+	return index ? index : core ? core + PV_IFINDEX_BASE : 0;
+}
+
+bool pv_iface_is_host(uint32_t core)
+{
+	return core && core <= PV_IFACE_MAX && kernel_index(core);
 }
 
 static bool parse4(const struct sockaddr *addr, socklen_t len, struct pv_endpoint *out)

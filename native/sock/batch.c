@@ -31,7 +31,9 @@ static int64_t send_one(struct pyvma_sock *h, struct pv_sock *so, const struct p
 	}
 	if (!pv_send_by_core(so, s.to) || so->segment)
 		return -EDOM;
-	return pv_send_locked(h, so, &s, flags, timeout_ns);
+	int64_t n = pv_send_locked(h, so, &s, flags, timeout_ns);
+
+	return n < 0 && pv_leg_ask_kernel(so, s.to, n) ? -EDOM : n;
 }
 
 int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
@@ -46,6 +48,11 @@ int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 			rc = pv_sock_lock(h, so);
 			if (rc)
 				break;
+			rc = so->host && !done ? pv_leg_error(so, pv_clock_now(&pv_engine.clock)) : 0;
+			if (rc) {
+				pv_sock_unlock();
+				break;
+			}
 			do
 				rc = send_one(h, so, &msgs[done], flags, done ? 0 : timeout_ns);
 			while (rc >= 0 && ++done < n);
@@ -80,11 +87,16 @@ static int make_one_piece(struct pyvma_msg *m, struct pv_pkt *pkt)
 	return 0;
 }
 
-static int lend(struct pyvma_msg *m, struct pv_pkt *pkt, int64_t len)
+static int lend(struct pyvma_msg *m, const struct pv_rx *rx, struct pv_pkt *pkt, int64_t len)
 {
 	int rc = 0;
 
 	m->len = (uint32_t)len;
+	if (rx->from_kernel) {
+		m->base = rx->heap;
+		m->lent = (void *)((uintptr_t)rx->heap | LENT_HEAP);
+		return 0;
+	}
 	if (pkt->frag) {
 		rc = make_one_piece(m, pkt);
 		pv_pkt_put(pkt);
@@ -170,7 +182,7 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, const struct batc
 		m->lent = NULL;
 		if (!b->lent)
 			m->len = (uint32_t)rc;
-		else if ((rc = lend(m, pkt, rc)) < 0)
+		else if ((rc = lend(m, &rx, pkt, rc)) < 0)
 			break;
 	}
 	if (rc != -EBADF && rc != -ENETDOWN)

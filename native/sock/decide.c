@@ -2,12 +2,13 @@
 /*
  * Offloaded or not, decided once: at bind, connect, the first datagram or a join (opt_mcast.c).
  *
- * The engine's interfaces are static: the kernel knows nothing of their addresses. So an address on one of them is the stack's alone;
- * "all addresses", groups and the limited broadcast are both's, and the socket then has two legs; everything else is the kernel's.
- * A gateway of an interface takes what the kernel is not attached to itself.
+ * Interfaces of our own: the kernel knows nothing of their addresses. So an address on one of them is the stack's alone; "all
+ * addresses", groups and the limited broadcast are both's, and the socket then has two legs; everything else is the kernel's. A gateway
+ * of an interface takes what the kernel is not attached to itself. The kernel socket beneath an offloaded one is bound to the same
+ * address where the kernel lets us (IP_FREEBIND): getsockname on the bare fd then says the truth. That is a courtesy: only a port below
+ * 1024 without the privilege is an error.
  *
- * The kernel socket beneath an offloaded one is bound to the same address where the kernel lets us (IP_FREEBIND): getsockname on the
- * bare fd then says the truth. That is a courtesy: only a port below 1024 without the privilege is an error.
+ * Interfaces that the kernel owns: leg.c.
  */
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "rt/error.h"
+#include "rt/host.h"
 #include "sock/kernel.h"
 #include "sock/sock.h"
 
@@ -68,7 +70,7 @@ static bool kernel_on_link(const struct pv_addr *dst)
 	return found;
 }
 
-static bool unicast_route(const struct pv_addr *dst)
+bool pv_decide_static(const struct pv_addr *dst)
 {
 	const struct pv_engine *e = &pv_engine;
 	bool is4 = pv_addr_is4(dst), gateway = false;
@@ -84,11 +86,29 @@ static bool unicast_route(const struct pv_addr *dst)
 	return gateway && !kernel_on_link(dst);
 }
 
+/* What the kernel would choose, when that is an interface of ours. */
+static uint32_t host_route(const struct pv_sock *so, const struct pv_addr *dst, uint32_t iface)
+{
+	struct pv_path_query q = { .dst = *dst, .iface = iface };
+	struct pv_endpoint local;
+	struct pv_path path;
+
+	if (!pv_leg_engine())
+		return 0;
+	if (so->u) {
+		pv_udp_local(so->u, &local);
+		q.src_port = local.port;
+		if (!pv_addr_is_any(&local.addr) && !pv_addr_is_mcast(&local.addr) && pv_net_addr_owner(pv_engine.net, &local.addr))
+			q.src = local.addr;
+	}
+	q.proto = PV_PROTO_UDP;
+	return pv_net_path(pv_engine.net, &q, pv_clock_now(&pv_engine.clock), &path) ? 0 : path.iface;
+}
+
 /* The kernel's own choice of an interface for groups: 0 none was made. */
 static bool kernel_mcast_iface(const struct pv_sock *so, bool is4)
 {
-	struct ip_mreqn mreq;
-	socklen_t len = sizeof(mreq);
+	socklen_t len;
 	int index = 0;
 
 	if (is4) {
@@ -102,39 +122,74 @@ static bool kernel_mcast_iface(const struct pv_sock *so, bool is4)
 	return !getsockopt(pv_sock_kfd(so), IPPROTO_IPV6, IPV6_MULTICAST_IF, &index, &len) && index;
 }
 
-static bool device_is_kernels(const struct pv_sock *so)
+uint32_t pv_decide_device(const struct pv_sock *so, bool *kernels)
 {
-	char name[IFNAMSIZ] = "";
-	socklen_t len = sizeof(name);
+	uint32_t iface = so->u ? pv_udp_options(so->u)->bound_iface : 0;
+	int index = 0;
+	socklen_t len = sizeof(index);
 
-	return !getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_BINDTODEVICE, name, &len) && len && *name;
+	*kernels = false;
+	if (iface && !pv_iface_is_host(iface))
+		return iface;
+	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_BINDTOIFINDEX, &index, &len) < 0 || !index)
+		return iface;
+	iface = pv_ifindex_core((uint32_t)index);
+	*kernels = !iface;
+	return iface;
 }
 
-static bool group_route(const struct pv_sock *so, const struct pv_addr *dst)
+uint32_t pv_decide_group_iface(const struct pv_sock *so, const struct pv_addr *group)
 {
-	bool is4 = pv_addr_is4(dst);
+	bool is4 = pv_addr_is4(group);
 	const struct pv_udp_opts *o = so->u ? pv_udp_options(so->u) : NULL;
+	uint32_t iface = o ? (is4 ? o->mcast_iface4 : o->mcast_iface6) : 0;
 
-	if (o && (is4 ? o->mcast_iface4 : o->mcast_iface6))
-		return true;
-	return !kernel_mcast_iface(so, is4) && pv_net_group_iface(pv_engine.net, dst);
+	if (iface)
+		return iface;
+	if (is4 && so->mcast_index4)
+		return pv_ifindex_core(so->mcast_index4);
+	return kernel_mcast_iface(so, is4) ? 0 : pv_net_group_iface(pv_engine.net, group);
+}
+
+/* Groups on interfaces that the kernel owns: the host itself gets a copy, unless the program does not want that. */
+static bool group_route(const struct pv_sock *so, const struct pv_addr *dst, uint32_t device)
+{
+	uint32_t iface = device ? device : pv_decide_group_iface(so, dst);
+	bool v4 = so->family == AF_INET;
+	int loop = 1;
+	socklen_t len = sizeof(loop);
+
+	if (!pv_iface_is_host(iface))
+		return iface != 0;
+	return !getsockopt(pv_sock_kfd(so), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP, &loop,
+			   &len) &&
+	       !loop;
+}
+
+/* On interfaces of the kernel's it is the kernel's business: the host gets a copy. */
+static bool broadcast_route(const struct pv_addr *dst)
+{
+	return !pv_leg_engine() || (!pv_addr_is_bcast(dst) && pv_decide_static(dst));
 }
 
 bool pv_decide_route(const struct pv_sock *so, const struct pv_endpoint *to)
 {
-	if (so->u && pv_udp_options(so->u)->bound_iface)
+	bool kernels;
+	uint32_t device = pv_decide_device(so, &kernels), iface = device ? device : to->iface;
+
+	if (device && !pv_iface_is_host(device))
 		return true;
-	if (device_is_kernels(so) || is_loopback(&to->addr) || pv_addr_is_any(&to->addr))
+	if (kernels || is_loopback(&to->addr) || pv_addr_is_any(&to->addr))
 		return false;
-	if (to->iface)
+	if (to->iface && !pv_iface_is_host(to->iface))
 		return true;
 	if (pv_addr_is_mcast(&to->addr))
-		return group_route(so, &to->addr);
+		return group_route(so, &to->addr, iface);
 	if (pv_net_is_broadcast(pv_engine.net, &to->addr))
-		return true;
-	if (pv_addr_is_linklocal6(&to->addr))
+		return broadcast_route(&to->addr);
+	if (pv_addr_is_linklocal6(&to->addr) && !iface)
 		return false; /* means nothing without an interface */
-	return unicast_route(&to->addr);
+	return (!iface && pv_decide_static(&to->addr)) || pv_iface_is_host(host_route(so, &to->addr, iface));
 }
 
 /* ---- states ------------------------------------------------------------------------------------------------------------ */
@@ -166,7 +221,7 @@ void pv_core_close(struct pv_sock *so)
 
 void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 {
-	so->core_leg = core_leg;
+	so->core_leg = so->tx_core = core_leg;
 	so->kernel_leg = kernel_leg;
 	if (pv_list_empty(&so->on_core))
 		pv_list_add(&pv_core_socks, &so->on_core);
@@ -175,7 +230,7 @@ void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 }
 
 /* In strict mode a socket of the kernel's is an error. */
-static int may_decide_kernel(const struct pv_addr *addr)
+int pv_decide_may_kernel(const struct pv_addr *addr)
 {
 	char text[64];
 
@@ -275,29 +330,68 @@ static int bind_core(struct pv_sock *so, const struct pv_endpoint *ep)
 	return 0;
 }
 
+/* Why the address is the kernel's, beside that it is. */
+static const char *kernel_reason(const struct pv_endpoint *ep)
+{
+	const char *text = pv_leg_engine() ? pv_host_reason(&pv_engine, &ep->addr) : NULL;
+
+	return text ? text : " is the kernel's";
+}
+
+/* The kernel's alone. Decided by success: an address that is nobody's leaves the socket as it was. */
+static int bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
+{
+	const char *reason = pv_addr_is_any(&ep->addr) ? "bound to a device of the kernel" : kernel_reason(ep);
+	int rc = pv_decide_may_kernel(&ep->addr);
+
+	if (rc)
+		return rc;
+	if (bind(pv_sock_kfd(so), addr, len) < 0)
+		return -errno;
+	if (so->host)
+		pv_leg_retire(so, reason, *reason == ' ' ? &ep->addr : NULL);
+	else
+		pv_decide_kernel(so, reason, *reason == ' ' ? &ep->addr : NULL);
+	so->bound = so->host;
+	return 0;
+}
+
 static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
 {
 	struct pv_engine *e = &pv_engine;
-	bool any = pv_addr_is_any(&ep->addr), limited = pv_addr_is_bcast(&ep->addr);
-	int rc;
+	bool kernels;
+	uint32_t device = pv_decide_device(so, &kernels), owner;
 
 	if (so->bound)
 		return -EINVAL;
 	if ((so->family == AF_INET) != pv_addr_is4(&ep->addr) && so->family == AF_INET)
 		return -EAFNOSUPPORT;
-	if (any || limited || pv_addr_is_mcast(&ep->addr)) {
-		if (!device_is_kernels(so))
-			return bind_both(so, ep);
-	} else if (ep->iface || pv_net_addr_owner(e->net, &ep->addr) || pv_net_is_broadcast(e->net, &ep->addr)) {
-		return bind_core(so, ep);
+	if (pv_addr_is_any(&ep->addr) || pv_addr_is_bcast(&ep->addr) || pv_addr_is_mcast(&ep->addr)) {
+		if (kernels)
+			return bind_kernel(so, ep, addr, len);
+		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_leg_bind(so, ep, addr, len)
+										: bind_both(so, ep);
 	}
-	rc = may_decide_kernel(&ep->addr);
-	if (rc)
-		return rc;
-	/* Decided by success: an address that is nobody's leaves the socket as it was. */
+	owner = ep->iface ? ep->iface : pv_net_addr_owner(e->net, &ep->addr);
+	if (!owner && !pv_net_is_broadcast(e->net, &ep->addr))
+		return bind_kernel(so, ep, addr, len);
+	if (!pv_iface_is_host(owner) && (owner || !pv_leg_engine() || pv_decide_static(&ep->addr)))
+		return bind_core(so, ep);
+	return kernels ? bind_kernel(so, ep, addr, len) : pv_leg_bind(so, ep, addr, len);
+}
+
+/* Not an address that the stack knows what to do with: the kernel's error, or its address. */
+static int bind_foreign(struct pv_sock *so, const struct sockaddr *addr, socklen_t len)
+{
+	static const char reason[] = "bound to an address that is the kernel's";
+
 	if (bind(pv_sock_kfd(so), addr, len) < 0)
 		return -errno;
-	pv_decide_kernel(so, any ? "bound to a device of the kernel" : " is the kernel's", any ? NULL : &ep->addr);
+	if (so->host)
+		pv_leg_retire(so, reason, NULL);
+	else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED)
+		pv_decide_kernel(so, reason, NULL);
+	so->bound = so->bound || so->host;
 	return 0;
 }
 
@@ -313,12 +407,12 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 	bool ours = so->candidate && pv_sock_mode(so) != PV_SOCK_KERNEL && pv_engine_state() == PV_ENGINE_RUNNING &&
 		    pv_addr_parse(so, addr, len, &ep) && addr->sa_family == so->family;
 
-	if (!ours)
+	if (!ours && (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING))
 		return bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
-	rc = bind_locked(so, &ep, addr, len);
+	rc = ours ? bind_locked(so, &ep, addr, len) : bind_foreign(so, addr, len);
 	pv_sock_unlock();
 	return rc;
 }
@@ -340,6 +434,7 @@ static int connect_core(struct pv_sock *so, const struct pv_endpoint *to)
 		return rc;
 	}
 	so->bound = true;
+	so->host = false;
 	pv_net_kick(pv_engine.net);
 	pv_engine_timers(&pv_engine);
 	pv_decide_core(so, true, false);
@@ -349,12 +444,17 @@ static int connect_core(struct pv_sock *so, const struct pv_endpoint *to)
 static int connect_locked(struct pv_sock *so, const struct pv_endpoint *to, const struct sockaddr *addr, socklen_t len)
 {
 	bool hybrid = so->u && so->bound && (so->kernel_leg || !so->core_leg);
+	bool device_kernels;
+	uint32_t device = pv_decide_device(so, &device_kernels);
 	int rc;
 
+	if ((so->host || (pv_leg_engine() && !so->bound)) && (!device || pv_iface_is_host(device)) &&
+	    (so->retired || !pv_decide_static(&to->addr)))
+		return pv_leg_connect(so, to, addr, len);
 	if (pv_decide_route(so, to) || (so->u && so->bound && !hybrid))
 		return connect_core(so, to);
 	if (!so->u || !so->bound) {
-		rc = may_decide_kernel(&to->addr);
+		rc = pv_decide_may_kernel(&to->addr);
 		if (rc)
 			return rc;
 		if (connect(pv_sock_kfd(so), addr, len) < 0)
@@ -372,6 +472,9 @@ static int connect_locked(struct pv_sock *so, const struct pv_endpoint *to, cons
 static int disconnect_locked(struct pv_sock *so, const struct sockaddr *addr, socklen_t len)
 {
 	struct pv_endpoint local;
+
+	if (so->host)
+		return pv_leg_disconnect(so, addr, len);
 	int rc = pv_udp_connect(so->u, NULL, 0);
 
 	if (connect(pv_sock_kfd(so), addr, len) < 0 && !rc)
@@ -409,6 +512,20 @@ int pyvma_sock_connect(pyvma_sock *h, const struct sockaddr *addr, socklen_t len
 	return rc;
 }
 
+/* An unbound socket of the kernel's interfaces: its first datagram binds it, whichever way that goes. */
+static int send_host(struct pv_sock *so, const struct pv_endpoint *to)
+{
+	bool group = pv_addr_is_mcast(&to->addr) || pv_net_is_broadcast(pv_engine.net, &to->addr);
+	int rc;
+
+	if (so->host || pv_decide_route(so, to) || (group && pv_iface_is_host(pv_decide_group_iface(so, &to->addr))))
+		return so->retired ? 0 : pv_leg_bind_any(so);
+	rc = pv_decide_may_kernel(&to->addr);
+	if (!rc)
+		pv_decide_kernel(so, kernel_reason(to), &to->addr);
+	return rc;
+}
+
 int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to)
 {
 	struct pv_endpoint any = { 0 };
@@ -420,9 +537,11 @@ int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_end
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
 	if (pv_sock_mode(so) == PV_SOCK_UNDECIDED || (so->u && !so->bound)) {
-		if (pv_decide_route(so, to))
+		if (pv_leg_engine() && (so->host || !pv_decide_static(&to->addr)))
+			rc = send_host(so, to);
+		else if (pv_decide_route(so, to))
 			rc = bind_both(so, &any);
-		else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED && !(rc = may_decide_kernel(&to->addr)))
+		else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED && !(rc = pv_decide_may_kernel(&to->addr)))
 			pv_decide_kernel(so, " is the kernel's", &to->addr);
 	}
 	pv_sock_unlock();

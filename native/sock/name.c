@@ -17,7 +17,7 @@ int pyvma_sock_getsockname(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 		rc = pv_sock_lock(h, so);
 		if (rc)
 			return rc;
-		bool ours = so->core_leg && so->bound;
+		bool ours = so->core_leg && so->bound && !so->host;
 
 		pv_udp_local(so->u, &ep);
 		pv_sock_unlock();
@@ -43,7 +43,7 @@ int pyvma_sock_getpeername(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 		rc = pv_sock_lock(h, so);
 		if (rc)
 			return rc;
-		bool ours = so->core_leg, connected = pv_udp_remote(so->u, &ep);
+		bool ours = so->core_leg && !so->host, connected = pv_udp_remote(so->u, &ep);
 
 		pv_sock_unlock();
 		if (ours && (!connected || (int)*len < 0))
@@ -70,8 +70,10 @@ int pyvma_sock_shutdown(pyvma_sock *h, int how)
 		return rc;
 	rc = pv_udp_shutdown(so->u, (uint32_t)how + 1);
 	so->shut_rd |= how != SHUT_WR;
-	if ((shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0) == 0 && !so->core_leg)
-		rc = 0;
+	int kernel = shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
+
+	if (so->host || (!kernel && !so->core_leg))
+		rc = kernel;
 	pv_list_for_each(it, &so->watch.waiters)
 		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
 	pv_ready_update(so);

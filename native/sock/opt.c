@@ -4,10 +4,9 @@
  * then told what the kernel now says. So values, limits, defaults and errors are Linux's without a second copy of its rules.
  *
  * Three kinds are different. Options that name an interface or address of ours, which the kernel does not know (opt_mcast.c, and
- * SO_BINDTODEVICE here). Options whose answer only the stack has: SO_ERROR, IP_MTU. And options that only the kernel could carry out:
- * an undecided socket becomes the kernel's by them, an offloaded one refuses them.
+ * SO_BINDTODEVICE here). Options whose answer only the stack has: SO_ERROR, IP_MTU. And options that only the kernel could carry out
+ * (opt_kernel.c).
  */
-#include <linux/filter.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -19,17 +18,8 @@
 #ifndef SO_BINDTOIFINDEX
 #define SO_BINDTOIFINDEX 62
 #endif
-#ifndef SO_TXTIME
-#define SO_TXTIME 61
-#endif
 #ifndef IPV6_MULTICAST_ALL
 #define IPV6_MULTICAST_ALL 29
-#endif
-#ifndef UDP_CORK
-#define UDP_CORK 1
-#endif
-#ifndef UDP_ENCAP
-#define UDP_ENCAP 100
 #endif
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -146,6 +136,17 @@ static void import_segment(struct pv_sock *so)
 	so->segment = getsockopt(pv_sock_kfd(so), IPPROTO_UDP, UDP_SEGMENT, &val, &len) == 0 ? (uint32_t)val : 0;
 }
 
+/* On the kernel's interfaces: what names an interface is the kernel socket's, and errors are queued there only. */
+static void import_host(struct pv_sock *so)
+{
+	struct pv_udp_opts *o = pv_udp_options(so->u);
+	bool kernels;
+
+	o->bound_iface = pv_decide_device(so, &kernels);
+	o->recverr4 = o->recverr6 = false;
+	pv_mcast_import(so);
+}
+
 void pv_opt_import(struct pv_sock *so)
 {
 	so->rx_flags = 0;
@@ -153,6 +154,8 @@ void pv_opt_import(struct pv_sock *so)
 		import_row(so, &rows[i]);
 	import_timeouts(so);
 	import_segment(so);
+	if (so->host)
+		import_host(so);
 	pv_udp_options_changed(so->u);
 }
 
@@ -169,6 +172,8 @@ static void import_one(struct pv_sock *so, int level, int name)
 		pv_opt_import(so);
 	if (level == IPPROTO_UDP && name == UDP_SEGMENT)
 		import_segment(so);
+	if (so->host)
+		import_host(so);
 	pv_udp_options_changed(so->u);
 }
 
@@ -217,14 +222,41 @@ static int bind_device(struct pv_sock *so, uint32_t iface)
 
 /* ---- set --------------------------------------------------------------------------------------------------------------- */
 
-static bool kernel_only(int level, int name)
+/* The kernel socket was bound to a device, or to none any more. */
+static void device_changed(struct pv_sock *so)
 {
-	if (level == SOL_SOCKET)
-		return name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF || name == SO_PEEK_OFF || name == SO_TXTIME ||
-		       name == SO_ATTACH_REUSEPORT_CBPF || name == SO_ATTACH_REUSEPORT_EBPF;
-	if (level == IPPROTO_UDP)
-		return name == UDP_CORK || name == UDP_ENCAP;
-	return level == IPPROTO_IP && (name == IP_TRANSPARENT || name == IP_HDRINCL);
+	bool kernels;
+
+	pv_udp_options(so->u)->bound_iface = 0;
+	pv_decide_device(so, &kernels);
+	if (kernels && so->host && !so->retired)
+		pv_leg_retire(so, "bound to a device of the kernel", NULL);
+}
+
+/* An option that rings cannot honour was set, or taken off, on the kernel socket. */
+static void kernel_option(struct pv_sock *so, int level, int name)
+{
+	bool receives, refused = pv_opt_kernel_refused(level, name);
+
+	pv_opt_kernel_note(so, level, name);
+	if (!pv_opt_kernel_is(level, name, &receives))
+		return;
+	if (so->host && receives && !so->retired && pv_opt_kernel_reason(so))
+		pv_leg_retire(so, pv_opt_kernel_reason(so), NULL);
+	else if (so->host)
+		pv_leg_options(so);
+	else if (!so->u && refused)
+		pv_decide_kernel(so, "an option that only the kernel serves", NULL);
+}
+
+/* Is there a socket of the stack's that cannot do it, or would there be none of the stack's though there must? */
+static bool refuses(const struct pv_sock *so, int level, int name)
+{
+	bool receives;
+
+	if (pv_engine.cfg->strict && pv_leg_engine() && pv_opt_kernel_is(level, name, &receives) && !so->retired)
+		return true;
+	return pv_opt_kernel_refused(level, name) && ((so->u && !so->host) || pv_engine.cfg->strict);
 }
 
 /* The kernel's FORCE variants report under the plain names. */
@@ -233,25 +265,25 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 	uint32_t device = device_named(level, name, val, len);
 	int rc;
 
-	if (device)
+	if (device && !pv_iface_is_host(device))
 		return so->bound ? -EINVAL : bind_device(so, device);
 	if (pv_mcast_is_option(level, name)) {
 		rc = pv_mcast_set(h, so, level, name, val, len);
 		if (rc != -ENOPROTOOPT)
 			return rc;
 	}
-	if (kernel_only(level, name) && (so->u || pv_engine.cfg->strict))
+	if (refuses(so, level, name))
 		return -EOPNOTSUPP;
 	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
 		return -errno;
 	if (so->u) {
 		if (level == SOL_SOCKET && (name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX))
-			pv_udp_options(so->u)->bound_iface = 0;
+			device_changed(so);
 		import_one(so, level, name);
-		return 0;
+		if (so->host)
+			pv_leg_options(so);
 	}
-	if (kernel_only(level, name))
-		pv_decide_kernel(so, "an option that only the kernel serves", NULL);
+	kernel_option(so, level, name);
 	return 0;
 }
 
@@ -323,7 +355,7 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 	if (level == SOL_SOCKET) {
 		switch (name) {
 		case SO_ERROR:
-			err = so->core_leg ? pv_udp_error(so->u) : 0;
+			err = so->core_leg && !so->host ? pv_udp_error(so->u) : 0;
 			return err ? give_int(err, val, len) : -ENOPROTOOPT;
 		case SO_RCVBUF:
 			return give_int((int)o->rcvbuf, val, len);
@@ -331,10 +363,11 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 			return give_int((int)o->sndbuf, val, len);
 		case SO_BINDTODEVICE:
 		case SO_BINDTOIFINDEX:
-			return o->bound_iface ? get_device(so, name, o->bound_iface, val, len) : -ENOPROTOOPT;
+			return o->bound_iface && !pv_iface_is_host(o->bound_iface) ? get_device(so, name, o->bound_iface, val, len)
+										   : -ENOPROTOOPT;
 		}
 	}
-	if (so->core_leg &&
+	if (so->core_leg && !so->host &&
 	    ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU && so->family == AF_INET6)))
 		return path_mtu(so, val, len);
 	return -ENOPROTOOPT;

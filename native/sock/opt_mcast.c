@@ -4,6 +4,7 @@
  *   an interface of ours, by index or address: the stack joins, the kernel is not asked;
  *   an interface of the kernel's: the kernel joins;
  *   none: both, since the socket then serves both; the kernel's refusal (no route for groups) does not matter if the stack joined.
+ * On an interface that the kernel owns the kernel socket joins first (IGMP and MLD are the kernel's), and the stack takes note of it.
  */
 #include <netinet/in.h>
 #include <string.h>
@@ -170,6 +171,30 @@ static int change(struct pv_sock *so, const struct membership *m, uint32_t iface
 	return rc;
 }
 
+/* The kernel has joined or left. What the stack cannot take (no rule, no memory) is not steered and comes by the kernel socket. */
+static int host_changed(struct pv_sock *so, const struct membership *m, uint32_t iface)
+{
+	bool ours;
+
+	if (!pv_iface_is_host(iface) || so->retired || pv_opt_kernel_reason(so))
+		return 0;
+	if (!so->u)
+		so->host = true;
+	change(so, m, iface, &ours);
+	if (pv_sock_mode(so) != PV_SOCK_CORE)
+		so->host = false;
+	return 0;
+}
+
+/* IP_MULTICAST_IF, when it is an interface of our own. */
+static uint32_t own_mcast_iface(const struct pv_sock *so, const struct pv_addr *group)
+{
+	const struct pv_udp_opts *o = so->u ? pv_udp_options(so->u) : NULL;
+	uint32_t iface = !o ? 0 : pv_addr_is4(group) ? o->mcast_iface4 : o->mcast_iface6;
+
+	return pv_iface_is_host(iface) ? 0 : iface;
+}
+
 static int membership_set(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
 {
 	struct pv_engine *e = &pv_engine;
@@ -182,11 +207,23 @@ static int membership_set(struct pv_sock *so, int level, int name, const void *v
 		return -ENOPROTOOPT;
 	if (m.index || !pv_addr_is_any(&m.iface_addr)) {
 		iface = m.index ? pv_ifindex_core(m.index) : pv_net_addr_owner(e->net, &m.iface_addr);
-		if (!iface)
+		if (!iface || so->retired)
 			return -ENOPROTOOPT;
+		if (pv_iface_is_host(iface))
+			return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : host_changed(so, &m, iface);
 		return pv_net_iface(e->net, iface) ? change(so, &m, iface, &ours) : -ENODEV;
 	}
-	iface = so->u ? (pv_addr_is4(&m.group) ? pv_udp_options(so->u)->mcast_iface4 : pv_udp_options(so->u)->mcast_iface6) : 0;
+	/* The kernel asks its routes, not IP_MULTICAST_IF. */
+	if (pv_leg_engine() && !own_mcast_iface(so, &m.group)) {
+		bool kernels;
+
+		iface = pv_decide_device(so, &kernels);
+		iface = iface ? iface : kernels ? 0 : pv_net_group_iface(e->net, &m.group);
+		if (!iface || pv_iface_is_host(iface))
+			return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : host_changed(so, &m, iface);
+	} else {
+		iface = own_mcast_iface(so, &m.group);
+	}
 	if (!iface)
 		iface = pv_net_group_iface(e->net, &m.group);
 	if (!iface)
@@ -199,63 +236,95 @@ static int membership_set(struct pv_sock *so, int level, int name, const void *v
 
 /* ---- the interface that datagrams to groups leave by ------------------------------------------------------------------- */
 
-static int iface_set(struct pv_sock *so, int level, const void *val, socklen_t len)
+/* Which interface the option's value names: the stack's number, or 0; `addr` is the address given, if any. */
+static uint32_t iface_named(int level, const void *val, socklen_t len, struct pv_addr *addr, uint32_t *index)
 {
 	struct ip_mreqn mreq = { 0 };
+
+	if (level == IPPROTO_IPV6) {
+		memcpy(index, val, sizeof(*index));
+		return pv_ifindex_core(*index);
+	}
+	if (len >= sizeof(struct ip_mreq))
+		memcpy(&mreq, val, PV_MIN((size_t)len, sizeof(mreq)));
+	else
+		memcpy(&mreq.imr_address, val, 4);
+	*addr = pv_addr_from4(&mreq.imr_address);
+	*index = (uint32_t)mreq.imr_ifindex;
+	if (*index)
+		return pv_ifindex_core(*index);
+	return mreq.imr_address.s_addr ? pv_net_addr_owner(pv_engine.net, addr) : 0;
+}
+
+static void iface_put(struct pv_sock *so, int level, uint32_t iface, const struct pv_addr *addr)
+{
+	struct pv_udp_opts *o = pv_udp_options(so->u);
+
+	if (level == IPPROTO_IP) {
+		o->mcast_iface4 = iface;
+		o->mcast_src4 = iface ? *addr : (struct pv_addr){ 0 };
+	} else {
+		o->mcast_iface6 = iface;
+	}
+	pv_udp_options_changed(so->u);
+}
+
+/* The kernel's interface, or none: the kernel socket has the option, the stack's half follows. */
+static int iface_set_kernel(struct pv_sock *so, int level, const void *val, socklen_t len, uint32_t index)
+{
+	if (setsockopt(pv_sock_kfd(so), level, level == IPPROTO_IP ? IP_MULTICAST_IF : IPV6_MULTICAST_IF, val, len) < 0)
+		return -errno;
+	if (level == IPPROTO_IP)
+		so->mcast_index4 = index;
+	if (so->u && so->host)
+		pv_mcast_import(so);
+	else if (so->u)
+		iface_put(so, level, 0, NULL);
+	if (so->host)
+		pv_leg_options(so);
+	return 0;
+}
+
+/* IP_MULTICAST_IF and IPV6_MULTICAST_IF of the kernel socket into the stack's half. */
+void pv_mcast_import(struct pv_sock *so)
+{
+	struct in_addr in = { 0 };
+	struct pv_addr addr;
+	uint32_t iface = pv_ifindex_core(so->mcast_index4);
+	socklen_t len = sizeof(in);
+	int index = 0;
+
+	if (getsockopt(pv_sock_kfd(so), IPPROTO_IP, IP_MULTICAST_IF, &in, &len) < 0)
+		in.s_addr = 0;
+	addr = in.s_addr ? pv_addr_from4(&in) : (struct pv_addr){ 0 };
+	if (!iface && in.s_addr)
+		iface = pv_net_addr_owner(pv_engine.net, &addr);
+	iface_put(so, IPPROTO_IP, iface, &addr);
+	len = sizeof(index);
+	if (so->family == AF_INET6 && getsockopt(pv_sock_kfd(so), IPPROTO_IPV6, IPV6_MULTICAST_IF, &index, &len) == 0)
+		iface_put(so, IPPROTO_IPV6, pv_ifindex_core((uint32_t)index), NULL);
+}
+
+static int iface_set(struct pv_sock *so, int level, const void *val, socklen_t len)
+{
 	struct pv_addr addr = { 0 };
-	uint32_t iface = 0;
+	uint32_t iface, index = 0;
+	bool fresh = !so->u;
 	int rc;
 
 	if (!val || len < 4)
 		return -ENOPROTOOPT;
-	if (level == IPPROTO_IPV6) {
-		uint32_t index;
-
-		memcpy(&index, val, sizeof(index));
-		iface = pv_ifindex_core(index);
-	} else {
-		if (len >= sizeof(struct ip_mreq))
-			memcpy(&mreq, val, PV_MIN((size_t)len, sizeof(mreq)));
-		else
-			memcpy(&mreq.imr_address, val, 4);
-		addr = pv_addr_from4(&mreq.imr_address);
-		iface = mreq.imr_ifindex          ? pv_ifindex_core((uint32_t)mreq.imr_ifindex)
-			: mreq.imr_address.s_addr ? pv_net_addr_owner(pv_engine.net, &addr)
-						  : 0;
-	}
-	if (!iface) {
-		if (so->u) {
-			/* Back to the kernel's choice or none. */
-			struct pv_udp_opts *o = pv_udp_options(so->u);
-
-			rc =
-			    setsockopt(pv_sock_kfd(so), level, level == IPPROTO_IP ? IP_MULTICAST_IF : IPV6_MULTICAST_IF, val, len);
-			if (rc < 0)
-				return -errno;
-			*(level == IPPROTO_IP ? &o->mcast_iface4 : &o->mcast_iface6) = 0;
-			pv_udp_options_changed(so->u);
-			return 0;
-		}
-		return -ENOPROTOOPT;
-	}
+	iface = iface_named(level, val, len, &addr, &index);
+	if (!iface || pv_iface_is_host(iface))
+		return iface || so->u || pv_leg_engine() ? iface_set_kernel(so, level, val, len, index) : -ENOPROTOOPT;
 	if (!pv_net_iface(pv_engine.net, iface))
 		return -ENODEV;
-	bool fresh = !so->u;
-
 	rc = pv_core_open(so);
 	if (rc)
 		return rc;
 	if (fresh)
 		pv_decide_core(so, true, true);
-	struct pv_udp_opts *o = pv_udp_options(so->u);
-
-	if (level == IPPROTO_IP) {
-		o->mcast_iface4 = iface;
-		o->mcast_src4 = addr;
-	} else {
-		o->mcast_iface6 = iface;
-	}
-	pv_udp_options_changed(so->u);
+	iface_put(so, level, iface, &addr);
 	return 0;
 }
 
@@ -271,6 +340,8 @@ int pv_mcast_get(struct pv_sock *so, int level, int name, void *val, socklen_t *
 {
 	const struct pv_udp_opts *o = pv_udp_options(so->u);
 
+	if (so->host)
+		return -ENOPROTOOPT;
 	if (level == IPPROTO_IP && name == IP_MULTICAST_IF && o->mcast_iface4) {
 		*len = PV_MIN(*len, (socklen_t)4);
 		memcpy(val, &o->mcast_src4.w[3], *len);

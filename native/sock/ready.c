@@ -129,6 +129,17 @@ static int make_pair(struct pv_sock *so)
 	return 0;
 }
 
+/* In a forked child the number shall lead to the kernel socket again. */
+static int unexport_fd(struct pyvma_sock *h, struct pv_sock *so)
+{
+	int fd = pyvma_sock_fd(h), flags = fcntl(fd, F_GETFD);
+
+	if (dup3(pv_sock_kfd(so), fd, flags >= 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0) < 0)
+		return -errno;
+	h->exported = false;
+	return 0;
+}
+
 /* The lock is held; `so` is the stack's. */
 static int export_fd(struct pyvma_sock *h, struct pv_sock *so)
 {
@@ -164,6 +175,8 @@ int pyvma_sock_fileno(pyvma_sock *h)
 		if (!rc && fresh)
 			rc = pv_sock_register(so, 1, so->exp_fd);
 	}
+	if (h->exported && pv_sock_mode(so) == PV_SOCK_KERNEL && pv_engine_state() == PV_ENGINE_FORKED)
+		rc = unexport_fd(h, so);
 	return rc ? rc : pyvma_sock_fd(h);
 }
 
@@ -198,8 +211,14 @@ static int revents(struct pv_sock *so, int events)
 	if (so->kernel_leg) {
 		struct pollfd p = { .fd = pv_sock_kfd(so), .events = (short)events };
 
+		/* Room to send is the stack's to tell, where the stack sends. */
+		if (so->tx_core)
+			p.events &= (short)~(POLLOUT | POLLWRNORM);
 		if (poll(&p, 1, 0) > 0)
 			r |= p.revents;
+		/* What was seen here a receive that does not wait must find. */
+		if (p.revents)
+			so->kernel_seen_ns = 0;
 	}
 	return r & (events | POLLERR | POLLHUP);
 }

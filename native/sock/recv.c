@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Receiving. A queued datagram costs one lock, one copy and nothing else; a call that finds none polls, then waits (rt/wait.h). The
- * kernel's leg, where a socket has one, is looked at every kernel_poll_ratio receives or empty polls, and before every sleep.
+ * kernel's leg, where a socket has one, is looked at every kernel_poll_ratio receives or empty polls, and before every sleep. What it
+ * had before the stack's half was there goes first, so that a flow keeps its order when it changes over.
  */
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rt/wait.h"
@@ -15,20 +17,55 @@
 /* Flags that the stack serves; any other goes the long way. */
 #define FAST_FLAGS MSG_DONTWAIT
 
-static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx)
+/* To lend what the kernel has, it gets memory of its own. 0 or -errno; *iov has room for the next datagram. */
+static int lend_room(struct pv_sock *so, struct pv_rx *rx, struct iovec *iov)
+{
+	ssize_t n = recv(pv_sock_kfd(so), NULL, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+
+	if (n < 0)
+		return -errno;
+	rx->heap = malloc(n ? (size_t)n : 1);
+	*iov = (struct iovec){ .iov_base = rx->heap, .iov_len = (size_t)n };
+	return rx->heap ? 0 : -ENOMEM;
+}
+
+static int64_t kernel_failed(struct pv_sock *so, struct pv_rx *rx, int64_t rc)
+{
+	free(rx->heap);
+	rx->heap = NULL;
+	so->kernel_first = 0;
+	if (rc == -EAGAIN || rc == -EWOULDBLOCK)
+		return -EAGAIN;
+	pv_leg_saw_error(so, (int)rc);
+	return rc;
+}
+
+static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 {
 	struct msghdr msg = rx->msg;
-	ssize_t n;
+	struct iovec room;
+	int64_t n;
 
+	so->kernel_turns = 0;
 	msg.msg_iov = (struct iovec *)(void *)rx->m.iov;
 	msg.msg_iovlen = rx->m.iovcnt;
+	rx->heap = NULL;
+	if (pv_unlikely(lending)) {
+		n = lend_room(so, rx, &room);
+		if (n)
+			return kernel_failed(so, rx, n);
+		msg.msg_iov = &room;
+		msg.msg_iovlen = 1;
+	}
 	n = recvmsg(pv_sock_kfd(so), &msg, (rx->flags & (MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC)) | MSG_DONTWAIT);
-	so->kernel_turns = 0;
 	if (n < 0)
-		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+		return kernel_failed(so, rx, -errno);
 	rx->msg = msg;
 	rx->from_kernel = true;
-	so->kernel_rx++;
+	/* Nothing more will come: no datagram is without a sender. */
+	rx->eof = !n && so->shut_rd && msg.msg_name && !msg.msg_namelen;
+	so->kernel_first -= so->kernel_first > 0;
+	so->kernel_rx += !rx->eof;
 	so->kernel_rx_bytes += (uint64_t)n;
 	return n;
 }
@@ -42,30 +79,34 @@ static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 		/* Nothing to take may be an error to tell. */
 		int err = pv_udp_error(so->u);
 
-		return err ? -err : so->shut_rd ? -ESHUTDOWN : -EAGAIN;
+		return err ? -err : so->shut_rd && !so->kernel_leg ? -ESHUTDOWN : -EAGAIN;
 	}
 	int64_t n = pv_udp_recv(so->u, &rx->m);
 
 	/* Nothing will come any more: as at the end of a stream. */
-	if (pv_unlikely(n == -EAGAIN && so->shut_rd)) {
+	if (pv_unlikely(n == -EAGAIN && so->shut_rd && !so->kernel_leg)) {
 		rx->eof = true;
 		return 0;
 	}
 	return n;
 }
 
+/* Is it the kernel leg's turn? */
+pv_inline bool kernel_turn(struct pv_sock *so)
+{
+	return pv_unlikely(so->kernel_first || !so->core_leg) ||
+	       (pv_engine.kernel_ratio && ++so->kernel_turns >= pv_engine.kernel_ratio);
+}
+
 int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 {
-	int64_t n = -EAGAIN;
+	if (pv_unlikely(so->kernel_leg) && kernel_turn(so)) {
+		int64_t n = try_kernel(so, rx, lend != NULL);
 
-	if (pv_likely(so->core_leg) && (!so->kernel_leg || lend || ++so->kernel_turns < PV_MAX(pv_engine.kernel_ratio, 1u)))
-		n = try_core(so, rx, lend);
-	if (n == -EAGAIN && so->kernel_leg && !lend && so->kernel_turns >= PV_MAX(pv_engine.kernel_ratio, 1u)) {
-		n = try_kernel(so, rx);
-		if (n == -EAGAIN && so->core_leg)
-			n = try_core(so, rx, lend);
+		if (n != -EAGAIN || !so->core_leg)
+			return n;
 	}
-	return n;
+	return try_core(so, rx, lend);
 }
 
 /* Both legs, whatever the ratio. */
@@ -73,21 +114,38 @@ static int64_t try_both(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 {
 	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
 
-	return n == -EAGAIN && so->kernel_leg && !lend ? try_kernel(so, rx) : n;
+	return n == -EAGAIN && so->kernel_leg ? try_kernel(so, rx, lend != NULL) : n;
 }
 
 static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t now)
 {
 	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
 
-	if (n == -EAGAIN && so->kernel_leg && !lend &&
-	    (now - so->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready)) {
+	if (n == -EAGAIN && so->kernel_leg &&
+	    (now - so->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready || so->shut_rd)) {
 		so->kernel_seen_ns = now;
-		n = try_kernel(so, rx);
+		n = try_kernel(so, rx, lend != NULL);
 	}
 	if (n == -EAGAIN)
 		so->eagain++;
 	return n;
+}
+
+/*
+ * The kernel's leg ends a sleep, too. But an error queue that the program does not read is no reason to wake up, though poll(2) says
+ * so for ever (recv(2) sleeps on, too): then it is looked at now and then only.
+ */
+static void watch_kernel(struct pv_sock *so, struct pv_wait *w)
+{
+	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
+	bool stuck;
+
+	if (!so->kernel_leg)
+		return;
+	stuck = w->sleeps && poll(&p, 1, 0) > 0 && !(p.revents & ~POLLERR);
+	w->kfd = stuck ? -1 : p.fd;
+	w->kevents = POLLIN;
+	w->nap_ns = stuck ? PV_NS_PER_MS : PV_NEVER;
 }
 
 static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
@@ -99,11 +157,8 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 	int64_t n;
 
 	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
-	if (so->kernel_leg && !lend) {
-		w.kfd = pv_sock_kfd(so);
-		w.kevents = POLLIN;
-	}
 	for (;;) {
+		watch_kernel(so, &w);
 		int rc = pv_wait(e, &w);
 
 		if (!pv_sock_same(h, so, gen)) {
@@ -209,6 +264,8 @@ static int64_t recv_error(struct pyvma_sock *h, struct pv_sock *so, struct msghd
 		ssize_t k = recvmsg(pv_sock_kfd(so), msg, MSG_ERRQUEUE | MSG_DONTWAIT);
 
 		n = k < 0 ? -errno : k;
+		if (n >= 0)
+			pv_leg_saw_queue(so, msg);
 	} else if (!n) {
 		pv_cmsg_put_error(so, &q, msg);
 	}

@@ -14,14 +14,26 @@
  * kernel's ENOBUFS is. */
 #define ROOM_NAP_NS PV_NS_PER_MS
 #define ROOM_MAX_NS PV_NS_PER_S
+/* The stack could not, the kernel may: no errno. */
+#define ASK_KERNEL INT64_MIN
 
 bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to)
 {
-	if (!to || !so->kernel_leg)
-		return so->core_leg;
-	if (!pv_addr_eq(&so->last_dst, &to->addr) || to->iface) {
+	uint32_t gen = pv_net_gen_of(pv_engine.net);
+
+	if (!to) {
+		/* What was found to be the kernel's when routes or interfaces were others. */
+		if (pv_unlikely(so->peer_gen && so->peer_gen != gen))
+			pv_leg_options(so);
+		return so->tx_core;
+	}
+	if (!so->kernel_leg || pv_unlikely(so->retired))
+		return so->tx_core;
+	if (!pv_addr_eq(&so->last_dst, &to->addr) || so->last_gen != gen || so->last_iface != to->iface) {
 		so->last_dst = to->addr;
-		so->last_core = pv_decide_route(so, to);
+		so->last_iface = to->iface;
+		so->last_gen = gen;
+		so->last_core = so->host ? pv_leg_route(so, to) : pv_decide_route(so, to);
 	}
 	return so->last_core;
 }
@@ -135,12 +147,22 @@ static int64_t send_segments(struct pyvma_sock *h, struct pv_sock *so, const str
 static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, uint32_t segment, int flags,
 			 int64_t timeout_ns)
 {
+	if (pv_unlikely(so->host)) {
+		int err = pv_leg_error(so, pv_clock_now(&pv_engine.clock));
+
+		if (err) {
+			pv_sock_unlock();
+			return err;
+		}
+	}
 	segment = pv_unlikely(so->segment) && !segment ? so->segment : segment;
 	int64_t n = pv_unlikely(segment) ? send_segments(h, so, m, segment, flags, timeout_ns)
 					 : pv_send_locked(h, so, m, flags, timeout_ns);
 
 	pv_net_kick(pv_engine.net);
 	pv_engine_timers(&pv_engine);
+	if (pv_unlikely(n < 0) && pv_leg_ask_kernel(so, m->to, n))
+		n = ASK_KERNEL;
 	pv_sock_unlock();
 	return n;
 }
@@ -162,6 +184,8 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 
 	if (have_to && !pv_addr_parse(so, msg->msg_name, msg->msg_namelen, &to))
 		return send_kernel(so, msg, flags, timeout_ns);
+	if (so->host && (flags & ~FAST_FLAGS))
+		return send_kernel(so, msg, flags, timeout_ns);
 	/* Linux looks at it for IPv4 only. */
 	if (flags & MSG_OOB && (so->family == AF_INET || (have_to && pv_addr_is4(&to.addr))))
 		return -EOPNOTSUPP;
@@ -179,6 +203,9 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 	if (msg->msg_iovlen > UIO_MAXIOV)
 		return -EMSGSIZE;
 	rc = msg->msg_controllen ? pv_cmsg_parse(so, msg, &m, &aux) : 0;
+	/* What the stack does not know the kernel may. */
+	if (rc && so->host)
+		return send_kernel(so, msg, flags, timeout_ns);
 	if (!rc)
 		rc = pv_sock_lock(h, so);
 	if (rc)
@@ -197,12 +224,15 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 	}
 	m.iovcnt = (uint32_t)msg->msg_iovlen;
 	m.to = have_to ? &to : NULL;
-	return send_core(h, so, &m, aux.segment, flags, timeout_ns);
+	int64_t n = send_core(h, so, &m, aux.segment, flags, timeout_ns);
+
+	return n == ASK_KERNEL ? send_kernel(so, msg, flags, timeout_ns) : n;
 }
 
 int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
+	int64_t n = 0;
 
 	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS))) {
 		struct pv_iov iov = { buf, len };
@@ -211,13 +241,18 @@ int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, i
 
 		if (pv_unlikely(rc))
 			return rc;
-		if (pv_likely(so->core_leg))
-			return send_core(h, so, &m, 0, flags, timeout_ns);
-		pv_sock_unlock();
+		if (pv_likely(so->tx_core)) {
+			n = send_core(h, so, &m, 0, flags, timeout_ns);
+			if (pv_likely(n != ASK_KERNEL))
+				return n;
+		} else {
+			pv_sock_unlock();
+		}
 	}
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	return send_other(h, &(struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1 }, flags, timeout_ns);
+	return n == ASK_KERNEL ? send_kernel(so, &msg, flags, timeout_ns) : send_other(h, &msg, flags, timeout_ns);
 }
 
 int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
@@ -225,6 +260,7 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	struct pv_endpoint to;
+	int64_t n = 0;
 
 	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && pv_addr_parse(so, addr, addrlen, &to) && to.port)) {
 		struct pv_iov iov = { buf, len };
@@ -233,16 +269,20 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 
 		if (pv_unlikely(rc))
 			return rc;
-		if (pv_likely(so->bound && pv_send_by_core(so, &to)))
-			return send_core(h, so, &m, 0, flags, timeout_ns);
-		pv_sock_unlock();
+		if (pv_likely(so->bound && pv_send_by_core(so, &to))) {
+			n = send_core(h, so, &m, 0, flags, timeout_ns);
+			if (pv_likely(n != ASK_KERNEL))
+				return n;
+		} else {
+			pv_sock_unlock();
+		}
 	}
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
 	};
 
-	return send_other(h, &msg, flags, timeout_ns);
+	return n == ASK_KERNEL ? send_kernel(so, &msg, flags, timeout_ns) : send_other(h, &msg, flags, timeout_ns);
 }
 
 int64_t pyvma_sock_sendmsg(pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)

@@ -182,7 +182,7 @@ static void lose_all(bool touch)
 	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
-		so->dead = true;
+		so->dead = touch || !so->host;
 		if (touch) {
 			pv_core_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
@@ -192,6 +192,8 @@ static void lose_all(bool touch)
 			pv_list_init(&so->watch.waiters);
 			so->watch.ready = NULL;
 			pv_list_del(&so->on_core);
+			if (!so->dead)
+				pv_leg_forked(so);
 		}
 	}
 }

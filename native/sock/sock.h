@@ -4,7 +4,7 @@
  * socket of the stack).
  *
  * Legs. An offloaded socket receives by the stack (core_leg), by its kernel socket (kernel_leg), or both: bound to all addresses it
- * serves the engine's interfaces and everything else at once.
+ * serves the engine's interfaces and everything else at once. On interfaces that the kernel owns it always has both (leg.c).
  *
  * Memory of both is never given back to the system, only reused, so that a thread which still holds the handle of a socket that
  * another one closes finds a closed or a new socket, never freed memory: the same race, with the same outcome, as with fds.
@@ -61,14 +61,23 @@ struct pv_sock {
 	struct pv_watch watch; /* first: the stack's `user` */
 	struct pv_udp *u; /* NULL: none, or dead */
 	bool core_leg, kernel_leg;
+	bool tx_core; /* the connected peer is sent to by the stack */
+	bool host; /* the kernel socket is bound, connected and joined alike, and its errors are ours (leg.c) */
+	bool retired; /* left to the kernel after it was the stack's: what is queued there is still read, nothing else */
 	bool bound; /* in the stack */
 	bool shut_rd;
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	uint32_t rx_flags; /* PV_RX_* */
 	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
+	uint32_t kernel_first; /* so many datagrams of the kernel leg go before the stack's: they came before the rule */
 	int64_t kernel_seen_ns; /* when a call that does not wait looked at it */
-	struct pv_addr last_dst; /* where the last datagram with an address went, and by which leg */
+	int64_t error_seen_ns; /* when a send asked it for errors */
+	struct pv_addr
+	    last_dst; /* where the last datagram with an address went, and by which leg; good while last_gen is the net's */
 	bool last_core;
+	uint32_t last_iface, last_gen, peer_gen; /* peer_gen: when the connected peer was found to be the kernel's; 0: it was not */
+	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
+	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	uint32_t segment; /* UDP_SEGMENT */
 	uint64_t eagain, hits, misses, sleeps, kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
@@ -166,11 +175,19 @@ socklen_t pv_addr_format(int family, const struct pv_endpoint *ep, void *addr, s
 uint32_t pv_ifindex_core(uint32_t index);
 uint32_t pv_ifindex_public(uint32_t core);
 void pv_addr_text(const struct pv_addr *addr, char *buf, size_t size);
+/* Is this interface (the stack's number) one that the kernel owns? */
+bool pv_iface_is_host(uint32_t core);
 
 /* ---- decide.c ---------------------------------------------------------------------------------------------------------- */
 
 /* All with the engine's lock. */
 bool pv_decide_route(const struct pv_sock *so, const struct pv_endpoint *to); /* does this destination go by the stack? */
+bool pv_decide_static(
+    const struct pv_addr *dst); /* is this unicast address reached by an interface that the kernel does not know? */
+uint32_t pv_decide_group_iface(const struct pv_sock *so, const struct pv_addr *group); /* when none is named; 0: none of ours */
+/* Interface of ours that SO_BINDTODEVICE names; `kernels`: it names another one. */
+uint32_t pv_decide_device(const struct pv_sock *so, bool *kernels);
+int pv_decide_may_kernel(const struct pv_addr *addr); /* strict: -EOPNOTSUPP with a text */
 /* A UDP socket in the stack with the kernel socket's options. 0 or -errno. */
 int pv_core_open(struct pv_sock *so);
 void pv_core_close(struct pv_sock *so);
@@ -180,6 +197,35 @@ void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_ad
 /* The first datagram of a socket that was neither bound nor connected. 0: decided. */
 int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to);
 
+/* ---- leg.c ------------------------------------------------------------------------------------------------------------- */
+
+/* All with the engine's lock; errors are the kernel's. */
+/* The kernel socket is bound first, then the stack takes over its name. `ep` is what `addr` says. 0 also when the stack had to leave
+ * the socket to the kernel. */
+int pv_leg_bind(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
+int pv_leg_bind_any(struct pv_sock *so);
+int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struct sockaddr *addr, socklen_t len);
+int pv_leg_disconnect(struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
+/* The socket is the kernel's from now on. `addr` may be NULL; else the reason follows it in the text. */
+void pv_leg_retire(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
+/* Is it worth while to offer the stack a datagram to `to`? */
+bool pv_leg_route(struct pv_sock *so, const struct pv_endpoint *to);
+/* An error of the stack's for a datagram to `to` (NULL: the peer): is it the kernel that should say? */
+bool pv_leg_ask_kernel(struct pv_sock *so, const struct pv_endpoint *to, int64_t rc);
+/* What send(2) tells before it sends: the kernel socket's pending error, or 0. */
+int pv_leg_error(struct pv_sock *so, int64_t now_ns);
+/* An error that the kernel socket reported, or an entry of its error queue: path MTUs are for the stack, too. */
+void pv_leg_saw_error(struct pv_sock *so, int rc);
+void pv_leg_saw_queue(struct pv_sock *so, const struct msghdr *msg);
+/* After an option changed: which leg sends to the connected peer? */
+void pv_leg_options(struct pv_sock *so);
+/* In a forked child: the kernel socket goes on. */
+void pv_leg_forked(struct pv_sock *so);
+pv_inline bool pv_leg_engine(void)
+{
+	return pv_engine.host != NULL;
+}
+
 /* ---- opt.c, opt_mcast.c ------------------------------------------------------------------------------------------------ */
 
 /* Reads every option that the stack must know from the kernel socket; the lock is held. */
@@ -188,6 +234,14 @@ void pv_opt_import(struct pv_sock *so);
 int pv_mcast_set(struct pyvma_sock *h, struct pv_sock *so, int level, int name, const void *val, socklen_t len);
 int pv_mcast_get(struct pv_sock *so, int level, int name, void *val, socklen_t *len);
 bool pv_mcast_is_option(int level, int name);
+void pv_mcast_import(struct pv_sock *so);
+/* opt_kernel.c: options that rings cannot honour. After one was set on the kernel socket: takes note of it. */
+void pv_opt_kernel_note(struct pv_sock *so, int level, int name);
+/* Is it one? `receives`: it concerns what is received, too. Sockets on interfaces of our own alone refuse some. */
+bool pv_opt_kernel_is(int level, int name, bool *receives);
+bool pv_opt_kernel_refused(int level, int name);
+/* The name of one that is in force; NULL: none is. */
+const char *pv_opt_kernel_reason(const struct pv_sock *so);
 
 /* ---- ready.c ----------------------------------------------------------------------------------------------------------- */
 
@@ -221,6 +275,7 @@ struct pv_rx {
 	struct pv_udp_recv m;
 	int flags;
 	bool from_kernel;
+	void *heap; /* lending: what the kernel's leg had, for free() */
 	bool eof; /* shut down for reading, and nothing queued */
 	struct msghdr msg; /* the kernel's leg: name and control buffers in, what it wrote out */
 };

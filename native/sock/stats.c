@@ -236,7 +236,7 @@ int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
 	}
 	pv_lock_get(&pv_engine.lock);
 	reason = atomic_load_explicit(&so->reason, memory_order_relaxed);
-	if (pv_sock_mode(so) == PV_SOCK_CORE && so->u) {
+	if (pv_sock_mode(so) == PV_SOCK_CORE && so->u && !so->retired) {
 		core_text(so, text, size);
 		state = PYVMA_OFFLOADED;
 	} else if (so->dead) {

@@ -198,6 +198,12 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 	return 0;
 }
 
+void pv_udp_name_chosen(struct pv_udp *u, bool addr, bool port)
+{
+	u->addr_locked &= !addr;
+	u->port_locked &= !port;
+}
+
 /* ---- connect ----------------------------------------------------------------------------------------------------------- */
 
 /* What connect gave goes; what bind gave stays, but for a port that was chosen for the socket: that goes too, connected or not. */

@@ -37,6 +37,8 @@ void pv_udp_close(struct pv_udp *u);
 
 /* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
 int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local);
+/* Port, or address and port, of the last bind were chosen for the socket by the kernel: the association's end takes them away. */
+void pv_udp_name_chosen(struct pv_udp *u, bool addr, bool port);
 /* NULL: dissolve the association (AF_UNSPEC). Binds first when needed. Errors of pv_net_path. */
 int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t now_ns);
 void pv_udp_local(const struct pv_udp *u, struct pv_endpoint *out);

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import platform
-import secrets
 import statistics
 import sys
 from dataclasses import dataclass
@@ -18,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from . import UserError
-from ._bench_run import Peer, c_command, cpus, free_ports, python_command, running
+from ._bench_run import Peer, c_command, cpus, python_command, running
+from ._bench_softnic import SoftnicWire
+from ._bench_wire import Wire
+from ._bench_xdp import XdpWire
 
-HOSTS = ("10.99.0.1", "10.99.0.2")
-PORTS = (9000, 9001)
+WIRES: dict[str, type[Wire]] = {"softnic": SoftnicWire, "xdp": XdpWire}
 # Of the table: a narrower terminal wraps its lines, a file has them whole.
 WIDTH = 110
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
@@ -54,6 +55,7 @@ WAYS = tuple(BATCH)
 LATENCY_RATIOS = (
     ("pyvma-c", "raw"),
     ("pyvma-py", "pyvma-c"),
+    ("pyvma-py", "raw"),
     ("kernel-c-block", "pyvma-c"),
     ("kernel-c-spin", "pyvma-c"),
     ("kernel-py-block", "pyvma-py"),
@@ -64,7 +66,12 @@ RATE_RATIOS = tuple((fast, slow) for slow, fast in LATENCY_RATIOS)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--ring", choices=["softnic"], default="softnic", help="what the raw and pyvma rows run over")
+    parser.add_argument(
+        "--ring",
+        choices=list(WIRES),
+        default="softnic",
+        help="what the raw and pyvma rows run over; xdp: AF_XDP on a veth pair, needs root",
+    )
     parser.add_argument("--proto", choices=["udp"], default="udp", help="protocol")
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument(
@@ -75,24 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
 
 
-class Wire:
-    """One fabric of the software NIC with two ports, under a name that nobody else has."""
-
-    def __init__(self) -> None:
-        self.fabric = f"bench{secrets.token_hex(5)}"
-
-    def interface(self, number: int) -> str:
-        return f"softnic:fabric={self.fabric},port={number},addr={HOSTS[number]}/24"
-
-    def device(self, number: int) -> str:
-        return f"{self.fabric}/{number}"
-
-
 def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[list[str], list[str]]:
     """Command lines of server and client."""
-    pin = cpus()
-    hosts, ports = (("127.0.0.1", "127.0.0.1"), free_ports("127.0.0.1")) if way.stack == "kernel" else (HOSTS, PORTS)
-    ends = [(hosts[0], ports[0]), (hosts[1], ports[1])]
+    pin, ends = cpus(), wire.ends(way.stack)
     many = {"batch": BATCH[way.who], "window": WINDOW[way.stack]} if role == "throughput" else {"batch": 1, "window": 0}
     if way.python:
         common = {"stack": way.stack, "block": way.block, "size": size, "seconds": seconds, **many}
@@ -109,8 +101,7 @@ def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[l
         if part != "server":
             options |= {"seconds": seconds, "window": many["window"]}
         if way.stack == "raw":
-            # Ports have the MAC of their number unless told otherwise.
-            options |= {"library": softnic_library(), "device": wire.device(number), "peer_mac": f"02:53:4e:00:00:{1 - number:02x}"}
+            options |= wire.raw(number)
         elif way.stack == "pyvma":
             options["interfaces"] = wire.interface(number)
         return c_command(part, way.stack, pin[number], **options)
@@ -118,29 +109,19 @@ def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[l
     return command(0, "server"), command(1, role)
 
 
-def softnic_library() -> Path:
-    """The software NIC's library. UserError says why there is none."""
-    from ..ring import softnic
-
-    try:
-        return softnic.library()
-    except FileNotFoundError as error:
-        raise UserError(str(error)) from None
-
-
 def measure(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """Results of client and server of one measurement."""
     server_command, client_command = peers(way, wire, role, size, seconds)
-    with running(Peer(server_command, clean=True)) as server:
+    with running(Peer(server_command, clean=True, inside=wire.inside(0))) as server:
         server.ready()
-        with running(Peer(client_command, clean=True)) as client:
+        with running(Peer(client_command, clean=True, inside=wire.inside(1))) as client:
             answer = client.result(seconds)
         return answer, server.stop()
 
 
-def run_row(way: Way, size: int, seconds: float) -> dict[str, Any]:
+def run_row(way: Way, wire: Wire, size: int, seconds: float) -> dict[str, Any]:
     """Latency and rate of one row, once."""
-    wire = Wire()
+    wire.fresh()
     try:
         client, _ = measure(way, wire, "ping-pong", size, seconds * 2 / 3)
         sender, receiver = measure(way, wire, "throughput", size, seconds / 3)
@@ -209,10 +190,39 @@ def line(seconds: float) -> float | None:
         return float(peer.result(seconds)["line_us"])
 
 
-def idle(seconds: float) -> dict[str, Any]:
-    """Resident memory that an engine adds and the CPU time it takes while nobody uses it."""
-    with running(Peer(c_command("idle", "none", None, interfaces=Wire().interface(0), seconds=seconds), clean=True)) as peer:
+def idle(wire: Wire, seconds: float) -> dict[str, Any]:
+    """Resident memory that an engine adds and the CPU time it takes while nobody uses it and its one open socket."""
+    wire.fresh()
+    options = {"interfaces": wire.interface(0), "local": "{}:{}".format(*wire.ends("pyvma")[0]), "seconds": seconds}
+    with running(Peer(c_command("idle", "none", None, **options), clean=True, inside=wire.inside(0))) as peer:
         return peer.result(seconds)
+
+
+def wake(wire: Wire, stack: str, seconds: float) -> dict[str, Any]:
+    """How long after a kernel socket's send at the other end a sleeping C receiver of this stack has the message, once a millisecond."""
+    wire.fresh()
+    pin = cpus()
+    near, far = wire.ends(stack)
+    here, there = "{}:{}".format(*near), "{}:{}".format(*far)
+    options = {"local": here, "remote": there, "block": True, "interfaces": wire.interface(0) if stack == "pyvma" else None}
+    with running(Peer(c_command("server", stack, pin[0], **options), clean=True, inside=wire.inside(0))) as server:
+        server.ready()
+        sender = c_command("paced", "kernel", pin[1], local=there, remote=here, seconds=seconds)
+        with running(Peer(sender, clean=True, inside=wire.inside(1))) as client:
+            sent = client.result(seconds)["sent"]
+        answer = server.stop()
+    if "wake_p50_us" not in answer:
+        raise UserError(f"{stack}: a sleeping receiver got nothing")
+    return {"p50_us": answer["wake_p50_us"], "p99_us": answer["wake_p99_us"], "lost": sent - answer["unique"]}
+
+
+def combine_wakes(wakes: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Medians, by stack."""
+    return {
+        f"{stack}-c": {name: statistics.median(run[name] for run in runs) for name in ("p50_us", "p99_us")}
+        | {"lost": sum(run["lost"] for run in runs), "runs": runs}
+        for stack, runs in wakes.items()
+    }
 
 
 def microseconds(value: float) -> str:
@@ -252,8 +262,48 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     if report["line_us"] is not None:
         low, high = min(report["line_us_runs"]), max(report["line_us_runs"])
         console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs ({low:.3f} to {high:.3f} over the runs)")
+    if "wake" in report:
+        both = [f"{name} {microseconds(row['p50_us'])} µs (p99 {microseconds(row['p99_us'])})" for name, row in report["wake"].items()]
+        console.print(f"a sleeping receiver has a message of a kernel peer after: {', '.join(both)}", highlight=False)
     rest = report["idle"]
-    console.print(f"idle engine: {rest['added_mb']:.1f} MB resident more, {rest['cpu_percent']:.2f} % of a CPU")
+    console.print(f"idle engine with an open socket: {rest['added_mb']:.1f} MB resident more, {rest['cpu_percent']:.2f} % of a CPU")
+
+
+def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """All rows in turns, then what is measured once."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    wakes: dict[str, list[dict[str, Any]]] = {
+        stack: [] for stack in ("pyvma", "kernel") if wire.kernel_peer and f"{stack}-" in arguments.rows
+    }
+    floors = []
+    notes = Console(stderr=True)
+    facts = host()
+    for number in range(arguments.runs):
+        floors.append(line(min(0.3, arguments.seconds)))
+        turn = 1 if number % 2 == 0 else -1
+        # Every second run goes the other way round: what warms up or drifts does not favour the same rows.
+        for name in names[::turn]:
+            if notes.is_terminal:
+                notes.print(f"run {number + 1} of {arguments.runs}: {name}   ", end="\r")
+            runs[name].append(run_row(Way(name), wire, arguments.size, arguments.seconds))
+        for stack in list(wakes)[::turn]:
+            wakes[stack].append(wake(wire, stack, max(0.2, min(1.0, arguments.seconds / 3))))
+    rows = [combine(name, runs[name]) for name in names]
+    measured = [floor for floor in floors if floor is not None]
+    report = {
+        "host": facts,
+        "rows": rows,
+        "ratios": ratios(rows),
+        "line_us": statistics.median(measured) if measured else None,
+        "line_us_runs": measured,
+        "size": arguments.size,
+        "seconds": arguments.seconds,
+        "ring": wire.name,
+        "idle": idle(wire, max(0.2, min(2.0, arguments.seconds))),
+    }
+    if wakes:
+        report["wake"] = combine_wakes(wakes)
+    return report
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -266,29 +316,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    floors = []
-    notes = Console(stderr=True)
-    facts = host()
-    for number in range(arguments.runs):
-        floors.append(line(min(0.3, arguments.seconds)))
-        # Every second run goes the other way round: what warms up or drifts does not favour the same rows.
-        for name in names if number % 2 == 0 else reversed(names):
-            if notes.is_terminal:
-                notes.print(f"run {number + 1} of {arguments.runs}: {name}   ", end="\r")
-            runs[name].append(run_row(Way(name), arguments.size, arguments.seconds))
-    rows = [combine(name, runs[name]) for name in names]
-    measured = [floor for floor in floors if floor is not None]
-    report = {
-        "host": facts,
-        "rows": rows,
-        "ratios": ratios(rows),
-        "line_us": statistics.median(measured) if measured else None,
-        "line_us_runs": measured,
-        "idle": idle(max(0.2, min(2.0, arguments.seconds))),
-        "size": arguments.size,
-        "seconds": arguments.seconds,
-    }
+    with WIRES[arguments.ring]() as wire:
+        report = compare(wire, names, arguments)
     if arguments.json == "-":
         json.dump(report, sys.stdout, indent=1)
         print()

@@ -34,14 +34,17 @@ def program() -> Path:
 class Peer:
     """One measuring process; its last line of output is its result."""
 
-    def __init__(self, command: Sequence[str], clean: bool = False) -> None:
-        """Starts it; `clean`: without the caller's settings, which would make another measurement of it."""
+    def __init__(self, command: Sequence[str], clean: bool = False, inside: Sequence[str] = ()) -> None:
+        """Starts it; `clean`: without the caller's settings, which would make another measurement of it; `inside`: a command that
+        becomes this one somewhere else."""
         self.name = Path(command[0]).name
         environment = {name: value for name, value in os.environ.items() if not (clean and name.startswith(("PYVMA_", "VMA_")))}
         pipe = subprocess.PIPE
         # From where this package is, so that "-m pyvma" is the same one and not what happens to be in the working directory.
         folder = Path(__file__).resolve().parents[2] if clean else None
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=folder)
+        self.process = subprocess.Popen(
+            [*inside, *command], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=folder
+        )
 
     def ready(self) -> dict[str, Any]:
         """Waits for a server's first line."""

@@ -177,7 +177,7 @@ static const char *with_env(const char *name, const char *const *env)
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		char *argv[] = { (char *)(uintptr_t)self, (char *)(uintptr_t)"--get", (char *)(uintptr_t)name, NULL };
+		char *argv[] = { (char *)(uintptr_t)self, (char *)(uintptr_t) "--get", (char *)(uintptr_t)name, NULL };
 
 		dup2(p[1], 1);
 		close(p[0]);
@@ -275,11 +275,29 @@ TEST(good_interfaces)
 		 2);
 	CHECK_EQ(s[0].ring, PV_IFSPEC_SOFTNIC);
 	CHECK(!strcmp(s[0].fabric, "demo") && !strcmp(s[0].name, "sn0"));
-	CHECK(s[0].port == 0 && s[0].mtu == 1500 && s[0].vlan == 7 && s[0].naddr == 2 && s[0].rx_depth == 64 && s[0].tx_depth == 128);
+	CHECK(s[0].port == 0 && s[0].mtu == 1500 && s[0].vlan == 7 && s[0].naddr == 2 && s[0].rx_depth == 64 &&
+	      s[0].tx_depth == 128);
 	CHECK(s[0].have_mac && s[0].mac[0] == 2 && s[0].mac[5] == 10);
 	CHECK(pv_addr_is4(&s[0].gateway4) && s[0].gateway4.b[15] == 254 && s[0].gateway6.b[15] == 255);
 	CHECK(s[0].addr[0].prefix_len == 24 && s[0].addr[1].prefix_len == 64);
 	CHECK(s[1].ring == PV_IFSPEC_VERBS && s[1].port == 2 && !strcmp(s[1].device, "mlx5_0") && !strcmp(s[1].name, "mlx5_0.2"));
+}
+
+TEST(interfaces_of_the_kernel)
+{
+	struct pv_ifspec s[4];
+
+	CHECK_EQ(pv_ifspec_parse("xdp:device=eth0;xdp:device=enp1s0f0,queues=4,mode=generic,busy_poll=20,addr=10.9.0.1/24,vlan=3;"
+				 "verbs:device=mlx5_0,netdev=eth1;softnic:fabric=f,port=9,netdev=tap0,rx_depth=64",
+				 s, 4),
+		 4);
+	CHECK(s[0].ring == PV_IFSPEC_XDP && !strcmp(s[0].netdev, "eth0") && !strcmp(s[0].name, "eth0") && !s[0].naddr);
+	CHECK(s[0].queues == 0 && s[0].mode == PV_IFSPEC_AUTO && s[0].busy_poll_us == 0);
+	/* With an address it is one of our own. */
+	CHECK(!*s[1].netdev && !strcmp(s[1].device, "enp1s0f0") && !strcmp(s[1].name, "enp1s0f0") && s[1].vlan == 3);
+	CHECK(s[1].queues == 4 && s[1].mode == PV_IFSPEC_GENERIC && s[1].busy_poll_us == 20);
+	CHECK(s[2].ring == PV_IFSPEC_VERBS && !strcmp(s[2].netdev, "eth1") && !strcmp(s[2].name, "eth1") && s[2].port == 1);
+	CHECK(s[3].ring == PV_IFSPEC_SOFTNIC && !strcmp(s[3].netdev, "tap0") && s[3].rx_depth == 64);
 }
 
 static const struct {
@@ -322,7 +340,23 @@ static const struct {
 	{ "verbs:device=mlx5_0,fabric=a,addr=10.0.0.1/8", "fabric" },
 	{ "verbs:addr=10.0.0.1/8", "device=NAME is missing" },
 	{ "verbs:device=mlx5_0,port=0,addr=10.0.0.1/8", "port=0" },
-	{ "xdp:device=eth0", "no ring \"xdp\"" },
+	{ "tun:device=eth0", "no ring \"tun\": softnic, verbs or xdp" },
+	{ "xdp:queues=1", "device=NAME is missing" },
+	{ "xdp:device=0123456789abcdef", "network interface" },
+	{ "xdp:device=a/b", "network interface" },
+	{ "xdp:device=..", "network interface" },
+	{ "xdp:device=eth0,queues=0", "1 to 256" },
+	{ "xdp:device=eth0,mode=fast", "auto, native or generic" },
+	{ "xdp:device=eth0,busy_poll=-1", "busy_poll=-1" },
+	{ "xdp:device=eth0,netdev=eth0", "no key \"netdev\"" },
+	{ "xdp:device=eth0,port=1", "no key \"port\": device, queues" },
+	{ "xdp:device=eth0,mtu=1400", "mtu= is the kernel's to say: the interface is its eth0" },
+	{ "xdp:device=eth0,gw=10.0.0.1", "gw= is the kernel's" },
+	{ "xdp:device=eth0,vlan=5", "vlan= is the kernel's" },
+	{ "xdp:device=eth0,name=x", "name= is the kernel's" },
+	{ "xdp:device=eth0;verbs:device=mlx5_0,netdev=eth0", "the name eth0 twice" },
+	{ "verbs:device=mlx5_0", "or netdev=NAME" },
+	{ "verbs:device=mlx5_0,netdev=eth0,addr=10.0.0.1/8", "addr= is the kernel's" },
 	{ "softnic:fabric=a,port=1,addr=10.0.0.1/8;softnic:fabric=a,port=1,addr=10.0.0.2/8", "name" },
 	{ "softnic:fabric=a,port=1,addr=10.0.0.1/8;softnic:fabric=a,port=2,addr=10.0.0.1/8", "address in common" },
 };
@@ -351,9 +385,9 @@ TEST(faults)
 	static const struct {
 		const char *text, *says;
 	} bad[] = {
-		{ "rx_drop", "not KEY=VALUE" },	  { "rx_drop=2", "rx_drop=2" },	    { "rx_drop=1.1", "rx_drop=1.1" },
-		{ "rx_drop=.5", "rx_drop=.5" },	  { "rx_drop=0.", "rx_drop=0." },   { "rx_drop=0.1234567", "0.1234567" },
-		{ "rx_drop=-0.1", "-0.1" },	  { "seed=x", "seed=x" },	    { "seed=-1", "seed=-1" },
+		{ "rx_drop", "not KEY=VALUE" },     { "rx_drop=2", "rx_drop=2" },   { "rx_drop=1.1", "rx_drop=1.1" },
+		{ "rx_drop=.5", "rx_drop=.5" },     { "rx_drop=0.", "rx_drop=0." }, { "rx_drop=0.1234567", "0.1234567" },
+		{ "rx_drop=-0.1", "-0.1" },         { "seed=x", "seed=x" },         { "seed=-1", "seed=-1" },
 		{ "tx_drop=0,colour=1", "colour" },
 	};
 	struct pv_fault_cfg f;
@@ -361,7 +395,8 @@ TEST(faults)
 	CHECK_EQ(pv_wrap_parse_fault("", &f), 0);
 	CHECK(f.rx_drop_ppm == 0 && f.seed == 1);
 	CHECK_EQ(pv_wrap_parse_fault("rx_drop=0.01,tx_drop=1,rx_corrupt=0.000001,kick_again=1.0,seed=0x10", &f), 0);
-	CHECK(f.rx_drop_ppm == 10000 && f.tx_drop_ppm == 1000000 && f.rx_corrupt_ppm == 1 && f.kick_again_ppm == 1000000 && f.seed == 16);
+	CHECK(f.rx_drop_ppm == 10000 && f.tx_drop_ppm == 1000000 && f.rx_corrupt_ppm == 1 && f.kick_again_ppm == 1000000 &&
+	      f.seed == 16);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		CHECK_EQ(pv_wrap_parse_fault(bad[i].text, &f), -EINVAL);
 		CHECK(strstr(pv_error_text(), bad[i].says) && strstr(pv_error_text(), "fault"));

@@ -1,0 +1,129 @@
+"""What the engine and a kernel peer say to each other, whatever lies between them: code for actors and the sockets it works on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from actor import Actor
+
+WAIT_S = 30.0
+DIRECTIONS = ["to the kernel", "to the engine"]
+
+
+def wait_for(what: str, probe: Callable[[], bool], limit_s: float = WAIT_S) -> None:
+    """Polls a callable until it is true."""
+    deadline = time.monotonic() + limit_s
+    while not probe():
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class Ends:
+    """Both sides, and their addresses by family (4 or 6)."""
+
+    engine: Actor
+    kernel: Actor
+    engine_host: dict[int, str]
+    kernel_host: dict[int, str]
+
+    def sockets(self, family: int) -> tuple[tuple[str, int], tuple[str, int]]:
+        """A bound socket `s` on each side; their addresses."""
+        found = []
+        for actor, host in ((self.engine, self.engine_host[family]), (self.kernel, self.kernel_host[family])):
+            actor(
+                "s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM)\ns.settimeout(20)\n"
+                "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)\ns.bind((host, 0))",
+                family=family,
+                host=host,
+            )
+            found.append((host, actor("s.getsockname()[1]")))
+        return found[0], found[1]
+
+    def ordered(self, direction: str) -> tuple[tuple[Actor, dict[int, str]], tuple[Actor, dict[int, str]]]:
+        """Sender and receiver, each with its addresses."""
+        ends = ((self.engine, self.engine_host), (self.kernel, self.kernel_host))
+        return ends if direction == "to the kernel" else (ends[1], ends[0])
+
+
+ECHO = """
+for size in sizes:
+    data, peer = s.recvfrom(70000)
+    assert s.sendto(data, peer) == size == len(data)
+"""
+ASK = """
+for size in sizes:
+    sent = os.urandom(size)
+    s.sendto(sent, to)
+    data, peer = s.recvfrom(70000)
+    assert data == sent and peer[:2] == tuple(to)
+"""
+ASK_CONNECTED = """
+s.connect(to)
+for size in sizes:
+    sent = os.urandom(size)
+    assert s.send(sent) == size
+    assert s.recv(70000) == sent
+"""
+
+JOIN4 = """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(20)
+s.bind(('', port))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + socket.inet_aton(local))
+"""
+SEND4 = """
+t = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+t.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(local))
+t.sendto(data, (group, port))
+t.close()
+"""
+# IP_ADD_SOURCE_MEMBERSHIP of linux/in.h, which `socket` exports from Python 3.12 on only: struct ip_mreq_source.
+JOIN_SOURCE = "s.setsockopt(socket.IPPROTO_IP, 39, b''.join(map(socket.inet_aton, (group, local, source))))"
+JOIN6 = """
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.settimeout(20)
+s.bind(('::', port))
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, group) + struct.pack('@I', index))
+"""
+SEND6 = """
+t = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+t.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+t.sendto(data, (group, port))
+t.close()
+"""
+
+# A window of unacknowledged datagrams keeps below the smallest buffer on the way, so that every loss is a fault.
+WINDOW = 128
+SENDER = """
+s.connect(to)
+for first in range(0, count, window):
+    for number in range(first, min(first + window, count)):
+        s.send(pack(number))
+    if first:
+        assert unpack(s.recv(100))[0] == first - window
+unpack(s.recv(100))[0] // window == (count - 1) // window
+"""
+RECEIVER = """
+s.connect(to)
+wrong = 0
+for number in range(count):
+    wrong += unpack(s.recv(100))[0] != number
+    if number % window == window - 1 or number == count - 1:
+        s.send(pack(number - number % window))
+wrong
+"""
+
+
+def numbered(ends: Ends, direction: str, count: int, limit_s: float, family: int = 4) -> None:
+    """`count` numbered datagrams of 58 bytes from one side to the other: none lost, none out of order."""
+    engine, kernel = ends.sockets(family)
+    sides = ((ends.engine, engine), (ends.kernel, kernel))
+    (sender, source), (receiver, sink) = sides if direction == "to the kernel" else sides[::-1]
+    for actor in (sender, receiver):
+        actor("pack, unpack = struct.Struct('!Q50x').pack, struct.Struct('!Q50x').unpack")
+    receiver.start(RECEIVER, to=source, count=count, window=WINDOW)
+    assert sender(SENDER, to=sink, limit_s=limit_s, count=count, window=WINDOW)
+    assert receiver.finish() == 0

@@ -1,0 +1,48 @@
+"""Two namespaces joined by a veth pair: the engine on AF_XDP over the kernel's `v0` in one, kernel programs on `v1` in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from actor import Actor
+from exchange import Ends, wait_for
+from netns import Namespace, sh
+
+ENGINE = {4: "10.78.0.1", 6: "fd78::1"}
+KERNEL = {4: "10.78.0.2", 6: "fd78::2"}
+
+
+@dataclass
+class Veth(Ends):
+    here: Namespace
+    there: Namespace
+
+
+@contextmanager
+def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
+    """Both namespaces with addresses on the pair and the links up."""
+    with Namespace() as here, Namespace() as there:
+        sh("ip", "link", "add", "v0", "netns", here.name, "type", "veth", "peer", "name", "v1", "netns", there.name)
+        for ns, device, hosts in ((here, "v0", ENGINE), (there, "v1", KERNEL)):
+            ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device, "broadcast", "+")
+            ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
+            ns.ip("link", "set", device, "up")
+        for ns, device in ((here, "v0"), (there, "v1")):
+            wait_for("the link", lambda: "tentative" not in ns.ip("-6", "addr", "show", "dev", device))
+        yield here, there
+
+
+@contextmanager
+def pair(mode: str = "auto", env: dict[str, str] | None = None) -> Iterator[Veth]:
+    """The engine's actor and a kernel peer, each in its namespace."""
+    with namespaces() as (here, there):
+        engine = Actor([f"xdp:device=v0,mode={mode}"], netns=here.name, env=env)
+        kernel = Actor(netns=there.name)
+        try:
+            yield Veth(engine, kernel, ENGINE, KERNEL, here, there)
+        finally:
+            for actor in (engine, kernel):
+                with suppress(OSError):
+                    actor.close()
