@@ -85,6 +85,7 @@ def main() -> None:
         os.sched_setaffinity(0, {task["cpu"]})
     sock = open_socket(task)
     result = serve(sock, task) if task["role"] == "server" else ask(sock, task)
+    result["offloaded"] = bool(getattr(sock, "offload", False))
     result["offload"] = str(getattr(sock, "offload", "kernel sockets"))
     if task["stack"] == "pyvma":
         import pyvma
