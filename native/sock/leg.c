@@ -24,6 +24,8 @@
 #define PORT_TRIES 64
 /* Datagrams that may have reached the kernel socket before the rule was there. */
 #define KERNEL_FIRST 64
+/* Polls that empty a ring for sure when nobody keeps filling it. */
+#define SETTLE_POLLS 64
 /* Sending asks for the kernel socket's error at most this often. */
 #define ERROR_LOOK_NS PV_NS_PER_MS
 
@@ -46,6 +48,15 @@ static bool kernel_unbind(const struct pv_sock *so)
 	struct pv_endpoint ep;
 
 	return connect(pv_sock_kfd(so), &un, sizeof(un)) == 0 && kernel_name(so, &ep) == 0 && !ep.port;
+}
+
+/* What has come is judged by what was in force when it came. */
+void pv_leg_settle(void)
+{
+	struct pv_engine *e = &pv_engine;
+
+	for (int i = 0; i < SETTLE_POLLS && pv_engine_poll(e, pv_clock_now(&e->clock)); i++)
+		;
 }
 
 /* ---- from the stack to the kernel -------------------------------------------------------------------------------------- */
@@ -237,6 +248,7 @@ int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struc
 		if (rc)
 			return rc;
 	}
+	pv_leg_settle();
 	if (connect(pv_sock_kfd(so), addr, len) < 0)
 		return -errno;
 	if (!so->retired && reason) {

@@ -158,6 +158,7 @@ static int change(struct pv_sock *so, const struct membership *m, uint32_t iface
 
 	if (rc)
 		return rc;
+	pv_leg_settle();
 	rc = apply(so, m, iface);
 	*ours = !rc;
 	if (rc && fresh) {

@@ -217,6 +217,8 @@ int pv_leg_error(struct pv_sock *so, int64_t now_ns);
 /* An error that the kernel socket reported, or an entry of its error queue: path MTUs are for the stack, too. */
 void pv_leg_saw_error(struct pv_sock *so, int rc);
 void pv_leg_saw_queue(struct pv_sock *so, const struct msghdr *msg);
+/* Before memberships or peers change: takes in what has come. */
+void pv_leg_settle(void);
 /* After an option changed: which leg sends to the connected peer? */
 void pv_leg_options(struct pv_sock *so);
 /* In a forked child: the kernel socket goes on. */

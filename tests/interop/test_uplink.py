@@ -114,7 +114,8 @@ def test_group4(net: Net, size: int, direction: str) -> None:
     receiver(JOIN4, group="239.7.7.1", port=7001, local=sink[4])
     sender(SEND4, group="239.7.7.1", port=7001, local=source[4], data=b"g" * size)
     data, peer = receiver("s.recvfrom(9000)")
-    assert data == b"g" * size and peer[0] == source[4]
+    assert data == b"g" * size
+    assert peer[0] == source[4]
     receiver("s.close()")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from actor import Actor
 from exchange import Ends, wait_for
@@ -20,6 +21,12 @@ class Veth(Ends):
     there: Namespace
 
 
+def settled(ns: Namespace) -> bool:
+    """No address is being checked for duplicates any more, and there is a link-local one."""
+    text = ns.ip("-6", "addr")
+    return "tentative" not in text and "fe80::" in text
+
+
 @contextmanager
 def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
     """Both namespaces with addresses on the pair and the links up."""
@@ -29,8 +36,8 @@ def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
             ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device, "broadcast", "+")
             ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
             ns.ip("link", "set", device, "up")
-        for ns, device in ((here, "v0"), (there, "v1")):
-            wait_for("the link", lambda: "tentative" not in ns.ip("-6", "addr", "show", "dev", device))
+        for ns in (here, there):
+            wait_for("the addresses", partial(settled, ns))
         yield here, there
 
 
