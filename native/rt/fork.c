@@ -22,14 +22,16 @@ static void before(void)
 		return;
 	inside = true;
 	have_start = pv_engine_fork_lock();
-	pv_engine_hooks()->fork_lock();
+	if (pv_engine_hooks())
+		pv_engine_hooks()->fork_lock();
 	if (pv_engine_state() == PV_ENGINE_RUNNING)
 		pv_lock_get(&pv_engine.lock);
 }
 
 static void unlock_others(void)
 {
-	pv_engine_hooks()->fork_unlock();
+	if (pv_engine_hooks())
+		pv_engine_hooks()->fork_unlock();
 	if (have_start)
 		pv_engine_fork_unlock();
 	inside = false;
@@ -59,7 +61,8 @@ static void forget(struct pv_engine *e)
 	e->exports = e->interest = 0;
 	pv_list_init(&e->followers);
 	e->have_thread = false;
-	pv_engine_hooks()->forked();
+	if (pv_engine_hooks())
+		pv_engine_hooks()->forked();
 }
 
 static void in_child(void)
