@@ -496,13 +496,14 @@ TEST(second_process_on_the_interface)
 	make_world();
 	make_pair();
 	CHECK_EQ(pipe(go), 0);
+	fflush(stdout);
 	child = fork();
 	CHECK(child >= 0);
 	if (!child) {
 		CHECK_EQ(read(go[0], &byte, 1), 1);
 		second_process(false);
 		second_process(true);
-		exit(0);
+		_exit(0);
 	}
 	start("xdp:device=v0");
 	WAIT_FOR(e->nports == 1 && e->ports[0].ring->caps.link_up);
