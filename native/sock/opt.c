@@ -280,6 +280,8 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 		if (level == SOL_SOCKET && (name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX))
 			device_changed(so);
 		import_one(so, level, name);
+		if (so->host && !so->retired)
+			pv_mcast_filter(so, level, name, val, len);
 		if (so->host)
 			pv_leg_options(so);
 	}

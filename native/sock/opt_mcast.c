@@ -235,6 +235,65 @@ static int membership_set(struct pv_sock *so, int level, int name, const void *v
 	return ours ? 0 : rc;
 }
 
+/* ---- whole filters ----------------------------------------------------------------------------------------------------- */
+
+#define FILTER_MAX 64
+
+union raw_filter {
+	struct ip_msfilter v4;
+	struct group_filter any;
+	char bytes[GROUP_FILTER_SIZE(FILTER_MAX)];
+};
+
+/* The kernel has accepted it. False: not for the stack; `iface` 0: none was named. */
+static bool parse_filter(int level, int name, const union raw_filter *raw, struct pv_addr *group, uint32_t *iface,
+			 struct pv_udp_filter *f)
+{
+	struct pv_addr *sources = (struct pv_addr *)(uintptr_t)f->sources, local;
+	const struct ip_msfilter *v4 = &raw->v4;
+	const struct group_filter *any = &raw->any;
+
+	if (name == IP_MSFILTER) {
+		local = pv_addr_from4(&v4->imsf_interface);
+		*group = pv_addr_from4(&v4->imsf_multiaddr);
+		*iface = v4->imsf_interface.s_addr ? pv_net_addr_owner(pv_engine.net, &local) : 0;
+		f->mode = v4->imsf_fmode == MCAST_INCLUDE ? PV_FILTER_INCLUDE : PV_FILTER_EXCLUDE;
+		for (f->n = 0; f->n < v4->imsf_numsrc && f->n < FILTER_MAX; f->n++)
+			sources[f->n] = pv_addr_from4(&v4->imsf_slist[f->n]);
+		return f->n == v4->imsf_numsrc;
+	}
+	*iface = pv_ifindex_core(any->gf_interface);
+	f->mode = any->gf_fmode == MCAST_INCLUDE ? PV_FILTER_INCLUDE : PV_FILTER_EXCLUDE;
+	if (!from_storage(level, &any->gf_group, group))
+		return false;
+	for (f->n = 0; f->n < any->gf_numsrc && f->n < FILTER_MAX; f->n++)
+		if (!from_storage(level, &any->gf_slist[f->n], &sources[f->n]))
+			return false;
+	return f->n == any->gf_numsrc;
+}
+
+/* IP_MSFILTER and MCAST_MSFILTER: the kernel socket has it already, the stack's half follows or gives up. */
+void pv_mcast_filter(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	struct pv_addr group, sources[FILTER_MAX];
+	struct pv_udp_filter f = { .sources = sources };
+	union raw_filter raw = { .bytes = "" };
+	uint32_t iface;
+
+	if (!(level == IPPROTO_IP && name == IP_MSFILTER) &&
+	    !((level == IPPROTO_IP || level == IPPROTO_IPV6) && name == MCAST_MSFILTER))
+		return;
+	memcpy(&raw, val, PV_MIN((size_t)len, sizeof(raw)));
+	bool ok = parse_filter(level, name, &raw, &group, &iface, &f);
+
+	iface = iface || !ok ? iface : pv_net_group_iface(pv_engine.net, &group);
+	if (ok && !pv_iface_is_host(iface))
+		return;
+	pv_leg_settle();
+	if (!ok || pv_udp_filter_set(so->u, iface, &group, &f, pv_clock_now(&pv_engine.clock)))
+		pv_leg_retire(so, "a source filter that the stack has no room for", NULL);
+}
+
 /* ---- the interface that datagrams to groups leave by ------------------------------------------------------------------- */
 
 /* Which interface the option's value names: the stack's number, or 0; `addr` is the address given, if any. */

@@ -237,6 +237,7 @@ int pv_mcast_set(struct pyvma_sock *h, struct pv_sock *so, int level, int name, 
 int pv_mcast_get(struct pv_sock *so, int level, int name, void *val, socklen_t *len);
 bool pv_mcast_is_option(int level, int name);
 void pv_mcast_import(struct pv_sock *so);
+void pv_mcast_filter(struct pv_sock *so, int level, int name, const void *val, socklen_t len);
 /* opt_kernel.c: options that rings cannot honour. After one was set on the kernel socket: takes note of it. */
 void pv_opt_kernel_note(struct pv_sock *so, int level, int name);
 /* Is it one? `receives`: it concerns what is received, too. Sockets on interfaces of our own alone refuse some. */
