@@ -41,20 +41,29 @@ static void store_release(uint32_t *p, uint32_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
-/* Free entries of a queue that we fill. */
-static uint32_t room(struct xdp_queue *q)
+/* Free entries of a queue that we fill, at most `most`. The bounds are in here: the other side moves at any time, and a macro that asks
+ * twice would get two answers. */
+static uint32_t room(struct xdp_queue *q, uint32_t most)
 {
-	if (q->size - (q->next - q->seen) == 0)
+	uint32_t n = q->size - (q->next - q->seen);
+
+	if (!n) {
 		q->seen = load_acquire(q->consumer);
-	return q->size - (q->next - q->seen);
+		n = q->size - (q->next - q->seen);
+	}
+	return PV_MIN(n, most);
 }
 
-/* Entries of a queue that the kernel fills. */
-static uint32_t avail(struct xdp_queue *q)
+/* Entries of a queue that the kernel fills, at most `most`. */
+static uint32_t avail(struct xdp_queue *q, uint32_t most)
 {
-	if (q->seen == q->next)
+	uint32_t n = q->seen - q->next;
+
+	if (!n) {
 		q->seen = load_acquire(q->producer);
-	return q->seen - q->next;
+		n = q->seen - q->next;
+	}
+	return PV_MIN(n, most);
 }
 
 static struct pv_pkt *pkt_at(struct xdp_ring *r, uint64_t addr, uint8_t held)
@@ -83,7 +92,7 @@ static uint32_t fill_sock(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt 
 	struct xdp_queue *q = &s->fill;
 	uint64_t *desc = q->desc;
 
-	n = PV_MIN(n, room(q));
+	n = room(q, n);
 	n = PV_MIN(n, q->size - s->inside);
 	for (uint32_t i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
@@ -120,7 +129,7 @@ static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **
 	const struct xdp_desc *desc = q->desc;
 	uint32_t out = 0;
 
-	n = PV_MIN(n, avail(q));
+	n = avail(q, n);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct xdp_desc *d = &desc[q->next++ & q->mask];
 		struct pv_pkt *p = pkt_at(r, d->addr, XDP_HELD_RX);
@@ -179,12 +188,14 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	struct xdp_sock *s = r->sock;
 	struct xdp_queue *q = &s->tx;
 	struct xdp_desc *desc = q->desc;
-	uint32_t space = PV_MIN(room(q), q->size - s->posted), i;
+	uint32_t space = room(q, q->size - s->posted), i;
 
 	if (pv_unlikely(r->gone))
 		return 0;
-	if (space < n)
-		space = PV_MIN(q->size - (q->next - (q->seen = load_acquire(q->consumer))), q->size - s->posted);
+	if (space < n) {
+		q->seen = load_acquire(q->consumer);
+		space = room(q, q->size - s->posted);
+	}
 	for (i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
 
@@ -275,7 +286,7 @@ static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		pkts[out] = pv_pktq_pop(&r->failed);
 		pv_ring_give(pkts[out++]);
 	}
-	have = PV_MIN(n - out, avail(q));
+	have = avail(q, n - out);
 	for (uint32_t i = 0; i < have; i++) {
 		struct pv_pkt *p = pkt_at(r, desc[q->next++ & q->mask], XDP_HELD_TX);
 
@@ -300,7 +311,7 @@ static int arm(struct pv_ring *ring)
 	if (r->sock->kick)
 		return -EAGAIN; /* frames that have not left: nothing would wake us to send them */
 	for (uint32_t i = 0; i < r->nsocks; i++) {
-		if (avail(&r->sock[i].rx))
+		if (avail(&r->sock[i].rx, 1))
 			return 1;
 	}
 	return 0;

@@ -311,6 +311,7 @@ bool pv_leg_ask_kernel(struct pv_sock *so, const struct pv_endpoint *to, int64_t
 	case -ETIMEDOUT:
 	case -EINTR:
 	case -EBADF:
+	case -EMSGSIZE:
 		return false;
 	}
 	if (!so->host)
@@ -346,9 +347,12 @@ void pv_leg_options(struct pv_sock *so)
 
 int pv_leg_error(struct pv_sock *so, int64_t now_ns)
 {
-	int err = 0;
+	int err = pv_udp_error(so->u);
 	socklen_t len = sizeof(err);
 
+	/* A neighbour that did not answer. */
+	if (err)
+		return -err;
 	if (now_ns - so->error_seen_ns < ERROR_LOOK_NS)
 		return 0;
 	so->error_seen_ns = now_ns;

@@ -136,14 +136,13 @@ static void import_segment(struct pv_sock *so)
 	so->segment = getsockopt(pv_sock_kfd(so), IPPROTO_UDP, UDP_SEGMENT, &val, &len) == 0 ? (uint32_t)val : 0;
 }
 
-/* On the kernel's interfaces: what names an interface is the kernel socket's, and errors are queued there only. */
+/* On the kernel's interfaces what names an interface is the kernel socket's. */
 static void import_host(struct pv_sock *so)
 {
 	struct pv_udp_opts *o = pv_udp_options(so->u);
 	bool kernels;
 
 	o->bound_iface = pv_decide_device(so, &kernels);
-	o->recverr4 = o->recverr6 = false;
 	pv_mcast_import(so);
 }
 
@@ -357,7 +356,7 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 	if (level == SOL_SOCKET) {
 		switch (name) {
 		case SO_ERROR:
-			err = so->core_leg && !so->host ? pv_udp_error(so->u) : 0;
+			err = so->core_leg ? pv_udp_error(so->u) : 0;
 			return err ? give_int(err, val, len) : -ENOPROTOOPT;
 		case SO_RCVBUF:
 			return give_int((int)o->rcvbuf, val, len);
