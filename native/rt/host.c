@@ -333,11 +333,10 @@ static void update_entry(struct pv_engine *e, struct host_entry *en, struct pv_p
 	e->host->moved = true;
 }
 
-/* The first failure to open a ring, with its text; the others' are kept, too. */
-static int bring_in_line(struct pv_engine *e)
+/* 0, or with `strict` the first failure to open a ring, with a text; else all that can be opened are. */
+static int bring_in_line(struct pv_engine *e, bool strict)
 {
 	struct pv_host *h = e->host;
-	int first = 0;
 
 	for (uint32_t i = 0; i < h->n; i++) {
 		struct pv_port *p = port_of(e, h->entry[i].iface);
@@ -354,9 +353,10 @@ static int bring_in_line(struct pv_engine *e)
 			update_entry(e, en, p);
 		else
 			rc = open_entry(e, en);
-		first = first ? first : rc;
+		if (rc && strict)
+			return rc;
 	}
-	return first;
+	return 0;
 }
 
 /* ---- changes ----------------------------------------------------------------------------------------------------------- */
@@ -415,7 +415,7 @@ bool pv_host_read(struct pv_engine *e)
 		/* What cannot be read now is read at the next change. */
 		if (!read_tables(h)) {
 			h->links = h->addrs = false;
-			(void)bring_in_line(e);
+			(void)bring_in_line(e, false);
 		}
 	}
 	if (h->routes)
@@ -480,9 +480,10 @@ static int read_tables(struct pv_host *h)
 	return -EOPNOTSUPP;
 }
 
-static int bring_in_line(struct pv_engine *e)
+static int bring_in_line(struct pv_engine *e, bool strict)
 {
 	(void)e;
+	(void)strict;
 	return -EOPNOTSUPP;
 }
 
@@ -538,7 +539,7 @@ int pv_host_start(struct pv_engine *e)
 	if (rc)
 		(void)pv_error(rc, "%s: %s", h->entry[0].spec.netdev, err);
 	else
-		rc = bring_in_line(e);
+		rc = bring_in_line(e, e->cfg->strict);
 	return e->cfg->strict ? rc : 0;
 }
 

@@ -266,6 +266,9 @@ static int answers(struct pv_nl *nl, bool dump, answer_fn fn, void *ctx)
 		const struct nlmsghdr *nh = (const void *)nl->buf;
 		int left = (int)n;
 
+		/* A signal's handler ran: the answer is still on its way. */
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n < 0)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
 		for (; whole(nh, left); nh = mnl->mnl_nlmsg_next(nh, &left)) {

@@ -43,7 +43,17 @@ def test_script_is_installed(clean_env: Env) -> None:
 def test_doctor(clean_env: Env) -> None:
     done = pyvma(clean_env, "doctor")
     assert done.returncode == 0, done.stdout
-    for subject in ("package", "engine", "ring softnic", "ring verbs", "uplink", "huge pages", "locked memory", "shared memory"):
+    for subject in (
+        "package",
+        "engine",
+        "ring softnic",
+        "ring verbs",
+        "ring xdp",
+        "uplink",
+        "huge pages",
+        "locked memory",
+        "shared memory",
+    ):
         assert subject in done.stdout
     found = json.loads(pyvma(clean_env, "doctor", "--json").stdout)
     assert {item["state"] for item in found} <= {"ok", "note"}
@@ -64,6 +74,23 @@ def test_doctor_says_what_is_wrong(clean_env: Env) -> None:
     assert done.returncode == 1
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("bad")]
     assert "nonsense" in line
+
+
+def test_an_interface_that_is_not_there(clean_env: Env) -> None:
+    """Not an error of the engine's: it is offloaded as soon as it comes."""
+    done = pyvma(clean_env, "doctor", PYVMA_INTERFACES="xdp:device=pvnone0")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("bad")]
+    assert "interface pvnone0" in line
+    assert "not offloaded: " in line
+    found = json.loads(pyvma(clean_env, "devinfo", "--json", PYVMA_INTERFACES="xdp:device=pvnone0").stdout)
+    (entry,) = found["not_offloaded"]
+    assert (entry["name"], entry["ring"], entry["index"], entry["offloaded"]) == ("pvnone0", "xdp", 0, False)
+    assert entry["reason"] in line
+    strict = pyvma(clean_env, "doctor", PYVMA_INTERFACES="xdp:device=pvnone0", PYVMA_STRICT="1")
+    assert strict.returncode == 1
+    assert "pvnone0" in strict.stdout
+    assert "does not start" in strict.stdout
 
 
 def test_doctor_without_the_software_nic(clean_env: Env, tmp_path: Any) -> None:
