@@ -111,8 +111,9 @@ struct io {
 	struct address *addr;
 	struct pyvma_msg *msgs;
 	uint32_t n;
+	bool lent; /* the messages are the engine's buffers */
 };
-typedef int64_t engine_call(const struct io *io, int64_t timeout_ns);
+typedef int64_t engine_call(struct io *io, int64_t timeout_ns);
 
 int64_t calls_now_ns(void);
 /* Sets the exception for -errno; -1. */
