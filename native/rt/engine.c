@@ -17,7 +17,8 @@
 
 #define EVENTS_AT_ONCE 32
 
-struct pv_engine pv_engine = { .extra_fd = -1 };
+/* Made once: calls that were waiting when the engine stopped may still be on their way out when it starts again. */
+struct pv_engine pv_engine = { .extra_fd = -1, .followers = { &pv_engine.followers, &pv_engine.followers } };
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct pv_engine_hooks *engine_hooks;
@@ -135,9 +136,9 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 	int rc;
 
 	pv_lock_setup();
-	pv_lock_init(&e->lock);
-	pv_list_init(&e->followers);
+	pv_lock_get(&e->lock);
 	pv_clock_init(&e->clock);
+	pv_lock_put(&e->lock);
 	rc = open_stack(e, cfg);
 	if (rc)
 		return rc;
@@ -224,6 +225,8 @@ void pyvma_stop(void)
 		pv_lock_get(&e->lock);
 		if (engine_hooks)
 			engine_hooks->stop();
+		e->interest -= e->exports;
+		e->exports = 0;
 		close_all(e);
 		pv_lock_put(&e->lock);
 	}

@@ -176,6 +176,8 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	rc = sleep_on(e, w, fds, n, until);
 	e->sleeper = e->progress.asleep;
 	watch_del(e, w);
+	if (pv_unlikely(!e->stack))
+		return 0; /* stopped meanwhile: the caller's socket is gone */
 	pv_ports_events(e);
 	pv_engine_poll(e, pv_clock_now(&e->clock));
 	return slept(w, rc);
@@ -208,12 +210,8 @@ static int lead(struct pv_engine *e, struct pv_wait *w)
 			if (kernel_readable(w))
 				return 0;
 		}
-		if (pv_unlikely(now >= w->signals_at)) {
-			int rc = look_for_signals(e, w, now);
-
-			if (rc)
-				return rc;
-		}
+		if (pv_unlikely(now >= w->signals_at))
+			return look_for_signals(e, w, now); /* the lock was let go: look again */
 		pv_cpu_relax();
 	}
 }

@@ -177,8 +177,11 @@ void pv_ready_close(struct pv_sock *so)
 	close(so->sig_fd);
 	close(so->exp_fd);
 	so->sig_fd = so->exp_fd = -1;
-	so->watch.ready = NULL;
 	so->extra = false;
+	/* An engine that was stopped has let go of it already. */
+	if (!so->watch.ready)
+		return;
+	so->watch.ready = NULL;
 	pv_engine.exports--;
 	pv_engine.interest--;
 }

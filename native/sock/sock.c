@@ -183,6 +183,7 @@ static void lose_all(bool touch)
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
 		so->dead = true;
+		so->watch.ready = NULL;
 		if (touch) {
 			pv_core_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
@@ -190,7 +191,6 @@ static void lose_all(bool touch)
 		} else {
 			so->u = NULL;
 			pv_list_init(&so->watch.waiters);
-			so->watch.ready = NULL;
 			pv_list_del(&so->on_core);
 		}
 	}
