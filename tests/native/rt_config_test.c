@@ -177,7 +177,7 @@ static const char *with_env(const char *name, const char *const *env)
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		char *argv[] = { (char *)(uintptr_t)self, (char *)(uintptr_t)"--get", (char *)(uintptr_t)name, NULL };
+		char *argv[] = { (char *)(uintptr_t)self, (char *)(uintptr_t) "--get", (char *)(uintptr_t)name, NULL };
 
 		dup2(p[1], 1);
 		close(p[0]);
@@ -275,7 +275,8 @@ TEST(good_interfaces)
 		 2);
 	CHECK_EQ(s[0].ring, PV_IFSPEC_SOFTNIC);
 	CHECK(!strcmp(s[0].fabric, "demo") && !strcmp(s[0].name, "sn0"));
-	CHECK(s[0].port == 0 && s[0].mtu == 1500 && s[0].vlan == 7 && s[0].naddr == 2 && s[0].rx_depth == 64 && s[0].tx_depth == 128);
+	CHECK(s[0].port == 0 && s[0].mtu == 1500 && s[0].vlan == 7 && s[0].naddr == 2 && s[0].rx_depth == 64 &&
+	      s[0].tx_depth == 128);
 	CHECK(s[0].have_mac && s[0].mac[0] == 2 && s[0].mac[5] == 10);
 	CHECK(pv_addr_is4(&s[0].gateway4) && s[0].gateway4.b[15] == 254 && s[0].gateway6.b[15] == 255);
 	CHECK(s[0].addr[0].prefix_len == 24 && s[0].addr[1].prefix_len == 64);
@@ -351,9 +352,9 @@ TEST(faults)
 	static const struct {
 		const char *text, *says;
 	} bad[] = {
-		{ "rx_drop", "not KEY=VALUE" },	  { "rx_drop=2", "rx_drop=2" },	    { "rx_drop=1.1", "rx_drop=1.1" },
-		{ "rx_drop=.5", "rx_drop=.5" },	  { "rx_drop=0.", "rx_drop=0." },   { "rx_drop=0.1234567", "0.1234567" },
-		{ "rx_drop=-0.1", "-0.1" },	  { "seed=x", "seed=x" },	    { "seed=-1", "seed=-1" },
+		{ "rx_drop", "not KEY=VALUE" },     { "rx_drop=2", "rx_drop=2" },   { "rx_drop=1.1", "rx_drop=1.1" },
+		{ "rx_drop=.5", "rx_drop=.5" },     { "rx_drop=0.", "rx_drop=0." }, { "rx_drop=0.1234567", "0.1234567" },
+		{ "rx_drop=-0.1", "-0.1" },         { "seed=x", "seed=x" },         { "seed=-1", "seed=-1" },
 		{ "tx_drop=0,colour=1", "colour" },
 	};
 	struct pv_fault_cfg f;
@@ -361,7 +362,8 @@ TEST(faults)
 	CHECK_EQ(pv_wrap_parse_fault("", &f), 0);
 	CHECK(f.rx_drop_ppm == 0 && f.seed == 1);
 	CHECK_EQ(pv_wrap_parse_fault("rx_drop=0.01,tx_drop=1,rx_corrupt=0.000001,kick_again=1.0,seed=0x10", &f), 0);
-	CHECK(f.rx_drop_ppm == 10000 && f.tx_drop_ppm == 1000000 && f.rx_corrupt_ppm == 1 && f.kick_again_ppm == 1000000 && f.seed == 16);
+	CHECK(f.rx_drop_ppm == 10000 && f.tx_drop_ppm == 1000000 && f.rx_corrupt_ppm == 1 && f.kick_again_ppm == 1000000 &&
+	      f.seed == 16);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		CHECK_EQ(pv_wrap_parse_fault(bad[i].text, &f), -EINVAL);
 		CHECK(strstr(pv_error_text(), bad[i].says) && strstr(pv_error_text(), "fault"));

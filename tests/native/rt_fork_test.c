@@ -18,12 +18,12 @@ static int in_child(int (*fn)(struct sk, struct any_addr), struct sk s, struct a
 	return WEXITSTATUS(status);
 }
 
-#define EXPECT(cond)                                                                                                             \
-	do {                                                                                                                     \
-		if (!(cond)) {                                                                                                   \
-			fprintf(stderr, "in the child, line %d: %s\n", __LINE__, #cond);                                        \
-			return 1;                                                                                                \
-		}                                                                                                                \
+#define EXPECT(cond)                                                                                                               \
+	do {                                                                                                                       \
+		if (!(cond)) {                                                                                                     \
+			fprintf(stderr, "in the child, line %d: %s\n", __LINE__, #cond);                                           \
+			return 1;                                                                                                  \
+		}                                                                                                                  \
 	} while (0)
 
 static int child_checks(struct sk s, struct any_addr a)

@@ -108,7 +108,8 @@ static const int64_t spins[] = { 0, 200000, PV_NEVER };
 TEST(time_out)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		int64_t start = now_ns();
@@ -166,7 +167,8 @@ static void wait_until_waiting(void)
 TEST(close_wakes)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		struct job j;
@@ -186,7 +188,8 @@ TEST(close_wakes)
 TEST(close_of_one_handle_of_two)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa), d = a;
 		struct job j;
@@ -211,7 +214,8 @@ TEST(close_of_one_handle_of_two)
 TEST(shutdown_wakes)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		struct job j;
@@ -240,7 +244,8 @@ TEST(signals_interrupt)
 
 	env_start();
 	sigaction(SIGUSR1, &sa, &old);
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		struct job j;
@@ -293,7 +298,8 @@ TEST(the_signal_mask_comes_back)
 TEST(a_crowd_of_receivers)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr addr[CROWD];
 		struct sk s[CROWD], out = sk_open(&our_side, AF_INET);
 		struct job j[CROWD];
@@ -305,8 +311,9 @@ TEST(a_crowd_of_receivers)
 				job_start(&j[k], s[k], LONG_NS);
 			/* In an order that makes leaders leave first, last and in between. */
 			for (int k = 0; k < CROWD; k++)
-				CHECK_EQ(sk_sendto(out, "12345678", (size_t)(1 + (k + round) % CROWD), 0, addr[(k + round) % CROWD]),
-					 1 + (k + round) % CROWD);
+				CHECK_EQ(
+				    sk_sendto(out, "12345678", (size_t)(1 + (k + round) % CROWD), 0, addr[(k + round) % CROWD]),
+				    1 + (k + round) % CROWD);
 			for (int k = 0; k < CROWD; k++) {
 				pthread_join(j[k].thread, NULL);
 				CHECK_EQ(j[k].result, k + 1);
@@ -322,7 +329,8 @@ TEST(a_crowd_of_receivers)
 TEST(a_crowd_on_one_socket)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa), out = sk_open(&our_side, AF_INET);
 		struct job j[CROWD];
@@ -366,7 +374,8 @@ static void *stream_recv(void *arg)
 TEST(sender_and_receiver)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa, ba;
 		struct job j = { .s = sk_bound(&our_side, AF_INET, &aa) };
 		struct sk b = sk_bound(&our_side, AF_INET, &ba);

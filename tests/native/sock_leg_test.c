@@ -13,14 +13,14 @@ static const char *why(struct sk s, int *state)
 	return text;
 }
 
-#define EXPECT(s, want_state, part)                                                                                              \
-	do {                                                                                                                     \
-		int state_;                                                                                                      \
-		const char *text_ = why(s, &state_);                                                                             \
-		if (state_ != (want_state) || !strstr(text_, part))                                                              \
-			fprintf(stderr, "%d %s\n", state_, text_);                                                               \
-		CHECK_EQ(state_, want_state);                                                                                    \
-		CHECK(strstr(text_, part));                                                                                      \
+#define EXPECT(s, want_state, part)                                                                                                \
+	do {                                                                                                                       \
+		int state_;                                                                                                        \
+		const char *text_ = why(s, &state_);                                                                               \
+		if (state_ != (want_state) || !strstr(text_, part))                                                                \
+			fprintf(stderr, "%d %s\n", state_, text_);                                                                 \
+		CHECK_EQ(state_, want_state);                                                                                      \
+		CHECK(strstr(text_, part));                                                                                        \
 	} while (0)
 
 TEST(decided_by_bind)
@@ -396,9 +396,19 @@ TEST(zz_stop)
 	CHECK_EQ(sk_bind(k, ip("127.0.0.1", 0)), 0);
 	CHECK_EQ(pyvma_sock_fileno(a.h), a.fd);
 	for (int i = 0; i < STOPPED; i++) {
+		bool led = false;
+
+		pv_lock_get(&pv_engine.lock);
 		pv_engine.spin_ns = i < 2 ? 0 : PV_NEVER;
+		pv_lock_put(&pv_engine.lock);
 		CHECK_EQ(pthread_create(&t[i], NULL, recv_until_stop, &a), 0);
-		usleep(20000);
+		/* One leads before the others come; where those have got to does not matter. */
+		while (!led) {
+			usleep(1000);
+			pv_lock_get(&pv_engine.lock);
+			led = pv_engine.leader != NULL;
+			pv_lock_put(&pv_engine.lock);
+		}
 	}
 	pyvma_stop();
 	for (int i = 0; i < STOPPED; i++)
