@@ -335,7 +335,8 @@ int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w)
 	armed = SN_ARMED(++q->armings, w->no);
 	sn_set(&q->ent->armed, armed);
 	sn_barrier(q->f);
-	if (!published(q) && !claimed(q))
+	/* In this order: a claim that is completed between the two looks counts as a frame. */
+	if (!claimed(q) && !published(q))
 		return 0;
 	atomic_compare_exchange_strong(&q->ent->armed, &armed, 0);
 	if (claimed(q)) {
