@@ -100,6 +100,28 @@ TEST(neigh_queue_is_bounded_and_keeps_the_newest)
 	bench_close(b);
 }
 
+/* Packets for many that do not answer, our own or answers to what claimed to come from them, never take the ring's last ones. */
+TEST(neigh_queues_leave_the_pool_some_packets)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .pool = 128 });
+	struct pv_pool_stats st;
+
+	for (uint32_t host = 10; host < 40; host++) {
+		char dst[32];
+		struct pv_path p;
+
+		snprintf(dst, sizeof(dst), "10.0.0.%u", host);
+		p = path_to(b, dst);
+		for (uint8_t i = 0; i < 10; i++)
+			CHECK_EQ(pv_net_tx(b->net, &p, &udp_opts, segment(b, &i, 1, 0), b->now), 0);
+		reap_all(b->fake[0]);
+	}
+	pv_pool_get_stats(b->pool[0], &st);
+	CHECK(st.free >= 128 / 16);
+	CHECK(ctr(b)->tx_neigh_queue >= 300 - 128);
+	bench_close(b);
+}
+
 TEST(neigh_goes_stale_and_is_checked_when_used)
 {
 	for (int f = 0; f < 2; f++) {
