@@ -219,7 +219,7 @@ static bool same_name(const char *a, const char *b)
 static int iface_check(const struct pv_net *net, const struct pv_iface_cfg *c)
 {
 	const struct pv_pool_cfg *pool = pv_pool_config(c->ring->pool);
-	uint32_t mtu = c->mtu ? c->mtu : c->ring->caps.mtu, least = 0;
+	uint32_t mtu = c->mtu ? c->mtu : c->ring->caps.mtu, least = PV_IP4_LEAST_MTU;
 
 	if (c->naddr > PV_IFACE_ADDR_MAX || c->vlan > 4094 || !memchr(c->name, 0, sizeof(c->name)))
 		return -EINVAL;

@@ -80,8 +80,8 @@ struct pv_iface_cfg {
 	struct pv_addr gateway4, gateway6; /* any: none */
 };
 
-/* Index 1.. of the interface (what SO_BINDTOIFINDEX, IP_PKTINFO and scope ids mean), or -errno: -EINVAL (MTU below 576 with IPv4,
- * below 1280 with IPv6, above the ring's; prefix lengths), -EEXIST (name), -ENOSPC, or what the ring said of its flow rules. */
+/* Index 1.. of the interface (what SO_BINDTOIFINDEX, IP_PKTINFO and scope ids mean), or -errno: -EINVAL (MTU below 68, below 576 with
+ * IPv4, 1280 with IPv6, above the ring's; prefix lengths), -EEXIST (name), -ENOSPC, or what the ring said of its flow rules. */
 int pv_net_iface_add(struct pv_net *net, const struct pv_iface_cfg *cfg);
 int pv_net_iface_del(struct pv_net *net, uint32_t index);
 struct pv_iface *pv_net_iface(struct pv_net *net, uint32_t index); /* NULL: none */
@@ -98,7 +98,7 @@ struct pv_route {
 	struct pv_addr gateway; /* any: on link */
 	uint32_t iface;
 	uint32_t metric;
-	uint32_t mtu; /* 0: the interface's */
+	uint32_t mtu; /* 0: the interface's; below 68 (IPv6: 1280) means that */
 };
 /* Connected and default routes come with the interface; these are further ones. 0, -EINVAL (prefix, gateway), -ENODEV, -EEXIST
  * (same destination, gateway and interface), -ENOMEM; del: -ESRCH. */
