@@ -290,8 +290,10 @@ int pv_wait(struct pv_engine *e, struct pv_wait *w)
 
 void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 {
-	if (e->leader == &w->waiter) {
+	if (e->leader == &w->waiter)
 		e->leader = NULL;
+	/* Whoever leaves while nobody leads passes that on: it may be the very one that was told to lead, and had its datagram by then. */
+	if (!e->leader) {
 		if (!pv_list_empty(&e->followers))
 			pv_engine_wake(pv_list_entry(e->followers.next, struct pv_waiter, on_engine));
 		else if (pv_unlikely(e->progress_parked))

@@ -325,6 +325,73 @@ TEST(a_crowd_of_receivers)
 	}
 }
 
+/* The progress thread looks up when an fd is exported; with a leader there it soon parks. */
+static void wait_until_parked(void)
+{
+	struct any_addr aa;
+	struct sk s = sk_bound(&our_side, AF_INET, &aa);
+
+	CHECK_EQ(pyvma_sock_fileno(s.h), s.fd);
+	sk_close(s);
+	for (;;) {
+		pv_lock_get(&pv_engine.lock);
+		bool parked = pv_engine.progress_parked;
+
+		pv_lock_put(&pv_engine.lock);
+		if (parked)
+			return;
+		usleep(1000);
+	}
+}
+
+static uint32_t waiting(void)
+{
+	pv_lock_get(&pv_engine.lock);
+	uint32_t n = pv_engine.interest;
+
+	pv_lock_put(&pv_engine.lock);
+	return n;
+}
+
+/* One poll brings the leader's datagram and the first follower's: both leave, and the second follower must not be left alone. */
+TEST(a_follower_that_leaves_too)
+{
+	env_start();
+	for (int round = 0; round < 5; round++) {
+		struct any_addr addr[3];
+		struct sk s[3], out = sk_open(&our_side, AF_INET);
+		struct job j[3];
+		char x[] = "x";
+		struct pyvma_msg m[2] = { { .base = x, .len = 1 }, { .base = x, .len = 1 } };
+
+		pv_engine.spin_ns = 0;
+		for (int k = 0; k < 3; k++)
+			s[k] = sk_bound(&our_side, AF_INET, &addr[k]);
+		for (int k = 0; k < 3; k++) {
+			job_start(&j[k], s[k], LONG_NS);
+			while (waiting() != (uint32_t)k + 1)
+				usleep(100);
+		}
+		wait_until_parked();
+		for (int k = 0; k < 2; k++) {
+			m[k].addr = addr[k].ss;
+			m[k].addrlen = addr[k].len;
+		}
+		sk_sendto(out, "", 0, 0, ip("10.9.0.1", 9)); /* decides the socket */
+		CHECK_EQ(pyvma_sock_send_batch(out.h, m, 2, 0, -1), 2);
+		for (int k = 0; k < 2; k++) {
+			pthread_join(j[k].thread, NULL);
+			CHECK_EQ(j[k].result, 1);
+		}
+		CHECK_EQ(sk_sendto(out, "x", 1, 0, addr[2]), 1);
+		pthread_join(j[2].thread, NULL);
+		CHECK_EQ(j[2].result, 1);
+		for (int k = 0; k < 3; k++)
+			sk_close(s[k]);
+		sk_close(out);
+	}
+}
+
 /* Many receivers of one socket: each datagram goes to exactly one. */
 TEST(a_crowd_on_one_socket)
 {
@@ -448,6 +515,37 @@ TEST(idle_costs_nothing)
 	getrusage(RUSAGE_SELF, &after);
 	CHECK(after.ru_nvcsw - before.ru_nvcsw < 20);
 	sk_close(a);
+}
+
+/* The engine is stopped under a leader and a follower, and started again at once. */
+TEST(stop_wakes)
+{
+	env_start();
+	FOR_ALL_SPINS(i)
+	{
+		for (int round = 0; round < 10; round++) {
+			struct any_addr addr[2];
+			struct sk s[2];
+			struct job j[2];
+
+			pv_engine.spin_ns = spins[i];
+			for (int k = 0; k < 2; k++) {
+				s[k] = sk_bound(&our_side, AF_INET, &addr[k]);
+				job_start(&j[k], s[k], LONG_NS);
+				wait_until_waiting();
+			}
+			pyvma_stop();
+			CHECK_EQ(pyvma_start(), 0);
+			for (int k = 0; k < 2; k++) {
+				pthread_join(j[k].thread, NULL);
+				CHECK_EQ(j[k].result, -ENETDOWN);
+				sk_close(s[k]);
+			}
+			CHECK_EQ(pv_engine.interest, 0);
+			CHECK(!pv_engine.leader);
+			CHECK(pv_list_empty(&pv_engine.followers));
+		}
+	}
 }
 
 int main(int argc, char **argv)
