@@ -99,11 +99,9 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 	int64_t n;
 
 	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
-	if (so->kernel_leg && !lend) {
-		w.kfd = pv_sock_kfd(so);
-		w.kevents = POLLIN;
-	}
+	w.kevents = POLLIN;
 	for (;;) {
+		w.kfd = so->kernel_leg && !lend ? pv_sock_kfd(so) : -1; /* either may change meanwhile */
 		int rc = pv_wait(e, &w);
 
 		if (!pv_sock_same(h, so, gen)) {
