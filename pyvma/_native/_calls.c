@@ -253,7 +253,7 @@ static PyObject *calls_sendto(PyObject *self, PyObject *const *args, Py_ssize_t 
 		io.sock = h->sock;
 		io.buf = data.buf;
 		io.len = (size_t)data.len;
-		int64_t n = io.sock ? run(h, &io, do_sendto) : calls_raise(-EBADF, 0);
+		int64_t n = run(h, &io, do_sendto);
 		result = n < 0 ? NULL : PyLong_FromLongLong(n);
 	}
 	PyBuffer_Release(&data);
