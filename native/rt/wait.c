@@ -163,8 +163,13 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		if (e->ports[i].notify_fd < 0)
 			continue;
 		rc = pv_ring_arm(e->ports[i].ring);
-		if (rc > 0)
+		if (rc > 0) {
+			pv_ports_events(e); /* an event that nobody takes would be a reason for ever */
 			return 0;
+		}
+		/* A dead device's descriptor may be readable for ever. */
+		if (rc < 0)
+			continue;
 		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
 	}
 	until = PV_MIN(w->deadline, pv_stack_deadline(e->stack));

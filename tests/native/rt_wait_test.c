@@ -548,6 +548,76 @@ TEST(stop_wakes)
 	}
 }
 
+/* ---- a ring that has something to say, or nothing any more ----------------------------------------------------------------- */
+
+static const struct pv_ring_ops *ring_below;
+static _Atomic(int) ring_says; /* 1: an event not yet told, -1: the device is gone */
+static _Atomic(uint32_t) ring_arms;
+
+static int troubled_arm(struct pv_ring *r)
+{
+	int says = atomic_load(&ring_says);
+
+	if (!says)
+		return ring_below->arm(r);
+	atomic_fetch_add(&ring_arms, 1);
+	return says > 0 ? 1 : -ENODEV;
+}
+
+static enum pv_ring_event troubled_event(struct pv_ring *r)
+{
+	int event = 1;
+
+	return atomic_compare_exchange_strong(&ring_says, &event, 0) ? PV_RING_EV_ERROR : ring_below->event(r);
+}
+
+/* With an event untold, or with a descriptor of a dead device that is readable for ever, a waiter still sleeps until its time is up. */
+TEST(troubled_rings_do_not_keep_waiters_awake)
+{
+	static const int says[] = { 1, -1 };
+	struct pv_ring_ops ops;
+	struct pv_port *port;
+	struct any_addr aa;
+	int hung_up[2];
+	struct sk a;
+	char b;
+
+	env_start();
+	pv_engine.spin_ns = 0;
+	a = sk_bound(&our_side, AF_INET, &aa);
+	CHECK_EQ(pipe(hung_up), 0);
+	close(hung_up[1]);
+	port = &pv_engine.ports[0];
+	ring_below = port->ring->ops;
+	ops = *ring_below;
+	ops.arm = troubled_arm;
+	ops.event = troubled_event;
+	for (size_t i = 0; i < pv_array_size(says); i++) {
+		int fd;
+
+		pv_lock_get(&pv_engine.lock);
+		fd = port->notify_fd;
+		if (says[i] < 0)
+			port->notify_fd = hung_up[0];
+		atomic_store(&ring_arms, 0);
+		atomic_store(&ring_says, says[i]);
+		port->ring->ops = &ops;
+		pv_lock_put(&pv_engine.lock);
+		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 200 * NS_MS), -ETIMEDOUT);
+		usleep(200000); /* and so does the progress thread */
+		CHECK(atomic_load(&ring_arms) < 40);
+		pv_lock_get(&pv_engine.lock);
+		CHECK(atomic_load(&ring_says) <= 0);
+		port->ring->ops = ring_below;
+		port->notify_fd = fd;
+		atomic_store(&ring_says, 0);
+		pv_engine_wake(&pv_engine.progress);
+		pv_lock_put(&pv_engine.lock);
+	}
+	close(hung_up[0]);
+	sk_close(a);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
