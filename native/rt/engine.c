@@ -151,26 +151,35 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 	return rc;
 }
 
-static int start_locked(struct pv_engine *e)
+/* The settings are frozen. */
+static int start_with(struct pv_engine *e, const struct pv_config *cfg)
 {
 	static struct pv_ifspec specs[PV_IFACE_MAX];
-	const struct pv_config *cfg;
-	int rc = pv_config_load(&cfg), n;
+	int rc, n;
 
-	if (rc)
-		return rc;
 	pv_log_open((enum pv_log_level)cfg->log_level, cfg->log_file);
 	if (cfg->port_low > cfg->port_high)
 		return pv_error(-EINVAL, "port_low is above port_high");
 	n = cfg->offload ? pv_ifspec_parse(cfg->interfaces, specs, PV_IFACE_MAX) : 0;
 	if (n < 0)
 		return n;
-	pv_config_freeze();
 	rc = n ? start_specs(e, cfg, specs, (uint32_t)n) : 0;
+	if (!rc)
+		atomic_store_explicit(&e->state, n ? PV_ENGINE_RUNNING : PV_ENGINE_EMPTY, memory_order_release);
+	return rc;
+}
+
+static int start_locked(struct pv_engine *e)
+{
+	const struct pv_config *cfg;
+	int rc;
+
+	pv_config_freeze();
+	rc = pv_config_load(&cfg);
+	if (!rc)
+		rc = start_with(e, cfg);
 	if (rc)
 		pv_config_thaw();
-	else
-		atomic_store_explicit(&e->state, n ? PV_ENGINE_RUNNING : PV_ENGINE_EMPTY, memory_order_release);
 	return rc;
 }
 
