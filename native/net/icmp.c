@@ -132,6 +132,16 @@ void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_n
 	pv_pkt_put(pkt);
 }
 
+uint32_t pv_net_error_pmtu(struct pv_net *net, const struct pv_net_error *err, int64_t now_ns)
+{
+	const struct pv_route *r = pv_route_find(net, &err->remote, 0);
+	const struct pv_pmtu *p;
+
+	pv_pmtu_learn(net, &err->remote, err->mtu, r ? net->iface[r->iface]->cfg.mtu : 0, now_ns);
+	p = pv_pmtu_find(net, &err->remote, now_ns);
+	return p ? p->mtu : err->mtu;
+}
+
 /* As Linux: the socket hears of a neighbour that does not answer by an ICMP error from ourselves, put in front of the very packet. */
 void pv_icmp_host_unreachable(struct pv_net *net, struct pv_pkt *pkt)
 {

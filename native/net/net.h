@@ -145,10 +145,13 @@ struct pv_net_error {
 	uint8_t proto, type, code;
 	int err; /* Linux's errno for this type and code: ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ... */
 	bool hard; /* Linux reports it even without IP_RECVERR on connected sockets */
-	uint32_t mtu; /* next-hop MTU with EMSGSIZE; already stored in the path cache */
+	uint32_t mtu; /* next-hop MTU with EMSGSIZE, as the router says */
 	struct pv_addr offender; /* who sent the error */
 };
 const struct pv_net_error *pv_net_rx_error(const struct pv_net *net);
+/* From the transport, once it knows the flow of an EMSGSIZE: paths to its destination are that narrow from now on. What is about nobody's
+ * flow is a stranger's guess and changes no path. Returns the path MTU in force, never less than what is plausible. */
+uint32_t pv_net_error_pmtu(struct pv_net *net, const struct pv_net_error *err, int64_t now_ns);
 
 /* The transport found nobody: answers port unreachable (rate limited, never to multicast), gives the packet back. */
 void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_ns);
