@@ -131,6 +131,7 @@ static int run(struct pv_engine *e, const struct pv_config *cfg)
 	return cfg->progress ? pv_progress_start(e) : 0;
 }
 
+/* Calls that the last stop woke may still come for the lock: they must find no engine or a whole one. */
 static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const struct pv_ifspec *specs, uint32_t n)
 {
 	int rc;
@@ -138,16 +139,16 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 	pv_lock_setup();
 	pv_lock_get(&e->lock);
 	pv_clock_init(&e->clock);
-	pv_lock_put(&e->lock);
-	rc = open_stack(e, cfg);
-	if (rc)
-		return rc;
 	e->cfg = cfg;
-	rc = pv_ports_open(e, specs, n);
-	if (!rc)
-		rc = run(e, cfg);
-	if (rc)
-		close_all(e);
+	rc = open_stack(e, cfg);
+	if (!rc) {
+		rc = pv_ports_open(e, specs, n);
+		if (!rc)
+			rc = run(e, cfg);
+		if (rc)
+			close_all(e);
+	}
+	pv_lock_put(&e->lock);
 	return rc;
 }
 

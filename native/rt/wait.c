@@ -224,6 +224,7 @@ static int lead(struct pv_engine *e, struct pv_wait *w)
 /* Without the lock: until woken, spin_until, or a signal. */
 static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 {
+	uint32_t ratio = w->kfd >= 0 ? e->kernel_ratio : 0;
 	int rc = 0;
 
 	pv_lock_put(&e->lock);
@@ -235,7 +236,7 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 
 		if (now >= w->spin_until)
 			break;
-		if (e->kernel_ratio && w->kfd >= 0 && turn % (FOLLOWER_TURNS * e->kernel_ratio) == 0 && kernel_readable(w))
+		if (ratio && turn % (FOLLOWER_TURNS * ratio) == 0 && kernel_readable(w))
 			break;
 		if (now >= w->signals_at)
 			rc = look_for_signals(NULL, w, now);
