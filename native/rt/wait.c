@@ -3,7 +3,7 @@
  * Leader and followers (rt/engine.h).
  *
  * Signals. A thread that sleeps is interrupted by ppoll. A thread that spins makes no system calls that a signal could interrupt, yet
- * Python's handlers run only when the call returns. So a spin that lasts longer than 50 us blocks the thread's signals, which is what
+ * Python's handlers run only when the call returns. So a spin that lasts longer than 10 us blocks the thread's signals, which is what
  * makes them visible: every 2 ms a ppoll of nothing with the thread's own mask lets a pending handler run and tells that one did.
  * Signals that report a fault of the thread itself are never blocked.
  */
@@ -14,7 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define MASK_AFTER_NS (50 * PV_NS_PER_US)
+#define MASK_AFTER_NS (10 * PV_NS_PER_US)
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
 
