@@ -228,7 +228,7 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 	while (!r && !rc) {
 		rc = pv_wait(e, &w);
 		if (!pv_sock_same(h, so, gen)) {
-			r = -EBADF;
+			r = pv_sock_gone(h, so, gen);
 			break;
 		}
 		r = revents(so, events);

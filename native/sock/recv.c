@@ -105,7 +105,7 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 		int rc = pv_wait(e, &w);
 
 		if (!pv_sock_same(h, so, gen)) {
-			n = pv_handle_sock(h) == so && h->gen == gen && so->dead ? -ENETDOWN : -EBADF;
+			n = pv_sock_gone(h, so, gen);
 			break;
 		}
 		n = try_both(so, rx, lend);

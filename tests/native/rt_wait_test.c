@@ -618,6 +618,48 @@ TEST(troubled_rings_do_not_keep_waiters_awake)
 	sk_close(a);
 }
 
+/* The same under calls that wait for room: a ring that takes nothing. */
+static void *send_until_stop(void *arg)
+{
+	struct job *j = arg;
+	char text[1000] = "";
+
+	do {
+		j->result = sk_sendto(j->s, text, sizeof(text), 0, j->to);
+	} while (j->result == sizeof(text) || j->result == -ENOBUFS);
+	return NULL;
+}
+
+TEST(stop_wakes_senders)
+{
+	env_start();
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("fault", "tx_post_short=1"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+	for (int round = 0; round < 5; round++) {
+		struct job j[2];
+
+		for (int k = 0; k < 2; k++) {
+			j[k] = (struct job){ .s = sk_open(&our_side, AF_INET), .to = ip("10.9.0.255", 9) };
+			CHECK_EQ(sk_set_int(j[k].s, SOL_SOCKET, SO_BROADCAST, 1), 0);
+			CHECK_EQ(sk_bind(j[k].s, ip("10.9.0.1", 0)), 0);
+		}
+		for (int k = 0; k < 2; k++)
+			CHECK_EQ(pthread_create(&j[k].thread, NULL, send_until_stop, &j[k]), 0);
+		wait_until_waiting();
+		pyvma_stop();
+		CHECK_EQ(pyvma_start(), 0);
+		for (int k = 0; k < 2; k++) {
+			pthread_join(j[k].thread, NULL);
+			CHECK_EQ(j[k].result, -ENETDOWN);
+			sk_close(j[k].s);
+		}
+	}
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("fault", ""), 0);
+	CHECK_EQ(pyvma_start(), 0);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
