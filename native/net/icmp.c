@@ -85,7 +85,7 @@ static bool may_answer(const struct pv_net *net, const struct pv_pkt *pkt, const
 void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, uint8_t code, uint32_t rest, int64_t now_ns)
 {
 	struct pv_tx_opts o = { .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = UINT32_MAX };
-	struct pv_path_query pq = { .iface = pkt->iface };
+	struct pv_path_query pq = { .iface = pkt->iface, .answer = true };
 	struct pv_path path;
 	struct pv_pkt *out;
 	struct quote q;

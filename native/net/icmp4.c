@@ -25,7 +25,7 @@ static enum pv_rx_verdict echo(struct pv_net *net, struct pv_iface *ifp, struct 
 	struct pv_tx_opts o = {
 		.proto = PV_PROTO_ICMP, .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = UINT32_MAX
 	};
-	struct pv_path_query q = { .iface = ifp->index };
+	struct pv_path_query q = { .iface = ifp->index, .answer = true };
 	struct pv_rx_info info;
 	uint16_t was, is;
 

@@ -21,7 +21,7 @@ static enum pv_rx_verdict consumed(struct pv_pkt *pkt)
 static enum pv_rx_verdict echo(struct pv_net *net, struct pv_icmp6_in *in, int64_t now_ns)
 {
 	struct pv_tx_opts o = { .proto = PV_PROTO_ICMP6, .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = 2 };
-	struct pv_path_query q = { .dst = in->src, .iface = in->ifp->index };
+	struct pv_path_query q = { .dst = in->src, .iface = in->ifp->index, .answer = true };
 	struct pv_rx_info info;
 
 	if (pv_addr_is_any(&in->src))

@@ -204,6 +204,7 @@ struct pv_path_query {
 	struct pv_addr dst;
 	struct pv_addr src; /* any: choose (RFC 6724 in what applies) */
 	uint32_t iface; /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
+	bool answer; /* to whoever asked: takes no place from a neighbour that we send to by ourselves (else -ENOBUFS) */
 };
 /* 0, -ENETUNREACH, -EADDRNOTAVAIL (src is not ours), -ENODEV (iface), -EAFNOSUPPORT (families differ). */
 int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out);

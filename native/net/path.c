@@ -203,7 +203,7 @@ static int path_fill(struct pv_net *net, const struct pv_path_query *q, const st
 			out->mtu = PV_MIN(out->mtu, pmtu->mtu);
 			out->mtu_locked = pmtu->locked;
 		}
-		out->neigh = pv_neigh_get(net, h->iface, &h->next, true);
+		out->neigh = pv_neigh_get(net, h->iface, &h->next, !q->answer);
 		if (!out->neigh)
 			return -ENOBUFS;
 		/* Making room may have dropped another entry. */
