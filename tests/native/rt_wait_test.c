@@ -164,6 +164,30 @@ static void wait_until_waiting(void)
 	}
 }
 
+/* As long as a number can say is long, by the stack and by the kernel, and not the rest of an overflow: 9463179709813 s are 20992 ns modulo 2^64. */
+TEST(longest_time_outs)
+{
+	env_start();
+	pv_engine.spin_ns = 0;
+	for (int i = 0; i < 4; i++) {
+		struct timeval tv = { .tv_sec = 9463179709813 };
+		struct any_addr aa;
+		struct sk a = sk_open(&our_side, AF_INET), out = sk_open(&our_side, AF_INET);
+		struct job j;
+
+		CHECK_EQ(sk_bind(a, ip(i & 1 ? "127.0.0.1" : "10.9.0.1", 0)), 0);
+		CHECK_EQ(sk_name(a, &aa), 0);
+		CHECK_EQ(sk_set(a, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)), 0);
+		job_start(&j, a, i < 2 ? INT64_MAX : -1);
+		usleep(20000);
+		CHECK_EQ(sk_sendto(out, "x", 1, 0, aa), 1);
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, 1);
+		sk_close(a);
+		sk_close(out);
+	}
+}
+
 TEST(close_wakes)
 {
 	env_start();
