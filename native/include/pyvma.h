@@ -63,6 +63,16 @@ struct pyvma_interface {
 };
 PYVMA_EXPORT int pyvma_interface_get(unsigned int index, struct pyvma_interface *out);
 
+/* Entries of the setting `interfaces` that name an interface of the kernel's, offloaded or not: the first is 1; -ENOENT past the end. */
+struct pyvma_kernel_interface {
+	char name[32];
+	char ring[16]; /* kind: "xdp", "verbs", "softnic" */
+	uint32_t index; /* the kernel's number; 0: there is no such interface at the moment */
+	uint32_t offloaded;
+	char reason[256]; /* why it is not offloaded */
+};
+PYVMA_EXPORT int pyvma_kernel_interface_get(unsigned int number, struct pyvma_kernel_interface *out);
+
 /* Named 64-bit counters of the engine: "net.rx_frames", "udp.rx_no_port", "ring.IFNAME.tx_packets", ... -ENOENT past the end. */
 struct pyvma_counter {
 	char name[64];

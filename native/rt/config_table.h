@@ -14,13 +14,16 @@
 
 #define PV_CONFIG_TABLE(X)                                                                                                         \
 	X(TEXT, interfaces, "", 0, 0, "", NULL, 1,                                                                                 \
-	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port), verbs "              \
+	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port, mac), verbs "         \
 	  "(device, "                                                                                                              \
-	  "port). Keys of both: addr=ADDRESS/PREFIX (repeatable), gw=ADDRESS (one a family), name, mtu, vlan, mac (softnic), "     \
-	  "rx_depth, "                                                                                                             \
-	  "tx_depth")                                                                                                              \
+	  "port, lib), xdp (device, queues, mode auto, native or generic, busy_poll in us). Interfaces of your own: "              \
+	  "addr=ADDRESS/PREFIX "                                                                                                   \
+	  "(repeatable), gw=ADDRESS (one a family), name, mtu, vlan. The kernel's, with its addresses, routes and neighbours: "    \
+	  "xdp "                                                                                                                   \
+	  "without addr=, softnic and verbs with netdev=NAME. Keys of all: rx_depth, tx_depth")                                    \
 	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \
-	X(BOOL, strict, "0", 0, 1, "", NULL, 1, "a UDP socket that cannot be offloaded is an error instead of a kernel socket")    \
+	X(BOOL, strict, "0", 0, 1, "", NULL, 1,                                                                                    \
+	  "a UDP socket that cannot be offloaded, or a ring that cannot be opened, is an error instead of a kernel socket")        \
 	X(INT, rx_poll, "1000", -1, 100000000, "us", "VMA_RX_POLL", 10,                                                            \
 	  "a blocking call polls this long before it sleeps; 0: sleeps at once; -1: never sleeps. VMA_RX_POLL counts polls: ten "  \
 	  "are "                                                                                                                   \

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pyvma.h"
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/netlink.h"
@@ -621,4 +622,25 @@ bool pv_host_entry(const struct pv_engine *e, uint32_t i, struct pv_host_entry_i
 	out->iface = en->iface;
 	out->reason = en->reason;
 	return true;
+}
+
+int pyvma_kernel_interface_get(unsigned int number, struct pyvma_kernel_interface *out)
+{
+	struct pv_host_entry_info info;
+	int rc = -ENOENT;
+
+	if (pv_engine_state() != PV_ENGINE_RUNNING)
+		return rc;
+	pv_lock_get(&pv_engine.lock);
+	if (number >= 1 && pv_host_entry(&pv_engine, number - 1, &info)) {
+		memset(out, 0, sizeof(*out));
+		snprintf(out->name, sizeof(out->name), "%s", info.name);
+		snprintf(out->ring, sizeof(out->ring), "%s", info.kind);
+		snprintf(out->reason, sizeof(out->reason), "%s", info.reason ? info.reason : "");
+		out->index = info.kernel_index;
+		out->offloaded = info.iface != 0;
+		rc = 0;
+	}
+	pv_lock_put(&pv_engine.lock);
+	return rc;
 }

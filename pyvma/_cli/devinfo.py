@@ -70,15 +70,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.device and not devices and not status:
         print(f"pyvma devinfo: no such device: {arguments.device}", file=sys.stderr)
         status = 1
-    interfaces = ring.interfaces() if os.environ.get("PYVMA_INTERFACES") and not arguments.device else []
+    interfaces_wanted = bool(os.environ.get("PYVMA_INTERFACES")) and not arguments.device
+    interfaces = ring.interfaces() if interfaces_wanted else []
+    kernels = [entry for entry in ring.kernel_interfaces() if not entry.offloaded] if interfaces_wanted else []
     if arguments.json:
-        found = {"devices": [asdict(device) for device in devices], "interfaces": [asdict(interface) for interface in interfaces]}
+        found = {
+            "devices": [asdict(device) for device in devices],
+            "interfaces": [asdict(interface) for interface in interfaces],
+            "not_offloaded": [asdict(entry) for entry in kernels],
+        }
         print(json.dumps(found, indent=2, default=str))
         return status
     for device in devices:
         _show_device(device)
     for interface in interfaces:
         _show_interface(interface)
+    for entry in kernels:
+        _show(f"interface {entry.name}", {"ring": entry.ring, "not offloaded": entry.reason})
     if not devices and not status:
         print("no RDMA devices")
     return status

@@ -7,8 +7,10 @@ import ctypes
 import importlib.util
 import json
 import os
+import re
 import resource
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 OK, NOTE, BAD = "ok", "note", "bad"
-CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK = 12, 13, 14
+CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK, CAP_SYS_ADMIN, CAP_BPF = 12, 13, 14, 21, 39
+AF_XDP = 44
+# BPF links of XDP programs came with it.
+XDP_KERNEL = (5, 9)
 SHM_WANTED = 64 << 20
 MEMLOCK_WANTED = 64 << 20
 
@@ -57,6 +62,7 @@ def _engine() -> Iterator[Finding]:
     try:
         configured = _config.value_of("interfaces")
         found = ring.interfaces()
+        kernels = ring.kernel_interfaces()
     except OSError as error:
         yield Finding(
             "engine", BAD, f"does not start: {error.strerror or error}", "correct the setting that it names; `pyvma config` lists all"
@@ -71,6 +77,10 @@ def _engine() -> Iterator[Finding]:
         state = OK if interface.link_up else BAD
         link = "" if interface.link_up else ", link down"
         yield Finding(f"interface {interface.name}", state, f"{interface.ring} ({interface.mode}), {addresses}, MTU {interface.mtu}{link}")
+    for entry in kernels:
+        if not entry.offloaded:
+            advice = "its sockets are the kernel's meanwhile; strict=1 makes that an error"
+            yield Finding(f"interface {entry.name}", BAD, f"{entry.ring}: not offloaded: {entry.reason}", advice)
 
 
 def _softnic() -> Iterator[Finding]:
@@ -113,6 +123,47 @@ def _verbs() -> Iterator[Finding]:
         )
     else:
         yield Finding("ring verbs", OK, ", ".join(devices))
+
+
+def _library(name: str) -> str:
+    """Why it cannot be loaded; empty when it can."""
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _xdp() -> Iterator[Finding]:
+    """AF_XDP: libraries, kernel, privileges, and the interfaces that it could take."""
+    for name, package in (("libbpf.so.1", "libbpf1"), ("libmnl.so.0", "libmnl0")):
+        problem = _library(name)
+        if problem:
+            yield Finding("ring xdp", NOTE, f"{name} cannot be loaded: {problem}", f"apt install {package}")
+            return
+    release = os.uname().release
+    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    if version < XDP_KERNEL:
+        yield Finding("ring xdp", NOTE, f"kernel {release}: BPF links for XDP came with 5.9", "run a newer kernel")
+        return
+    try:
+        socket.socket(AF_XDP, socket.SOCK_RAW).close()
+    except PermissionError:
+        pass
+    except OSError as error:
+        yield Finding("ring xdp", NOTE, f"no AF_XDP sockets: {error.strerror}", "the kernel needs CONFIG_XDP_SOCKETS")
+        return
+    held = _capabilities()
+    wanted = {"CAP_NET_ADMIN": CAP_NET_ADMIN, "CAP_NET_RAW": CAP_NET_RAW, "CAP_BPF": CAP_BPF}
+    if held >> CAP_SYS_ADMIN & 1:
+        wanted.pop("CAP_BPF")
+    missing = [name for name, bit in wanted.items() if not held >> bit & 1]
+    if missing:
+        advice = "run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the interpreter"
+        yield Finding("ring xdp", NOTE, f"no {', '.join(missing)}", advice)
+        return
+    names = ", ".join(name for _, name in socket.if_nameindex() if name != "lo")
+    yield Finding("ring xdp", OK, f"works, kernel {release}; interfaces: {names or 'none but lo'}")
 
 
 def _uplink() -> Iterator[Finding]:
@@ -173,7 +224,7 @@ def _programs() -> Iterator[Finding]:
         yield Finding("CPUs", OK, f"{cpus} to run on")
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_engine, _softnic, _verbs, _uplink, _memory, _programs)
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_engine, _softnic, _verbs, _xdp, _uplink, _memory, _programs)
 
 
 def findings() -> list[Finding]:

@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 155), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 155), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 159), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 159), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -601,7 +601,7 @@ static void *_cffi_types[] = {
 /* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
 /* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
-/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 162), // pyvma_sock *
+/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 170), // pyvma_sock *
 /* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
 /* 25 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
@@ -611,14 +611,14 @@ static void *_cffi_types[] = {
 /* 29 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // void *
+/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 191), // void *
 /* 33 */ _CFFI_OP(_CFFI_OP_POINTER, 40), // unsigned int *
 /* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 36 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
 /* 37 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // void const *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 191), // void const *
 /* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
@@ -632,23 +632,23 @@ static void *_cffi_types[] = {
 /* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 169), // struct pyvma_msg *
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // struct pyvma_msg *
 /* 54 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 55 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 56 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 170), // struct pyvma_sock_stats *
+/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 179), // struct pyvma_sock_stats *
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 171), // struct sockaddr *
+/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct sockaddr *
 /* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
 /* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 68 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 69 */ _CFFI_OP(_CFFI_OP_POINTER, 171), // struct sockaddr const *
+/* 69 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct sockaddr const *
 /* 70 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -663,7 +663,7 @@ static void *_cffi_types[] = {
 /* 81 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
 /* 82 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 83 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *)
-/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 162), // pyvma_sock const *
+/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 170), // pyvma_sock const *
 /* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
 /* 87 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
@@ -672,96 +672,105 @@ static void *_cffi_types[] = {
 /* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
 /* 92 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 93 */ _CFFI_OP(_CFFI_OP_POINTER, 166), // struct pyvma_config_row *
+/* 93 */ _CFFI_OP(_CFFI_OP_POINTER, 174), // struct pyvma_config_row *
 /* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
 /* 96 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 97 */ _CFFI_OP(_CFFI_OP_POINTER, 167), // struct pyvma_counter *
+/* 97 */ _CFFI_OP(_CFFI_OP_POINTER, 175), // struct pyvma_counter *
 /* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
 /* 100 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 168), // struct pyvma_interface *
+/* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 176), // struct pyvma_interface *
 /* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 106 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 107 */ _CFFI_OP(_CFFI_OP_POINTER, 165), // struct msghdr *
-/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 112 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 113 */ _CFFI_OP(_CFFI_OP_POINTER, 165), // struct msghdr const *
-/* 114 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 116 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 120 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 126 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 128 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
-/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
-/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 135 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 138 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 141 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION, 182), // void()(struct pyvma_msg *, uint32_t)
-/* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 177), // struct pyvma_kernel_interface *
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 109 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 173), // struct msghdr *
+/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 113 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 115 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 117 */ _CFFI_OP(_CFFI_OP_POINTER, 173), // struct msghdr const *
+/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 125 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 127 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
+/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
+/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 139 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 141 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 142 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 182), // void()(void)
-/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 156 */ _CFFI_OP(_CFFI_OP_ARRAY, 155), // char[32]
-/* 157 */ (_cffi_opcode_t)(32),
-/* 158 */ _CFFI_OP(_CFFI_OP_ARRAY, 155), // char[64]
-/* 159 */ (_cffi_opcode_t)(64),
-/* 160 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 162 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // pyvma_sock
-/* 163 */ _CFFI_OP(_CFFI_OP_POINTER, 164), // struct iovec *
-/* 164 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 165 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 166 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 167 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 168 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
-/* 169 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_msg
-/* 170 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_sock_stats
-/* 171 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct sockaddr
-/* 172 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr_storage
-/* 173 */ _CFFI_OP(_CFFI_OP_ARRAY, 172), // struct sockaddr_storage[16]
-/* 174 */ (_cffi_opcode_t)(16),
-/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 177 */ _CFFI_OP(_CFFI_OP_ARRAY, 176), // uint8_t[16]
-/* 178 */ (_cffi_opcode_t)(16),
-/* 179 */ _CFFI_OP(_CFFI_OP_ARRAY, 176), // uint8_t[6]
-/* 180 */ (_cffi_opcode_t)(6),
-/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 191), // void()(struct pyvma_msg *, uint32_t)
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION, 191), // void()(void)
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 160 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[16]
+/* 161 */ (_cffi_opcode_t)(16),
+/* 162 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[256]
+/* 163 */ (_cffi_opcode_t)(256),
+/* 164 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[32]
+/* 165 */ (_cffi_opcode_t)(32),
+/* 166 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[64]
+/* 167 */ (_cffi_opcode_t)(64),
+/* 168 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 170 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_sock
+/* 171 */ _CFFI_OP(_CFFI_OP_POINTER, 172), // struct iovec *
+/* 172 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 173 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 174 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 175 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 176 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
+/* 177 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_kernel_interface
+/* 178 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_msg
+/* 179 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_sock_stats
+/* 180 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr
+/* 181 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct sockaddr_storage
+/* 182 */ _CFFI_OP(_CFFI_OP_ARRAY, 181), // struct sockaddr_storage[16]
+/* 183 */ (_cffi_opcode_t)(16),
+/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 185 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 186 */ _CFFI_OP(_CFFI_OP_ARRAY, 185), // uint8_t[16]
+/* 187 */ (_cffi_opcode_t)(16),
+/* 188 */ _CFFI_OP(_CFFI_OP_ARRAY, 185), // uint8_t[6]
+/* 189 */ (_cffi_opcode_t)(6),
+/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -1085,6 +1094,54 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_interface_get _cffi_d_pyvma_interface_get
+#endif
+
+static int _cffi_d_pyvma_kernel_interface_get(unsigned int x0, struct pyvma_kernel_interface * x1)
+{
+  return pyvma_kernel_interface_get(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
+{
+  unsigned int x0;
+  struct pyvma_kernel_interface * x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_kernel_interface_get", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  x0 = _cffi_to_c_int(arg0, unsigned int);
+  if (x0 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(105), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(105), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_kernel_interface_get(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_kernel_interface_get _cffi_d_pyvma_kernel_interface_get
 #endif
 
 static char const * _cffi_d_pyvma_last_error(void)
@@ -2266,10 +2323,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(107), arg1, (char **)&x1);
+      _cffi_type(111), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(107), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2473,10 +2530,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(113), arg1, (char **)&x1);
+      _cffi_type(117), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2969,6 +3026,19 @@ static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
 struct _cffi_align_struct_pyvma_interface { char x; struct pyvma_interface y; };
 
 _CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_kernel_interface(struct pyvma_kernel_interface *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  { char(*tmp)[32] = &p->name; (void)tmp; }
+  { char(*tmp)[16] = &p->ring; (void)tmp; }
+  (void)((p->index) | 0);  /* check that 'struct pyvma_kernel_interface.index' is an integer */
+  (void)((p->offloaded) | 0);  /* check that 'struct pyvma_kernel_interface.offloaded' is an integer */
+  { char(*tmp)[256] = &p->reason; (void)tmp; }
+}
+struct _cffi_align_struct_pyvma_kernel_interface { char x; struct pyvma_kernel_interface y; };
+
+_CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_msg(struct pyvma_msg *p)
 {
   /* only to generate compile-time warnings or errors */
@@ -3029,12 +3099,13 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_KERNEL", (void *)_cffi_const_PYVMA_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_OFFLOADED", (void *)_cffi_const_PYVMA_OFFLOADED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 149), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
   { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 91), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
   { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_counter_get },
   { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 17), (void *)_cffi_d_pyvma_sock_adopt },
   { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_sock_bind },
@@ -3051,21 +3122,21 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 86), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_sock_open },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 117), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 124), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 105), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 128), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 140), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 144), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 35), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_shutdown },
   { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 103), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 153), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 107), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 157), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
@@ -3084,7 +3155,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 40) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 163) },
+               _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -3117,28 +3188,28 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 158) },
+            _CFFI_OP(_CFFI_OP_NOOP, 166) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 175) },
+             _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 156) },
+            _CFFI_OP(_CFFI_OP_NOOP, 164) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 158) },
+            _CFFI_OP(_CFFI_OP_NOOP, 166) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 158) },
+            _CFFI_OP(_CFFI_OP_NOOP, 166) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 179) },
+           _CFFI_OP(_CFFI_OP_NOOP, 188) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 176) },
+               _CFFI_OP(_CFFI_OP_NOOP, 185) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 176) },
+             _CFFI_OP(_CFFI_OP_NOOP, 185) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3147,10 +3218,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 173) },
+            _CFFI_OP(_CFFI_OP_NOOP, 182) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 177) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 186) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3189,7 +3260,22 @@ static const struct _cffi_field_s _cffi_fields[] = {
                        _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 184) },
+  { "name", offsetof(struct pyvma_kernel_interface, name),
+            sizeof(((struct pyvma_kernel_interface *)0)->name),
+            _CFFI_OP(_CFFI_OP_NOOP, 164) },
+  { "ring", offsetof(struct pyvma_kernel_interface, ring),
+            sizeof(((struct pyvma_kernel_interface *)0)->ring),
+            _CFFI_OP(_CFFI_OP_NOOP, 160) },
+  { "index", offsetof(struct pyvma_kernel_interface, index),
+             sizeof(((struct pyvma_kernel_interface *)0)->index),
+             _CFFI_OP(_CFFI_OP_NOOP, 54) },
+  { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
+                 sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
+                 _CFFI_OP(_CFFI_OP_NOOP, 54) },
+  { "reason", offsetof(struct pyvma_kernel_interface, reason),
+              sizeof(((struct pyvma_kernel_interface *)0)->reason),
+              _CFFI_OP(_CFFI_OP_NOOP, 162) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 32) },
@@ -3204,7 +3290,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 172) },
+            _CFFI_OP(_CFFI_OP_NOOP, 181) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 45) },
@@ -3213,46 +3299,46 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 32) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 175) },
+              _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 175) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 175) },
+              _CFFI_OP(_CFFI_OP_NOOP, 184) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3261,44 +3347,46 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 181) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 190) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 181) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 190) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 164, 0,
+  { "iovec", 172, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 165, 0,
+  { "msghdr", 173, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 166, 0,
+  { "pyvma_config_row", 174, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 167, 0,
+  { "pyvma_counter", 175, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_interface", 168, 0,
+  { "pyvma_interface", 176, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 17, 23 },
-  { "pyvma_msg", 169, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 40, 7 },
-  { "pyvma_sock", 162, _CFFI_F_OPAQUE,
+  { "pyvma_kernel_interface", 177, _CFFI_F_CHECK_FIELDS,
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 40, 5 },
+  { "pyvma_msg", 178, 0,
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 45, 7 },
+  { "pyvma_sock", 170, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 170, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 47, 16 },
-  { "sockaddr", 171, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 63, 1 },
-  { "sockaddr_storage", 172, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 64, 1 },
+  { "pyvma_sock_stats", 179, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 52, 16 },
+  { "sockaddr", 180, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 68, 1 },
+  { "sockaddr_storage", 181, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 69, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 160, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 168, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_sock", 162 },
+  { "pyvma_sock", 170 },
   { "socklen_t", 40 },
-  { "ssize_t", 161 },
+  { "ssize_t", 169 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -3308,12 +3396,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  41,  /* num_globals */
-  10,  /* num_struct_unions */
+  42,  /* num_globals */
+  11,  /* num_struct_unions */
   1,  /* num_enums */
   3,  /* num_typenames */
   NULL,  /* no includes */
-  183,  /* num_types */
+  192,  /* num_types */
   0,  /* flags */
 };
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._native import ffi, lib, start
 
-__all__ = ["Device", "DeviceError", "Interface", "Pacing", "Port", "devices", "interfaces"]
+__all__ = ["Device", "DeviceError", "Interface", "KernelInterface", "Pacing", "Port", "devices", "interfaces", "kernel_interfaces"]
 
 _CSUM = ((1, "ipv4"), (2, "udp"), (4, "tcp"))
 _FLOWS = ("all", "ether", "ip", "3-tuple", "5-tuple")
@@ -60,6 +60,20 @@ class Interface:
     pacing: Pacing | None
     dm_bytes: int
     """Device memory."""
+
+
+@dataclass(frozen=True)
+class KernelInterface:
+    """An entry of the setting `interfaces` whose interface is the kernel's."""
+
+    name: str
+    ring: str
+    """Kind of the ring, e.g. "xdp"."""
+    index: int
+    """The kernel's number; 0: there is no such interface at the moment."""
+    offloaded: bool
+    reason: str
+    """Why it is not offloaded: its sockets are the kernel's, with this text as their reason."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +158,17 @@ def interfaces() -> list[Interface]:
     row = ffi.new("struct pyvma_interface *")
     while lib.pyvma_interface_get(len(found) + 1, row) >= 0:
         found.append(_interface(row))
+    return found
+
+
+def kernel_interfaces() -> list[KernelInterface]:
+    """The entries of the setting `interfaces` that name one of the kernel's. Starts the engine; OSError when that fails."""
+    start()
+    found: list[KernelInterface] = []
+    row = ffi.new("struct pyvma_kernel_interface *")
+    while lib.pyvma_kernel_interface_get(len(found) + 1, row) >= 0:
+        name, ring, reason = (ffi.string(field).decode() for field in (row.name, row.ring, row.reason))
+        found.append(KernelInterface(name=name, ring=ring, index=row.index, offloaded=bool(row.offloaded), reason=reason))
     return found
 
 
