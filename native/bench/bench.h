@@ -33,6 +33,7 @@ struct bench_opts {
 	uint32_t window; /* throughput: messages under way at most; 0: send blindly, as sockperf */
 	uint32_t reply_every; /* throughput: every so many messages one asks for a reply, which moves the window */
 	uint32_t gap_us; /* paced: between two messages */
+	uint32_t rules; /* how many at once */
 	bool block; /* wait in the kernel or engine instead of polling from here */
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
 	const char *interfaces; /* pyvma: the setting */
@@ -184,6 +185,8 @@ int bench_run_kernel(const struct bench_opts *o, struct bench_result *r);
 int bench_line(int cpu_a, int cpu_b, double seconds);
 /* What an engine with a socket that nobody talks to costs: resident memory and CPU time. */
 int bench_idle(const struct bench_opts *o);
+/* How many steering rules an AF_XDP ring adds and deletes in a second. */
+int bench_rules(const struct bench_opts *o);
 
 void bench_report(const struct bench_opts *o, const struct bench_result *r);
 int bench_fail(const char *what, int rc); /* prints, returns 1 */

@@ -87,7 +87,8 @@ static inline int tr_reply(struct tr *t, int i, uint8_t *msg, uint32_t len)
 
 static inline void tr_done(struct tr *t, uint32_t n)
 {
-	if (t->in[0].lent)
+	/* Those that came by the kernel are not lent; one of a batch may be and another not. */
+	if (n > 1 || t->in[0].lent)
 		pyvma_batch_release(t->in, n);
 }
 

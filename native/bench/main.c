@@ -13,6 +13,7 @@ static const char usage[] =
     "usage: pyvma-bench server|ping-pong|throughput|paced --transport raw|pyvma|kernel [options]\n"
     "       pyvma-bench line --cpu A --cpu2 B [--seconds S]\n"
     "       pyvma-bench idle [--interfaces SPEC] [--local ADDR:PORT] [--seconds S]\n"
+    "       pyvma-bench rules --device IFNAME [--rules N (5000)]\n"
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
     "  --gap US (1000)    paced: one message after such a pause, stamped, to a server that reports how long it took\n"
@@ -95,6 +96,7 @@ enum {
 	O_BATCH,
 	O_WINDOW,
 	O_GAP,
+	O_RULES,
 	O_CPU,
 	O_CPU2,
 	O_BLOCK,
@@ -113,6 +115,7 @@ static const struct option options[] = {
 	{ "batch", 1, NULL, O_BATCH },
 	{ "window", 1, NULL, O_WINDOW },
 	{ "gap", 1, NULL, O_GAP },
+	{ "rules", 1, NULL, O_RULES },
 	{ "cpu", 1, NULL, O_CPU },
 	{ "cpu2", 1, NULL, O_CPU2 },
 	{ "block", 0, NULL, O_BLOCK },
@@ -145,6 +148,8 @@ static int parse_one(int c, const char *v, struct args *a)
 		return parse_num(v, 1, BENCH_BATCH_MAX, &a->o.batch);
 	case O_WINDOW:
 		return parse_num(v, 0, 1u << 20, &a->o.window);
+	case O_RULES:
+		return parse_num(v, 1, 60000, &a->o.rules);
 	case O_GAP:
 		return parse_num(v, 1, 1000000, &a->o.gap_us);
 	case O_CPU:
@@ -234,7 +239,7 @@ static int run(struct args *a, const char *role)
 
 int main(int argc, char **argv)
 {
-	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000 },
+	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .rules = 5000 },
 			  .transport = "kernel",
 			  .cpu = UINT32_MAX,
 			  .cpu2 = UINT32_MAX };
@@ -256,5 +261,7 @@ int main(int argc, char **argv)
 		return bench_line((int)a.cpu, (int)a.cpu2, a.o.seconds);
 	if (!strcmp(role, "idle"))
 		return bench_idle(&a.o);
+	if (!strcmp(role, "rules"))
+		return bench_rules(&a.o);
 	return bench_pin((int)a.cpu) || run(&a, role);
 }

@@ -223,7 +223,56 @@ int bench_run_xdp(const struct bench_opts *o, struct bench_result *r)
 	return rc;
 }
 
+/* One 3-tuple rule a port, then none again. */
+static int count_rules(struct pv_ring *ring, uint32_t count, uint64_t *handle)
+{
+	struct pv_flow flow = { .kind = PV_FLOW_3TUPLE, .l4_proto = 17, .dst = pv_addr_from4("\xc6\x33\x64\x01") };
+	int64_t start = bench_now_ns(), added, deleted;
+
+	for (uint32_t i = 0; i < count; i++) {
+		int rc;
+
+		flow.dst_port = (uint16_t)(1024 + i);
+		rc = pv_ring_flow_add(ring, &flow, &handle[i]);
+		if (rc)
+			return bench_fail("flow rule", rc);
+	}
+	added = bench_now_ns();
+	for (uint32_t i = 0; i < count; i++) {
+		int rc = pv_ring_flow_del(ring, handle[i]);
+
+		if (rc)
+			return bench_fail("flow rule", rc);
+	}
+	deleted = bench_now_ns();
+	printf("{\"rules\": %u, \"added_per_s\": %.0f, \"deleted_per_s\": %.0f}\n", count, count * 1e9 / (double)(added - start),
+	       count * 1e9 / (double)(deleted - added));
+	return 0;
+}
+
+int bench_rules(const struct bench_opts *o)
+{
+	static struct tr t;
+	uint64_t *handle = calloc(o->rules, sizeof(*handle));
+	struct bench_opts any = *o;
+	int rc;
+
+	any.local.ss_family = AF_INET;
+	rc = handle && o->device ? open_ring(&t, &any) : bench_fail("rules: --device is needed", 0);
+	rc = rc || count_rules(t.ring, o->rules, handle);
+	if (t.ring)
+		pv_ring_close(t.ring);
+	free(handle);
+	return rc;
+}
+
 #else
+
+int bench_rules(const struct bench_opts *o)
+{
+	(void)o;
+	return bench_fail("rules: built without libbpf's headers or clang", 0);
+}
 
 int bench_run_xdp(const struct bench_opts *o, struct bench_result *r)
 {

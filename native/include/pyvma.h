@@ -93,7 +93,8 @@ PYVMA_EXPORT int pyvma_sock_adopt(int fd, pyvma_sock **out);
 PYVMA_EXPORT int pyvma_sock_dup(pyvma_sock *s, pyvma_sock **out);
 /* Closes the fd; blocked callers wake with -EBADF. The handle is gone. */
 PYVMA_EXPORT int pyvma_sock_close(pyvma_sock *s);
-/* Gives the fd away without closing it: the handle is gone, the fd keeps the socket reachable by pyvma_sock_adopt. Returns the fd. */
+/* Gives the fd away without closing it: the handle is gone, the fd keeps the socket reachable by pyvma_sock_adopt. Returns the fd;
+ * -EMFILE when a duplicate needs a number for the kernel socket and there is none: nothing has changed then. */
 PYVMA_EXPORT int pyvma_sock_detach(pyvma_sock *s);
 /* The fd for stock select, epoll, asyncio: from the first call on its readiness follows the socket's. */
 PYVMA_EXPORT int pyvma_sock_fileno(pyvma_sock *s);

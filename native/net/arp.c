@@ -71,7 +71,8 @@ enum pv_rx_verdict pv_arp_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 		return pv_net_drop(pkt, &net->c.rx_arp_bad);
 	net->c.rx_arp++;
 	for_us = pv_iface_owns(net, ifp, &tpa);
-	if (ifp->resolves && !pv_mac_eq(arp.sha, ifp->mac)) {
+	/* Another process on our port has our MAC, but not our addresses. */
+	if (ifp->resolves && !(pv_mac_eq(arp.sha, ifp->mac) && pv_iface_owns(net, ifp, &spa))) {
 		if (pv_iface_owns(net, ifp, &spa))
 			arp_conflict(net, ifp, &spa, now_ns);
 		else if (!pv_addr_is_any(&spa))

@@ -85,7 +85,7 @@ static bool may_answer(const struct pv_net *net, const struct pv_pkt *pkt, const
 void pv_icmp_error(struct pv_net *net, const struct pv_pkt *pkt, uint8_t type, uint8_t code, uint32_t rest, int64_t now_ns)
 {
 	struct pv_tx_opts o = { .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = UINT32_MAX };
-	struct pv_path_query pq = { .iface = pkt->iface };
+	struct pv_path_query pq = { .iface = pkt->iface, .answer = true };
 	struct pv_path path;
 	struct pv_pkt *out;
 	struct quote q;
@@ -132,6 +132,16 @@ void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_n
 	else
 		pv_icmp_error(net, pkt, PV_ICMP6_UNREACH, PV_ICMP6_UNREACH_PORT, 0, now_ns);
 	pv_pkt_put(pkt);
+}
+
+uint32_t pv_net_error_pmtu(struct pv_net *net, const struct pv_net_error *err, int64_t now_ns)
+{
+	const struct pv_route *r = pv_route_find(net, &err->remote, 0);
+	const struct pv_pmtu *p;
+
+	pv_pmtu_learn(net, &err->remote, err->mtu, r ? net->iface[r->iface]->cfg.mtu : 0, now_ns);
+	p = pv_pmtu_find(net, &err->remote, now_ns);
+	return p ? p->mtu : err->mtu;
 }
 
 /* As Linux: the socket hears of a neighbour that does not answer by an ICMP error from ourselves, put in front of the very packet. */

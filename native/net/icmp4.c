@@ -25,7 +25,7 @@ static enum pv_rx_verdict echo(struct pv_net *net, struct pv_iface *ifp, struct 
 	struct pv_tx_opts o = {
 		.proto = PV_PROTO_ICMP, .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = UINT32_MAX
 	};
-	struct pv_path_query q = { .iface = ifp->index };
+	struct pv_path_query q = { .iface = ifp->index, .answer = true };
 	struct pv_rx_info info;
 	uint16_t was, is;
 
@@ -44,21 +44,14 @@ static enum pv_rx_verdict echo(struct pv_net *net, struct pv_iface *ifp, struct 
 	return PV_RX_CONSUMED;
 }
 
-/* RFC 1191 6.3, and what keeps strangers from shrinking paths at will: it must be about a packet of ours that was longer and had DF. */
-static bool too_big(struct pv_net *net, const struct pv_iface *ifp, const struct pv_wire_quote4 *q, uint32_t mtu, int64_t now_ns)
+/* RFC 1191 6.3, and what keeps strangers from shrinking paths at will: it must be about a packet of ours that was longer and had DF;
+ * the transport knows whether it has such a flow (pv_net_error_pmtu). */
+static bool too_big(const struct pv_wire_quote4 *q, uint32_t mtu)
 {
-	const struct pv_pmtu *p;
-
-	if (!(q->ip.frag & PV_IP4_DF) || q->ip.total_len <= mtu)
-		return false;
-	pv_pmtu_learn(net, &net->err.remote, mtu, ifp->cfg.mtu, now_ns);
-	p = pv_pmtu_find(net, &net->err.remote, now_ns);
-	net->err.mtu = p ? p->mtu : mtu;
-	return true;
+	return (q->ip.frag & PV_IP4_DF) && q->ip.total_len > mtu;
 }
 
-static enum pv_rx_verdict error4(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, const struct pv_wire_icmp4 *m,
-				 int64_t now_ns)
+static enum pv_rx_verdict error4(struct pv_net *net, struct pv_pkt *pkt, const struct pv_wire_icmp4 *m)
 {
 	struct pv_net_error *e = &net->err;
 	struct pv_wire_quote4 q;
@@ -86,8 +79,11 @@ static enum pv_rx_verdict error4(struct pv_net *net, struct pv_iface *ifp, struc
 			return consumed(pkt);
 		e->err = unreach[m->code].err;
 		e->hard = unreach[m->code].hard;
-		if (m->code == PV_ICMP4_UNREACH_FRAG && !too_big(net, ifp, &q, m->mtu, now_ns))
+		if (m->code != PV_ICMP4_UNREACH_FRAG)
+			break;
+		if (!too_big(&q, m->mtu))
 			return consumed(pkt);
+		e->mtu = m->mtu;
 		break;
 	case PV_ICMP4_TIME_EXCEEDED:
 		e->err = EHOSTUNREACH;
@@ -114,7 +110,7 @@ enum pv_rx_verdict pv_icmp4_rx(struct pv_net *net, struct pv_iface *ifp, struct 
 	if (!(pkt->flags & PV_PKT_LOOPED) && !pv_cksum_ok(pv_net_chain_sum(pkt)))
 		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
 	if (pv_wire_icmp4_is_error(m.type))
-		return error4(net, ifp, pkt, &m, now_ns);
+		return error4(net, pkt, &m);
 	net->c.rx_icmp++;
 	if (m.type == PV_ICMP4_ECHO && m.code == 0)
 		return echo(net, ifp, pkt, now_ns);

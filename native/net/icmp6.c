@@ -21,7 +21,7 @@ static enum pv_rx_verdict consumed(struct pv_pkt *pkt)
 static enum pv_rx_verdict echo(struct pv_net *net, struct pv_icmp6_in *in, int64_t now_ns)
 {
 	struct pv_tx_opts o = { .proto = PV_PROTO_ICMP6, .ttl = PV_DEFAULT_TTL, .pmtudisc = PV_PMTU_DONT, .l4_csum_off = 2 };
-	struct pv_path_query q = { .dst = in->src, .iface = in->ifp->index };
+	struct pv_path_query q = { .dst = in->src, .iface = in->ifp->index, .answer = true };
 	struct pv_rx_info info;
 
 	if (pv_addr_is_any(&in->src))
@@ -36,20 +36,7 @@ static enum pv_rx_verdict echo(struct pv_net *net, struct pv_icmp6_in *in, int64
 	return PV_RX_CONSUMED;
 }
 
-/* RFC 8201 4: about a packet of ours that was longer than what it says fits. */
-static bool too_big(struct pv_net *net, const struct pv_iface *ifp, const struct pv_wire_quote6 *q, uint32_t mtu, int64_t now_ns)
-{
-	const struct pv_pmtu *p;
-
-	if (PV_IP6_HLEN + q->ip.payload_len <= mtu)
-		return false;
-	pv_pmtu_learn(net, &net->err.remote, mtu, ifp->cfg.mtu, now_ns);
-	p = pv_pmtu_find(net, &net->err.remote, now_ns);
-	net->err.mtu = p ? p->mtu : PV_MAX(mtu, PV_IP6_MIN_MTU);
-	return true;
-}
-
-static enum pv_rx_verdict error6(struct pv_net *net, struct pv_icmp6_in *in, const struct pv_wire_icmp6 *m, int64_t now_ns)
+static enum pv_rx_verdict error6(struct pv_net *net, struct pv_icmp6_in *in, const struct pv_wire_icmp6 *m)
 {
 	struct pv_net_error *e = &net->err;
 	struct pv_wire_quote6 q;
@@ -81,8 +68,10 @@ static enum pv_rx_verdict error6(struct pv_net *net, struct pv_icmp6_in *in, con
 	case PV_ICMP6_TOO_BIG:
 		e->err = EMSGSIZE;
 		e->hard = true;
-		if (!too_big(net, in->ifp, &q, m->word, now_ns))
+		/* RFC 8201 4: about a packet of ours that was longer than what it says fits. */
+		if (PV_IP6_HLEN + q.ip.payload_len <= m->word)
 			return consumed(in->pkt);
+		e->mtu = m->word;
 		break;
 	case PV_ICMP6_TIME_EXCEEDED:
 		e->err = EHOSTUNREACH;
@@ -130,7 +119,7 @@ enum pv_rx_verdict pv_icmp6_rx(struct pv_net *net, struct pv_iface *ifp, struct 
 	if (pkt->frag)
 		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
 	if (pv_wire_icmp6_is_error(m.type))
-		return error6(net, &in, &m, now_ns);
+		return error6(net, &in, &m);
 	net->c.rx_icmp++;
 	switch (m.type) {
 	case PV_ICMP6_RS:

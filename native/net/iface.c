@@ -2,7 +2,6 @@
 /* Interfaces, our own addresses, and the flow rules by which a ring gives us what is for them. */
 #include "net/internal.h"
 
-#define IP4_LEAST_MTU 68u
 
 static const uint8_t mac_broadcast[PV_ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 
@@ -243,8 +242,7 @@ static bool name_taken(const struct pv_net *net, const char *name, const struct 
 static int iface_check(const struct pv_net *net, const struct pv_iface_cfg *c)
 {
 	const struct pv_pool_cfg *pool = pv_pool_config(c->ring->pool);
-	/* Linux has IPv4 down to 68 bytes (RFC 791) on an interface. */
-	uint32_t mtu = c->mtu ? c->mtu : c->ring->caps.mtu, least = c->steer == PV_STEER_SOCKET ? IP4_LEAST_MTU : 0;
+	uint32_t mtu = c->mtu ? c->mtu : c->ring->caps.mtu, least = PV_IP4_LEAST_MTU;
 
 	if (c->vlan > 4094 || !memchr(c->name, 0, sizeof(c->name)) || !addrs_ok(c->addr, c->naddr))
 		return -EINVAL;
@@ -392,7 +390,7 @@ int pv_net_iface_set(struct pv_net *net, uint32_t index, const struct pv_iface_s
 	if (!ifp)
 		return -ENODEV;
 	if (ifp->resolves || !memchr(state->name, 0, sizeof(state->name)) || !addrs_ok(state->addr, state->naddr) ||
-	    state->mtu < IP4_LEAST_MTU)
+	    state->mtu < PV_IP4_LEAST_MTU)
 		return -EINVAL;
 	if (name_taken(net, state->name, ifp))
 		return -EEXIST;

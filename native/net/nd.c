@@ -13,7 +13,7 @@ static const struct pv_addr all_nodes = { .b = { 0xff, 0x02, [15] = 1 } };
 static void nd_send(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, const struct pv_addr *src,
 		    const struct pv_addr *dst, int64_t now_ns)
 {
-	struct pv_path_query q = { .dst = *dst, .src = *src, .iface = ifp->index };
+	struct pv_path_query q = { .dst = *dst, .src = *src, .iface = ifp->index, .answer = true };
 	struct pv_tx_opts o = { .proto = PV_PROTO_ICMP6, .ttl = ND_HOPS, .pmtudisc = PV_PMTU_INTERFACE, .l4_csum_off = UINT32_MAX };
 
 	pkt->total = pkt->len;

@@ -276,14 +276,23 @@ static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_
 
 /* ---- sending ------------------------------------------------------------------------------------------------------------- */
 
+/* Many neighbours that do not answer could otherwise hold every packet between them: also what a stranger's addresses made us send. */
+static bool pool_is_short(const struct pv_pool *pool)
+{
+	struct pv_pool_stats st;
+
+	pv_pool_get_stats(pool, &st);
+	return st.free < PV_MAX(st.total / 16, 1u);
+}
+
 static int neigh_enqueue(struct pv_net *net, struct pv_neigh *n, struct pv_pkt *pkt)
 {
-	if (n->queue.count >= net->cfg.neigh_queue) {
+	pv_pktq_push(&n->queue, pkt);
+	if (n->queue.count > net->cfg.neigh_queue || pool_is_short(pkt->pool)) {
 		/* The oldest goes, as in Linux and RFC 4861 7.2.2. */
 		net->c.tx_neigh_queue++;
 		pv_pkt_put(pv_pktq_pop(&n->queue));
 	}
-	pv_pktq_push(&n->queue, pkt);
 	return 0;
 }
 

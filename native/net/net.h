@@ -83,8 +83,8 @@ struct pv_iface_cfg {
 	struct pv_addr gateway4, gateway6; /* any: none */
 };
 
-/* Index 1.. of the interface (what SO_BINDTOIFINDEX, IP_PKTINFO and scope ids mean), or -errno: -EINVAL (MTU below 576 with IPv4,
- * below 1280 with IPv6, above the ring's; prefix lengths), -EEXIST (name), -ENOSPC, or what the ring said of its flow rules. */
+/* Index 1.. of the interface (what SO_BINDTOIFINDEX, IP_PKTINFO and scope ids mean), or -errno: -EINVAL (MTU below 68, below 576 with
+ * IPv4, 1280 with IPv6, above the ring's; prefix lengths), -EEXIST (name), -ENOSPC, or what the ring said of its flow rules. */
 int pv_net_iface_add(struct pv_net *net, const struct pv_iface_cfg *cfg);
 int pv_net_iface_del(struct pv_net *net, uint32_t index);
 struct pv_iface *pv_net_iface(struct pv_net *net, uint32_t index); /* NULL: none */
@@ -101,7 +101,7 @@ struct pv_route {
 	struct pv_addr gateway; /* any: on link */
 	uint32_t iface;
 	uint32_t metric;
-	uint32_t mtu; /* 0: the interface's */
+	uint32_t mtu; /* 0: the interface's; below 68 (IPv6: 1280) means that */
 };
 /* Connected and default routes come with the interface; these are further ones. 0, -EINVAL (prefix, gateway), -ENODEV, -EEXIST
  * (same destination, gateway and interface), -ENOMEM; del: -ESRCH. */
@@ -148,10 +148,13 @@ struct pv_net_error {
 	uint8_t proto, type, code;
 	int err; /* Linux's errno for this type and code: ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ... */
 	bool hard; /* Linux reports it even without IP_RECVERR on connected sockets */
-	uint32_t mtu; /* next-hop MTU with EMSGSIZE; already stored in the path cache */
+	uint32_t mtu; /* next-hop MTU with EMSGSIZE, as the router says */
 	struct pv_addr offender; /* who sent the error */
 };
 const struct pv_net_error *pv_net_rx_error(const struct pv_net *net);
+/* From the transport, once it knows the flow of an EMSGSIZE: paths to its destination are that narrow from now on. What is about nobody's
+ * flow is a stranger's guess and changes no path. Returns the path MTU in force, never less than what is plausible. */
+uint32_t pv_net_error_pmtu(struct pv_net *net, const struct pv_net_error *err, int64_t now_ns);
 
 /* The transport found nobody: answers port unreachable (rate limited, never to multicast), gives the packet back. */
 void pv_net_rx_unreachable(struct pv_net *net, struct pv_pkt *pkt, int64_t now_ns);
@@ -204,6 +207,7 @@ struct pv_path_query {
 	struct pv_addr dst;
 	struct pv_addr src; /* any: choose (RFC 6724 in what applies) */
 	uint32_t iface; /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
+	bool answer; /* to whoever asked: takes no place from a neighbour that we send to by ourselves (else -ENOBUFS) */
 	/* For the host's rules; 0: not known. */
 	uint16_t src_port, dst_port;
 	uint8_t proto, tos;

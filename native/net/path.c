@@ -177,7 +177,9 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 	out->ring = ifp->ring;
 	out->tx_csum = (uint8_t)ifp->ring->caps.tx_csum;
 	out->iface_mtu = ifp->cfg.mtu;
-	out->mtu = h->mtu ? PV_MIN(h->mtu, ifp->cfg.mtu) : ifp->cfg.mtu;
+	out->mtu = ifp->cfg.mtu;
+	if (h->mtu)
+		out->mtu = PV_MIN(PV_MAX(h->mtu, out->is4 ? PV_IP4_LEAST_MTU : PV_IP6_MIN_MTU), out->mtu);
 	out->gen = net->head.gen;
 	if (out->is_local) {
 		/* Never on a wire: as large as IP can say. */
@@ -196,7 +198,7 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 			out->mtu = PV_MIN(out->mtu, pmtu->mtu);
 			out->mtu_locked = pmtu->locked;
 		}
-		out->neigh = pv_neigh_get(net, h->iface, &h->next, true);
+		out->neigh = pv_neigh_get(net, h->iface, &h->next, !q->answer);
 		if (!out->neigh)
 			return -ENOBUFS;
 		/* Making room may have dropped another entry. */

@@ -18,7 +18,8 @@
 
 #define EVENTS_AT_ONCE 32
 
-struct pv_engine pv_engine = { .extra_fd = -1 };
+/* Made once: calls that were waiting when the engine stopped may still be on their way out when it starts again. */
+struct pv_engine pv_engine = { .extra_fd = -1, .followers = { &pv_engine.followers, &pv_engine.followers } };
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct pv_engine_hooks *engine_hooks;
@@ -139,6 +140,7 @@ static int run(struct pv_engine *e, const struct pv_config *cfg)
 	return cfg->progress ? pv_progress_start(e) : 0;
 }
 
+/* Calls that the last stop woke may still come for the lock: they must find no engine or a whole one. */
 static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const struct pv_ifspec *specs, uint32_t n)
 {
 	bool host = false;
@@ -147,41 +149,50 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 	for (uint32_t i = 0; i < n; i++)
 		host |= *specs[i].netdev != '\0';
 	pv_lock_setup();
-	pv_lock_init(&e->lock);
-	pv_list_init(&e->followers);
+	pv_lock_get(&e->lock);
 	pv_clock_init(&e->clock);
-	rc = open_stack(e, cfg, host);
-	if (rc)
-		return rc;
 	e->cfg = cfg;
-	rc = pv_ports_open(e, specs, n);
-	if (!rc)
-		rc = run(e, cfg);
-	if (rc)
-		close_all(e);
+	rc = open_stack(e, cfg, host);
+	if (!rc) {
+		rc = pv_ports_open(e, specs, n);
+		if (!rc)
+			rc = run(e, cfg);
+		if (rc)
+			close_all(e);
+	}
+	pv_lock_put(&e->lock);
 	return rc;
 }
 
-static int start_locked(struct pv_engine *e)
+/* The settings are frozen. */
+static int start_with(struct pv_engine *e, const struct pv_config *cfg)
 {
 	static struct pv_ifspec specs[PV_IFACE_MAX];
-	const struct pv_config *cfg;
-	int rc = pv_config_load(&cfg), n;
+	int rc, n;
 
-	if (rc)
-		return rc;
 	pv_log_open((enum pv_log_level)cfg->log_level, cfg->log_file);
 	if (cfg->port_low > cfg->port_high)
 		return pv_error(-EINVAL, "port_low is above port_high");
 	n = cfg->offload ? pv_ifspec_parse(cfg->interfaces, specs, PV_IFACE_MAX) : 0;
 	if (n < 0)
 		return n;
-	pv_config_freeze();
 	rc = n ? start_specs(e, cfg, specs, (uint32_t)n) : 0;
+	if (!rc)
+		atomic_store_explicit(&e->state, n ? PV_ENGINE_RUNNING : PV_ENGINE_EMPTY, memory_order_release);
+	return rc;
+}
+
+static int start_locked(struct pv_engine *e)
+{
+	const struct pv_config *cfg;
+	int rc;
+
+	pv_config_freeze();
+	rc = pv_config_load(&cfg);
+	if (!rc)
+		rc = start_with(e, cfg);
 	if (rc)
 		pv_config_thaw();
-	else
-		atomic_store_explicit(&e->state, n ? PV_ENGINE_RUNNING : PV_ENGINE_EMPTY, memory_order_release);
 	return rc;
 }
 
@@ -236,6 +247,8 @@ void pyvma_stop(void)
 		pv_lock_get(&e->lock);
 		if (engine_hooks)
 			engine_hooks->stop();
+		e->interest -= e->exports;
+		e->exports = 0;
 		close_all(e);
 		pv_lock_put(&e->lock);
 	}

@@ -14,26 +14,28 @@
 #include "rt/host.h"
 #include "rt/log.h"
 
-static bool inside, have_start;
+/* What this thread's fork holds: threads may fork at once, and the engine's state may change where the start is not held. */
+static _Thread_local bool inside, have_start, have_engine;
 
 static void before(void)
 {
 	if (inside)
 		return;
 	inside = true;
+	if (pv_engine_hooks()) /* none where the engine runs without sockets */
+		pv_engine_hooks()->fork_lock(); /* first, so that of two threads that fork the second waits for the first */
 	have_start = pv_engine_fork_lock();
-	if (pv_engine_hooks())
-		pv_engine_hooks()->fork_lock();
-	if (pv_engine_state() == PV_ENGINE_RUNNING)
+	have_engine = pv_engine_state() == PV_ENGINE_RUNNING;
+	if (have_engine)
 		pv_lock_get(&pv_engine.lock);
 }
 
 static void unlock_others(void)
 {
-	if (pv_engine_hooks())
-		pv_engine_hooks()->fork_unlock();
 	if (have_start)
 		pv_engine_fork_unlock();
+	if (pv_engine_hooks())
+		pv_engine_hooks()->fork_unlock();
 	inside = false;
 }
 
@@ -41,7 +43,7 @@ static void in_parent(void)
 {
 	if (!inside)
 		return;
-	if (pv_engine_state() == PV_ENGINE_RUNNING)
+	if (have_engine)
 		pv_lock_put(&pv_engine.lock);
 	unlock_others();
 }
@@ -70,7 +72,7 @@ static void in_child(void)
 	if (!inside)
 		return;
 	/* With nothing open the child may start an engine of its own. */
-	if (pv_engine_state() == PV_ENGINE_RUNNING)
+	if (have_engine)
 		forget(&pv_engine);
 	else if (!have_start)
 		atomic_store_explicit(&pv_engine.state, PV_ENGINE_FORKED, memory_order_release);

@@ -20,7 +20,7 @@
 #define YIELD_TURNS 2000
 #define YIELD_SCHED 50
 
-static bool have_membarrier;
+static _Atomic(bool) have_membarrier;
 
 static long futex(_Atomic(uint32_t) *word, int op, uint32_t val, const struct timespec *timeout)
 {
@@ -29,7 +29,8 @@ static long futex(_Atomic(uint32_t) *word, int op, uint32_t val, const struct ti
 
 void pv_lock_setup(void)
 {
-	have_membarrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+	atomic_store_explicit(&have_membarrier, syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0,
+			      memory_order_relaxed);
 }
 
 void pv_lock_init(struct pv_lock *l)
@@ -47,7 +48,8 @@ void pv_lock_wake(struct pv_lock *l)
 static void sleep_on(struct pv_lock *l)
 {
 	struct timespec ms = { .tv_nsec = PV_NS_PER_MS };
-	bool fenced = have_membarrier && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+	bool fenced = atomic_load_explicit(&have_membarrier, memory_order_relaxed) &&
+		      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 
 	futex(&l->held, FUTEX_WAIT, 1, fenced ? NULL : &ms);
 }

@@ -95,10 +95,16 @@ static void run(struct pv_engine *e, struct standby *s)
 	pv_stack_grow(e->stack);
 	pv_ports_events(e);
 	for (uint32_t i = 0; i < e->nports; i++) {
+		int armed;
+
 		if (e->ports[i].notify_fd < 0)
 			continue;
-		if (pv_ring_arm(e->ports[i].ring) > 0)
+		armed = pv_ring_arm(e->ports[i].ring);
+		if (armed > 0)
 			return;
+		/* A dead device's descriptor may be readable for ever. */
+		if (armed < 0)
+			continue;
 		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
 	}
 	s->seen = e->polls;

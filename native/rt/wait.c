@@ -3,7 +3,7 @@
  * Leader and followers (rt/engine.h).
  *
  * Signals. A thread that sleeps is interrupted by ppoll. A thread that spins makes no system calls that a signal could interrupt, yet
- * Python's handlers run only when the call returns. So a spin that lasts longer than 50 us blocks the thread's signals, which is what
+ * Python's handlers run only when the call returns. So a spin that lasts longer than 10 us blocks the thread's signals, which is what
  * makes them visible: every 2 ms a ppoll of nothing with the thread's own mask lets a pending handler run and tells that one did.
  * Signals that report a fault of the thread itself are never blocked.
  */
@@ -16,7 +16,7 @@
 
 #include "rt/host.h"
 
-#define MASK_AFTER_NS (50 * PV_NS_PER_US)
+#define MASK_AFTER_NS (10 * PV_NS_PER_US)
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
 
@@ -166,8 +166,13 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		if (e->ports[i].notify_fd < 0)
 			continue;
 		rc = pv_ring_arm(e->ports[i].ring);
-		if (rc > 0)
+		if (rc > 0) {
+			pv_ports_events(e); /* an event that nobody takes would be a reason for ever */
 			return 0;
+		}
+		/* A dead device's descriptor may be readable for ever. */
+		if (rc < 0)
+			continue;
 		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
 	}
 	until = PV_MIN(w->deadline, pv_stack_deadline(e->stack));
@@ -179,6 +184,8 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	rc = sleep_on(e, w, fds, n, until);
 	e->sleeper = e->progress.asleep;
 	watch_del(e, w);
+	if (pv_unlikely(!e->stack))
+		return 0; /* stopped meanwhile: the caller's socket is gone */
 	pv_ports_events(e);
 	if (fds[2].revents)
 		pv_host_read(e);
@@ -213,12 +220,8 @@ static int lead(struct pv_engine *e, struct pv_wait *w)
 			if (kernel_readable(w))
 				return 0;
 		}
-		if (pv_unlikely(now >= w->signals_at)) {
-			int rc = look_for_signals(e, w, now);
-
-			if (rc)
-				return rc;
-		}
+		if (pv_unlikely(now >= w->signals_at))
+			return look_for_signals(e, w, now); /* the lock was let go: look again */
 		pv_cpu_relax();
 	}
 }
@@ -226,6 +229,7 @@ static int lead(struct pv_engine *e, struct pv_wait *w)
 /* Without the lock: until woken, spin_until, or a signal. */
 static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 {
+	uint32_t ratio = w->kfd >= 0 ? e->kernel_ratio : 0;
 	int rc = 0;
 
 	pv_lock_put(&e->lock);
@@ -237,7 +241,7 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 
 		if (now >= w->spin_until)
 			break;
-		if (e->kernel_ratio && w->kfd >= 0 && turn % (FOLLOWER_TURNS * e->kernel_ratio) == 0 && kernel_readable(w))
+		if (ratio && turn % (FOLLOWER_TURNS * ratio) == 0 && kernel_readable(w))
 			break;
 		if (now >= w->signals_at)
 			rc = look_for_signals(NULL, w, now);
@@ -297,8 +301,10 @@ int pv_wait(struct pv_engine *e, struct pv_wait *w)
 
 void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 {
-	if (e->leader == &w->waiter) {
+	if (e->leader == &w->waiter)
 		e->leader = NULL;
+	/* Whoever leaves while nobody leads passes that on: it may be the very one that was told to lead, and had its datagram by then. */
+	if (!e->leader) {
 		if (!pv_list_empty(&e->followers))
 			pv_engine_wake(pv_list_entry(e->followers.next, struct pv_waiter, on_engine));
 		else if (pv_unlikely(e->progress_parked))

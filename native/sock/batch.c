@@ -56,8 +56,7 @@ int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 			do
 				rc = send_one(h, so, &msgs[done], flags, done ? 0 : timeout_ns);
 			while (rc >= 0 && ++done < n);
-			pv_net_kick(pv_engine.net);
-			pv_engine_timers(&pv_engine);
+			pv_send_done();
 			pv_sock_unlock();
 			if (rc != -EDOM)
 				break;

@@ -17,6 +17,16 @@ static int64_t mono_ns(void)
 	return ts.tv_sec * PV_NS_PER_S + ts.tv_nsec;
 }
 
+/* When a call with that timeout gives up; an end of time that cannot be said is never reached. */
+static int64_t deadline_of(int64_t timeout_ns)
+{
+	int64_t deadline;
+
+	if (timeout_ns <= 0)
+		return 0;
+	return __builtin_add_overflow(mono_ns(), timeout_ns, &deadline) ? INT64_MAX : deadline;
+}
+
 int pv_kernel_poll(int fd, int events, int64_t timeout_ns)
 {
 	struct pollfd p = { .fd = fd, .events = (short)events };
@@ -46,7 +56,7 @@ static bool would_block(int64_t rc)
 
 int64_t pv_kernel_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t timeout_ns)
 {
-	int64_t deadline = timeout_ns > 0 ? mono_ns() + timeout_ns : 0;
+	int64_t deadline = deadline_of(timeout_ns);
 
 	for (;;) {
 		int64_t n = sendmsg(fd, msg, timeout_ns < 0 ? flags : flags | MSG_DONTWAIT);
@@ -64,7 +74,7 @@ int64_t pv_kernel_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t t
 
 int64_t pv_kernel_recvmsg(int fd, struct msghdr *msg, int flags, int64_t timeout_ns)
 {
-	int64_t deadline = timeout_ns > 0 ? mono_ns() + timeout_ns : 0;
+	int64_t deadline = deadline_of(timeout_ns);
 
 	for (;;) {
 		int64_t n = recvmsg(fd, msg, timeout_ns < 0 ? flags : flags | MSG_DONTWAIT);
@@ -96,7 +106,7 @@ static int connect_wait(int fd, int64_t deadline)
 
 int pv_kernel_connect(int fd, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns)
 {
-	int64_t deadline = timeout_ns > 0 ? mono_ns() + timeout_ns : 0;
+	int64_t deadline = deadline_of(timeout_ns);
 	int fl = timeout_ns >= 0 ? fcntl(fd, F_GETFL) : 0;
 	bool blocking = timeout_ns >= 0 && fl >= 0 && !(fl & O_NONBLOCK);
 	int rc;

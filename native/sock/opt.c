@@ -116,16 +116,21 @@ static void import_row(struct pv_sock *so, const struct opt_row *row)
 	}
 }
 
-static void import_timeouts(struct pv_sock *so)
+/* 0: none. Linux takes more seconds than fit into 64 bits of nanoseconds. */
+static int64_t timeout_option(const struct pv_sock *so, int name)
 {
 	struct timeval tv;
 	socklen_t len = sizeof(tv);
 
-	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_RCVTIMEO, &tv, &len) == 0)
-		so->rcvtimeo_ns = tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US;
-	len = sizeof(tv);
-	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_SNDTIMEO, &tv, &len) == 0)
-		so->sndtimeo_ns = tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US;
+	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, name, &tv, &len) < 0)
+		return 0;
+	return tv.tv_sec < PV_NEVER / PV_NS_PER_S ? tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US : PV_NEVER;
+}
+
+static void import_timeouts(struct pv_sock *so)
+{
+	so->rcvtimeo_ns = timeout_option(so, SO_RCVTIMEO);
+	so->sndtimeo_ns = timeout_option(so, SO_SNDTIMEO);
 }
 
 static void import_segment(struct pv_sock *so)

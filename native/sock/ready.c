@@ -190,8 +190,11 @@ void pv_ready_close(struct pv_sock *so)
 	close(so->sig_fd);
 	close(so->exp_fd);
 	so->sig_fd = so->exp_fd = -1;
-	so->watch.ready = NULL;
 	so->extra = false;
+	/* An engine that was stopped has let go of it already. */
+	if (!so->watch.ready)
+		return;
+	so->watch.ready = NULL;
 	pv_engine.exports--;
 	pv_engine.interest--;
 }
@@ -244,7 +247,7 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 	while (!r && !rc) {
 		rc = pv_wait(e, &w);
 		if (!pv_sock_same(h, so, gen)) {
-			r = -EBADF;
+			r = pv_sock_gone(h, so, gen);
 			break;
 		}
 		r = revents(so, events);

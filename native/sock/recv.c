@@ -140,6 +140,7 @@ static void watch_kernel(struct pv_sock *so, struct pv_wait *w)
 	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
 	bool stuck;
 
+	w->kfd = -1;
 	if (!so->kernel_leg)
 		return;
 	stuck = w->sleeps && poll(&p, 1, 0) > 0 && !(p.revents & ~POLLERR);
@@ -158,11 +159,11 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 
 	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
 	for (;;) {
-		watch_kernel(so, &w);
+		watch_kernel(so, &w); /* legs and fd may change meanwhile */
 		int rc = pv_wait(e, &w);
 
 		if (!pv_sock_same(h, so, gen)) {
-			n = pv_handle_sock(h) == so && h->gen == gen && so->dead ? -ENETDOWN : -EBADF;
+			n = pv_sock_gone(h, so, gen);
 			break;
 		}
 		n = try_both(so, rx, lend);

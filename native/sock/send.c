@@ -53,7 +53,7 @@ static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct 
 		int rc = pv_wait(e, &w);
 
 		if (!pv_sock_same(h, so, gen)) {
-			n = -EBADF;
+			n = pv_sock_gone(h, so, gen);
 			break;
 		}
 		pv_stack_grow(e->stack);
@@ -159,8 +159,7 @@ static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct 
 	int64_t n = pv_unlikely(segment) ? send_segments(h, so, m, segment, flags, timeout_ns)
 					 : pv_send_locked(h, so, m, flags, timeout_ns);
 
-	pv_net_kick(pv_engine.net);
-	pv_engine_timers(&pv_engine);
+	pv_send_done();
 	if (pv_unlikely(n < 0) && pv_leg_ask_kernel(so, m->to, n))
 		n = ASK_KERNEL;
 	pv_sock_unlock();

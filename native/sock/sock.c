@@ -183,6 +183,7 @@ static void lose_all(bool touch)
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
 		so->dead = touch || !so->host;
+		so->watch.ready = NULL;
 		if (touch) {
 			pv_core_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
@@ -190,7 +191,6 @@ static void lose_all(bool touch)
 		} else {
 			so->u = NULL;
 			pv_list_init(&so->watch.waiters);
-			so->watch.ready = NULL;
 			pv_list_del(&so->on_core);
 			if (!so->dead)
 				pv_leg_forked(so);
@@ -366,19 +366,18 @@ int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 	return *out ? 0 : -ENOMEM;
 }
 
-/* The kernel socket must outlive the fd of a handle while others share it. */
-static int keep_kernel_socket(struct pv_sock *so, int fd)
+/* The kernel socket must outlive the fd of a handle while others share it. False: there is no other number for it, it keeps this one. */
+static bool keep_kernel_socket(struct pv_sock *so, int fd)
 {
 	int own;
 
 	if (so->refs == 1 || so->own_kfd || pv_sock_kfd(so) != fd)
-		return 0;
+		return true;
 	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (own < 0)
-		return -errno;
 	so->own_kfd = true;
-	atomic_store_explicit(&so->kfd, own, memory_order_relaxed);
-	return 0;
+	if (own >= 0)
+		atomic_store_explicit(&so->kfd, own, memory_order_relaxed);
+	return own >= 0;
 }
 
 int pyvma_sock_close(pyvma_sock *h)
@@ -390,12 +389,13 @@ int pyvma_sock_close(pyvma_sock *h)
 	int fd = pyvma_sock_fd(h);
 
 	pthread_mutex_lock(&registry_lock);
-	keep_kernel_socket(so, fd);
+	bool give_up = keep_kernel_socket(so, fd);
+
 	handle_put(h, so);
 	if (--so->refs == 0)
 		sock_free(so);
 	pthread_mutex_unlock(&registry_lock);
-	return close(fd) < 0 ? -errno : 0;
+	return give_up && close(fd) < 0 ? -errno : 0;
 }
 
 int pyvma_sock_detach(pyvma_sock *h)
@@ -406,6 +406,11 @@ int pyvma_sock_detach(pyvma_sock *h)
 	if (!so)
 		return -EBADF;
 	pthread_mutex_lock(&registry_lock);
+	if (!keep_kernel_socket(so, fd)) {
+		so->own_kfd = false;
+		pthread_mutex_unlock(&registry_lock);
+		return -EMFILE;
+	}
 	handle_put(h, so);
 	/* An offloaded socket lives on without a handle; a kernel socket is in the fd itself. */
 	if (so->refs == 1 && pv_sock_is_core(so) && !so->detached) {

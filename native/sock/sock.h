@@ -158,6 +158,12 @@ pv_inline bool pv_sock_same(const struct pyvma_sock *h, const struct pv_sock *so
 	return h->gen == gen && pv_handle_sock(h) == so && so->u;
 }
 
+/* Why it is not: closed, or the engine was stopped. */
+pv_inline int pv_sock_gone(const struct pyvma_sock *h, const struct pv_sock *so, uint32_t gen)
+{
+	return h->gen == gen && pv_handle_sock(h) == so && so->dead ? -ENETDOWN : -EBADF;
+}
+
 /* ---- sock.c ------------------------------------------------------------------------------------------------------------ */
 
 extern struct pv_list pv_core_socks; /* engine lock */
@@ -291,6 +297,14 @@ int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend);
 
 /* The lock is held before and after; posts only, the caller kicks. */
 int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns);
+/* Rings the doorbell for what was posted; the lock is held. The engine may have been stopped under a send that waited. */
+pv_inline void pv_send_done(void)
+{
+	if (pv_unlikely(!pv_engine.stack))
+		return;
+	pv_net_kick(pv_engine.net);
+	pv_engine_timers(&pv_engine);
+}
 /* Which leg does a datagram to `to` (NULL: the peer) take? The lock is held. */
 bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to);
 

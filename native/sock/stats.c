@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rt/host.h"
 #include "sock/sock.h"
 
 struct counter_name {
@@ -207,6 +208,27 @@ static void core_text(struct pv_sock *so, char *text, size_t size)
 		}
 }
 
+/* On the kernel's interfaces: does no ring bring anything to this socket at the moment? Then why, in `text`. */
+static bool by_kernel_alone(const struct pv_sock *so, char *text, size_t size)
+{
+	const struct pv_engine *e = &pv_engine;
+	struct pv_host_entry_info info;
+	int err;
+
+	if (!so->host || !so->bound || pv_udp_steered(so->u, &err))
+		return false;
+	for (uint32_t i = 0; i < e->nports; i++)
+		if (!pv_iface_is_host(e->ports[i].index))
+			return false;
+	for (uint32_t i = 0; pv_host_entry(e, i, &info); i++)
+		if (!info.iface && info.reason) {
+			snprintf(text, size, "%s is not offloaded: %s", info.name, info.reason);
+			return true;
+		}
+	snprintf(text, size, "%s", err ? strerror(-err) : "no address of an offloaded interface is its");
+	return true;
+}
+
 static const char *kernel_text(const struct pv_sock *so)
 {
 	static const char *const streams = "SOCK_STREAM: kernel", *const raws = "raw sockets: kernel", *const other = "kernel";
@@ -237,8 +259,10 @@ int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
 	pv_lock_get(&pv_engine.lock);
 	reason = atomic_load_explicit(&so->reason, memory_order_relaxed);
 	if (pv_sock_mode(so) == PV_SOCK_CORE && so->u && !so->retired) {
-		core_text(so, text, size);
-		state = PYVMA_OFFLOADED;
+		if (!by_kernel_alone(so, text, size)) {
+			core_text(so, text, size);
+			state = PYVMA_OFFLOADED;
+		}
 	} else if (so->dead) {
 		snprintf(text, size, "%s",
 			 pv_engine_state() == PV_ENGINE_FORKED ? "lost in fork: a child has kernel sockets only"

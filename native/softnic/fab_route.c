@@ -80,13 +80,29 @@ static void consider(struct finder *d, uint32_t no, const struct sn_rule_ent *e,
 	best->rule = no;
 }
 
+static bool same_match(const struct sn_rule_ent *a, const struct sn_rule_ent *b)
+{
+	uint64_t differ = sn_get(&a->port) ^ sn_get(&b->port);
+
+	differ |= (sn_get(&a->kind) ^ sn_get(&b->kind)) | (sn_get(&a->priority) ^ sn_get(&b->priority));
+	for (uint32_t i = 0; i < SN_KEY_WORDS; i++)
+		differ |= (sn_get(&a->value[i]) ^ sn_get(&b->value[i])) | (sn_get(&a->mask[i]) ^ sn_get(&b->mask[i]));
+	return !differ;
+}
+
+/* The best rule of each port, and every other rule that says exactly the same: one entry of the flow table with several receivers. */
 static void add_best(struct finder *d, uint64_t ports)
 {
-	for (; ports; ports &= ports - 1) {
-		uint32_t port = (uint32_t)__builtin_ctzll(ports);
+	struct sn_shm *s = d->p->s;
+	uint32_t used = PV_MIN(sn_get(&s->rules_used), SN_RULES);
 
-		if (d->best[port].handle)
-			add_target(d, &d->p->s->rule[d->best[port].rule]);
+	for (; ports; ports &= ports - 1) {
+		const struct choice *best = &d->best[__builtin_ctzll(ports)];
+
+		for (uint32_t i = 0; best->handle && i < used; i++) {
+			if (sn_get(&s->rule[i].state) && same_match(&s->rule[best->rule], &s->rule[i]))
+				add_target(d, &s->rule[i]);
+		}
 	}
 }
 

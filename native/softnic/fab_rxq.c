@@ -272,13 +272,13 @@ static pv_noinline bool peek_none(struct sn_rxq *q)
 	return false;
 }
 
-/* A long frame, or a slot that holds none. */
-static pv_noinline bool peek_other(struct sn_rxq *q, const struct sn_slot *slot, struct sn_frame *out)
+/* A long frame, or a slot that holds none. By the description in `out`: the slot's own may change under a look that is no copy. */
+static pv_noinline bool peek_other(struct sn_rxq *q, struct sn_frame *out)
 {
-	uint32_t left = slot->len, n = 0;
+	uint32_t left = out->len, n = 0;
 
-	if (slot->flags & SN_RX_SKIP || left > SN_FRAME_MAX || left == 0) {
-		n = slot->flags & SN_RX_SKIP ? slot->hash : 1;
+	if (out->flags & SN_RX_SKIP || left > SN_FRAME_MAX || left == 0) {
+		n = out->flags & SN_RX_SKIP ? out->rss_hash : 1;
 		advance(q, n && n <= SN_FRAME_SLOTS ? n : 1);
 		return false;
 	}
@@ -308,7 +308,7 @@ bool sn_rxq_peek(struct sn_rxq *q, struct sn_frame *out)
 	out->rss_hash = slot->hash;
 	out->tstamp_ns = (uint64_t)slot->tstamp_hi << 32 | slot->tstamp_lo;
 	if (pv_unlikely(len - 1 >= SN_SLOT_DATA))
-		return peek_other(q, slot, out);
+		return peek_other(q, out);
 	out->seg[0] = slot->data;
 	out->seg_len[0] = len;
 	out->nseg = 1;
@@ -335,7 +335,8 @@ int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w)
 	armed = SN_ARMED(++q->armings, w->no);
 	sn_set(&q->ent->armed, armed);
 	sn_barrier(q->f);
-	if (!published(q) && !claimed(q))
+	/* In this order: a claim that is completed between the two looks counts as a frame. */
+	if (!claimed(q) && !published(q))
 		return 0;
 	atomic_compare_exchange_strong(&q->ent->armed, &armed, 0);
 	if (claimed(q)) {
@@ -345,7 +346,8 @@ int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w)
 	return 1;
 }
 
+/* A sender wakes first and takes `armed` back after: whoever is woken between the two sees the frame, which was complete before. */
 bool sn_rxq_armed(const struct sn_rxq *q)
 {
-	return sn_get(&q->ent->armed) != 0;
+	return sn_get(&q->ent->armed) != 0 && !published(q);
 }

@@ -298,10 +298,14 @@ static pv_noinline void send_many(struct sn_port *p, const struct sn_path *path,
 pv_inline uint32_t verdict_udp4(uint8_t *frame, uint32_t len, const struct sn_layers *layers, uint32_t tx_flags)
 {
 	uint8_t *ip = frame + layers->l3;
-	uint32_t total = pv_get16(ip + 2), ulen = pv_get16(ip + 24), flags = layers->flags, dst;
+	uint32_t total = pv_get16(ip + 2), flags = layers->flags, ulen, dst;
 	uint64_t a = load64(ip), b = load64(ip + 8), sum;
 
-	if (pv_unlikely(layers->l3 + total > len || ulen + 20 > total || ulen < 8 || tx_flags || !pv_cksum_get(ip + 26)))
+	/* Behind a VLAN tag the frame may end within the UDP header. */
+	if (pv_unlikely(layers->l3 + total > len || total < 28 || tx_flags))
+		return sn_verdict(frame, len, layers, tx_flags);
+	ulen = pv_get16(ip + 24);
+	if (pv_unlikely(ulen + 20 > total || ulen < 8 || !pv_cksum_get(ip + 26)))
 		return sn_verdict(frame, len, layers, tx_flags);
 	memcpy(&dst, ip + 16, 4);
 	sum = pv_cksum_merge(a, b) + dst;
@@ -342,15 +346,17 @@ static pv_noinline int send_pieces(struct sn_port *p, const struct sn_seg *seg, 
 int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags)
 {
 	struct sn_lane *lane = p->lane;
-	const uint8_t *frame = seg[0].base;
-	uint32_t len = seg[0].len, flags;
 	const struct sn_target *t;
+	const uint8_t *frame;
 	struct sn_slot *slot;
 	struct sn_path *path;
+	uint32_t len, flags;
 	uint64_t pos, gen = p->gen;
 
 	if (pv_unlikely(nseg != 1))
 		return send_pieces(p, seg, nseg, tx_flags);
+	frame = seg[0].base;
+	len = seg[0].len;
 	if (pv_unlikely(len - 14 > p->max_len - 14))
 		return too_long(p);
 	sn_set_relaxed(&lane->busy, gen);

@@ -108,7 +108,7 @@ struct sn_match {
 };
 struct sn_rule {
 	struct sn_match value, mask;
-	uint32_t priority; /* lower wins; at one priority the later rule adds a receiver only for group MACs */
+	uint32_t priority; /* lower wins, then the earlier; rules with the same match and priority all receive */
 	bool sniffer; /* a copy of all that the port receives and, as mlx5's, sends */
 	bool all_default, mc_default; /* IBV_FLOW_ATTR_ALL_DEFAULT, MC_DEFAULT: after every normal rule */
 	/* Spread over several queues (RSS) by hash of the fields in `rss_fields`; else one queue. */

@@ -71,11 +71,15 @@ void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err)
 				.rport = err->remote_port,
 				.accept = pv_addr_is4(&err->local) ? PV_UDP_ACCEPT4 : PV_UDP_ACCEPT6 };
 	struct pv_udp *u = pv_udp_lookup(t, &k);
+	struct pv_net_error narrow;
 	bool hard = err->hard;
 
 	if (!u || !err->err)
 		return;
 	if (err->err == EMSGSIZE) {
+		narrow = *err;
+		narrow.mtu = pv_net_error_pmtu(t->net, err, pv_udp_now(t));
+		err = &narrow;
 		if (!pmtu_matters(u, err) && (pv_addr_is4(&err->remote) || !wants(u, &err->remote)))
 			return;
 		hard = pmtu_matters(u, err);

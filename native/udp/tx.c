@@ -87,7 +87,7 @@ static void query(const struct pv_udp *u, const struct pv_udp_send *msg, const s
 int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struct pv_endpoint *to, int64_t now_ns,
 		    struct pv_udp_dst *d)
 {
-	struct pv_path_query q;
+	struct pv_path_query q = { 0 };
 	int rc = family_check(u, &to->addr);
 
 	d->path.gen = 0;

@@ -179,7 +179,6 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 		u->accept = accept_any(u);
 	} else {
 		set_local(u, &local->addr);
-		u->addr_locked = true;
 		/* From here on it is (inet6_bind): IPv4 is out of reach of an IPv6 address. */
 		if (u->family == PV_AF_INET6 && !pv_addr_is4(&local->addr))
 			u->opts.v6only = true;
@@ -192,6 +191,7 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 		u->opts.bound_iface = u->bound_iface = was;
 		return rc;
 	}
+	u->addr_locked |= !pv_udp_is_zero(&u->laddr);
 	u->port_locked = local->port != 0;
 	u->conn.path.gen = u->to.path.gen = 0;
 	pv_udp_steer(u);

@@ -18,6 +18,7 @@
 #define PV_IP4_MF 0x2000u
 #define PV_IP4_OFFSET 0x1fffu
 #define PV_IP4_MIN_MTU 576u /* what every host must be able to receive whole */
+#define PV_IP4_LEAST_MTU 68u /* what every link must carry: the longest header and eight bytes (RFC 791 3.2) */
 
 struct pv_wire_ip4 {
 	uint32_t src, dst; /* as on the wire */

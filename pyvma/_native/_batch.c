@@ -286,67 +286,69 @@ static PyType_Slot batch_slots[] = {
 };
 static PyType_Spec batch_spec = { "pyvma.socket.Batch", sizeof(struct batch), 0, Py_TPFLAGS_DEFAULT, batch_slots };
 
-static int64_t do_recv_lent(const struct io *io, int64_t timeout_ns)
-{
-	return pyvma_sock_recv_lent(io->sock, io->msgs, io->n, io->flags, timeout_ns);
-}
-
-static int64_t do_recv_batch(const struct io *io, int64_t timeout_ns)
+static int64_t do_recv_batch(struct io *io, int64_t timeout_ns)
 {
 	return pyvma_sock_recv_batch(io->sock, io->msgs, io->n, io->flags, timeout_ns);
 }
 
-static int64_t do_send_batch(const struct io *io, int64_t timeout_ns)
+static int64_t do_send_batch(struct io *io, int64_t timeout_ns)
 {
 	return pyvma_sock_send_batch(io->sock, io->msgs, io->n, io->flags, timeout_ns);
 }
 
-/* A socket without lent buffers: each datagram into io->buf and from there into memory of its own size. */
-static int64_t do_recv_copies(const struct io *io, int64_t timeout_ns)
+/* Of a socket without lent buffers: each datagram into one large buffer and from there into memory of its own size. */
+static int64_t recv_copies(struct io *io, int64_t timeout_ns)
 {
+	void *room = malloc(DATAGRAM_MAX);
+	int64_t rc = room ? 1 : -ENOMEM;
 	uint32_t done = 0;
 
-	while (done < io->n) {
+	while (rc > 0 && done < io->n) {
 		struct pyvma_msg *m = &io->msgs[done];
 
-		m->base = io->buf;
-		m->len = DATAGRAM_MAX;
-		m->flags = 0;
-		m->arrival_ns = 0;
-		int n = pyvma_sock_recv_batch(io->sock, m, 1, io->flags | (done ? MSG_DONTWAIT : 0), done ? 0 : timeout_ns);
-		void *copy = n > 0 ? malloc(m->len ? m->len : 1) : NULL;
-		if (!copy)
-			return done ? (int64_t)done : n > 0 ? -ENOMEM : n;
-		m->base = memcpy(copy, io->buf, m->len);
+		*m = (struct pyvma_msg){ .base = room, .len = DATAGRAM_MAX };
+		rc = pyvma_sock_recv_batch(io->sock, m, 1, io->flags | (done ? MSG_DONTWAIT : 0), done ? 0 : timeout_ns);
+		if (rc <= 0)
+			break;
+		m->base = malloc(m->len ? m->len : 1);
+		if (!m->base) {
+			rc = -ENOMEM;
+			break;
+		}
+		memcpy(m->base, room, m->len);
 		done++;
 	}
-	return done;
+	free(room);
+	return done ? (int64_t)done : rc;
+}
+
+static int64_t do_recv_lent(struct io *io, int64_t timeout_ns)
+{
+	if (io->lent) {
+		int64_t n = pyvma_sock_recv_lent(io->sock, io->msgs, io->n, io->flags, timeout_ns);
+
+		if (n != -EOPNOTSUPP)
+			return n;
+		io->lent = false;
+	}
+	return recv_copies(io, timeout_ns);
 }
 
 static PyObject *recv_batch_lent(struct handle *h, long n, int flags)
 {
 	struct batch *batch;
 	struct block *b;
-	int64_t got;
 
 	if (n < 1) {
 		PyErr_SetString(PyExc_ValueError, "the size of a batch must be positive");
 		return NULL;
 	}
-	struct io io = { .sock = h->sock, .flags = flags, .n = n < (long)BATCH_MAX ? (uint32_t)n : BATCH_MAX };
+	struct io io = { .sock = h->sock, .flags = flags, .n = n < (long)BATCH_MAX ? (uint32_t)n : BATCH_MAX, .lent = true };
 	if (!(b = block_new(io.n)))
 		return NULL;
 	io.msgs = b->msgs;
-	b->lent = pyvma_sock_offload(h->sock, NULL, 0) == PYVMA_OFFLOADED;
-	if (b->lent) {
-		got = run(h, &io, do_recv_lent);
-	} else if ((io.buf = PyMem_Malloc(DATAGRAM_MAX))) {
-		got = run(h, &io, do_recv_copies);
-		PyMem_Free(io.buf);
-	} else {
-		PyErr_NoMemory();
-		got = -1;
-	}
+	int64_t got = run(h, &io, do_recv_lent);
+	b->lent = io.lent;
 	b->n = got < 0 ? 0 : (uint32_t)got;
 	batch = got < 0 ? NULL : PyObject_New(struct batch, batch_type);
 	if (!batch) {

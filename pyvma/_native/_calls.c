@@ -161,23 +161,23 @@ int calls_after_signal(int64_t deadline, int64_t *timeout_ns)
 	return *timeout_ns > 0 ? 0 : (int)calls_raise(-ETIMEDOUT, 1);
 }
 
-static int64_t do_send(const struct io *io, int64_t timeout_ns)
+static int64_t do_send(struct io *io, int64_t timeout_ns)
 {
 	return pyvma_sock_send(io->sock, io->buf, io->len, io->flags, timeout_ns);
 }
 
-static int64_t do_sendto(const struct io *io, int64_t timeout_ns)
+static int64_t do_sendto(struct io *io, int64_t timeout_ns)
 {
 	return pyvma_sock_sendto(io->sock, io->buf, io->len, io->flags, (struct sockaddr *)&io->addr->sa, io->addr->len,
 				 timeout_ns);
 }
 
-static int64_t do_recv(const struct io *io, int64_t timeout_ns)
+static int64_t do_recv(struct io *io, int64_t timeout_ns)
 {
 	return pyvma_sock_recv(io->sock, io->buf, io->len, io->flags, timeout_ns);
 }
 
-static int64_t do_recvfrom(const struct io *io, int64_t timeout_ns)
+static int64_t do_recvfrom(struct io *io, int64_t timeout_ns)
 {
 	io->addr->len = sizeof(io->addr->sa);
 	return pyvma_sock_recvfrom(io->sock, io->buf, io->len, io->flags, (struct sockaddr *)&io->addr->sa, &io->addr->len,
@@ -253,7 +253,7 @@ static PyObject *calls_sendto(PyObject *self, PyObject *const *args, Py_ssize_t 
 		io.sock = h->sock;
 		io.buf = data.buf;
 		io.len = (size_t)data.len;
-		int64_t n = io.sock ? run(h, &io, do_sendto) : calls_raise(-EBADF, 0);
+		int64_t n = run(h, &io, do_sendto);
 		result = n < 0 ? NULL : PyLong_FromLongLong(n);
 	}
 	PyBuffer_Release(&data);

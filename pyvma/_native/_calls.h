@@ -111,8 +111,9 @@ struct io {
 	struct address *addr;
 	struct pyvma_msg *msgs;
 	uint32_t n;
+	bool lent; /* the messages are the engine's buffers */
 };
-typedef int64_t engine_call(const struct io *io, int64_t timeout_ns);
+typedef int64_t engine_call(struct io *io, int64_t timeout_ns);
 
 int64_t calls_now_ns(void);
 /* Sets the exception for -errno; -1. */
@@ -126,6 +127,8 @@ static inline __attribute__((always_inline)) int64_t run(const struct handle *h,
 	int64_t timeout_ns = h->timeout_ns;
 	int64_t deadline = 0;
 
+	if (!io->sock) /* an argument's __index__ or __buffer__ closed it */
+		return calls_raise(-EBADF, 0);
 	if (timeout_ns > 0) { /* the standard library waits for a socket with a timeout whatever the flags say */
 		io->flags &= ~MSG_DONTWAIT;
 		deadline = calls_now_ns() + timeout_ns;

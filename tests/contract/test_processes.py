@@ -171,6 +171,11 @@ def test_two_engines_on_one_port(wire: Wire, version: int) -> None:
             assert wire.a("s.recv(20)") == b"to the first"
         third("s.sendto(b'from the third', to)", to=at_b)
         assert wire.b("s.recv(20)") == b"from the third"
+        # And to each other, through the port that they share.
+        third("s.sendto(b'next door', to)", to=at_a)
+        assert wire.a("s.recv(20)") == b"next door"
+        wire.a("s.sendto(b'and back', to)", to=(host, port))
+        assert third("s.recv(20)") == b"and back"
 
 
 SPIN = """

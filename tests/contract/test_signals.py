@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -115,3 +116,42 @@ def test_buffers_are_held_while_waiting(net: Net) -> None:
     thread.join(LIMIT_S)
     assert held
     room.append(1)
+
+
+@pytest.mark.without("stdlib")
+def test_close_among_calls(net: Net) -> None:
+    """Threads send and receive on sockets that are closed under them: each call works, or fails with an error of its own."""
+    stop = threading.Event()
+    current: list[Any] = [net.bound(0, timeout=0.01)]
+    unexpected: list[BaseException] = []
+
+    def use(call: Callable[[Any], Any]) -> None:
+        while not stop.is_set():
+            try:
+                call(current[0])
+            except (TimeoutError, BlockingIOError):
+                pass
+            except OSError as error:
+                if error.errno not in (errno.EBADF, errno.EDESTADDRREQ, errno.ECONNREFUSED):
+                    unexpected.append(error)
+            except BaseException as error:
+                unexpected.append(error)
+
+    uses: list[Callable[[Any], Any]] = [
+        lambda s: s.recv(100),
+        lambda s: s.recv_batch(4).release(),
+        lambda s: s.sendto(b"x", s.getsockname()),
+        lambda s: s.recvmsg(10),
+    ]
+    threads = [threading.Thread(target=use, args=(call,)) for call in uses]
+    for thread in threads:
+        thread.start()
+    for _ in range(60):
+        old, current[0] = current[0], net.bound(0, timeout=0.01)
+        current[0].sendto(b"y", current[0].getsockname())
+        old.close()
+    stop.set()
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    assert not unexpected

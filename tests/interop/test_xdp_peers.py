@@ -31,7 +31,7 @@ from exchange import (
     wait_for,
 )
 from netns import Namespace, usable
-from veth import ENGINE, KERNEL, Veth, pair
+from veth import ENGINE, KERNEL, Veth, namespaces, pair
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
@@ -463,6 +463,40 @@ def test_a_child_has_the_kernel_socket(net: Veth) -> None:
     net.engine("s.send(b'from the parent')")
     assert net.kernel("s.recv(100)") == b"from the parent"
     assert counted(net.engine)["tx_datagrams"] == 1
+
+
+def test_a_second_process_stays_on_the_kernel(net: Veth) -> None:
+    """A queue has one owner: the second process's sockets say so, and work."""
+    _, kernel = net.sockets(4)
+    with Actor(["xdp:device=v0"], netns=net.here.name, env={"PYVMA_LOG_LEVEL": "error"}) as second:
+        for host in (ENGINE[4], ""):
+            second("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind((host, 0))", host=host)
+            second("s.sendto(b'second', to)", to=kernel)
+            data, peer = net.kernel("s.recvfrom(100)")
+            net.kernel("s.sendto(b'answer', peer)", peer=peer)
+            assert (data, second("s.recv(100)")) == (b"second", b"answer")
+            state, text = second("tuple(s.offload)")
+            assert state == "kernel"
+            assert "taken" in text
+    strict = Actor(["xdp:device=v0"], netns=net.here.name, env={"PYVMA_STRICT": "1", "PYVMA_LOG_LEVEL": "error"})
+    with strict, pytest.raises(OSError, match="taken"):
+        strict("socket.socket(socket.AF_INET, socket.SOCK_DGRAM)")
+
+
+def test_rings_of_both_kinds_in_one_engine(net: Veth, fabric: str) -> None:
+    """A wildcard socket over an interface of our own, one of the kernel's, and the host itself."""
+    with namespaces() as (here, there), Actor(netns=there.name) as kernel, Actor(netns=here.name) as neighbour:
+        ours = [f"softnic:fabric={fabric},port=0,addr=10.80.0.1/24", "xdp:device=v0"]
+        with Actor(ours, netns=here.name) as engine, Actor([f"softnic:fabric={fabric},port=1,addr=10.80.0.2/24"]) as other:
+            engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind(('', 0))")
+            port = engine("s.getsockname()[1]")
+            for actor, host in ((kernel, ENGINE[4]), (other, "10.80.0.1"), (neighbour, "127.0.0.1")):
+                actor("t = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nt.settimeout(20)\nt.sendto(b'hi', to)", to=(host, port))
+                assert engine("data, peer = s.recvfrom(10)\ns.sendto(b'yes', peer)\ndata") == b"hi"
+                assert actor("t.recvfrom(10)") == (b"yes", (host, port))
+            stats = counted(engine)
+            assert (stats["rx_datagrams"], stats["kernel_rx_datagrams"]) == (2, 1)
+            assert (stats["tx_datagrams"], stats["kernel_tx_datagrams"]) == (2, 1)
 
 
 # ---- options that only the kernel has ----------------------------------------------------------------------------------------

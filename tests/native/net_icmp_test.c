@@ -154,6 +154,12 @@ TEST(icmp_errors_have_linux_errno)
 	bench_close(b);
 }
 
+/* An error that the transport had a flow for. */
+static void check_pmtu(struct bench *b, const char *name, uint32_t want)
+{
+	CHECK_EQ(pv_net_error_pmtu(b->net, check_error(b, name, EMSGSIZE, true), b->now), want);
+}
+
 TEST(icmp_too_big_moves_the_path_mtu)
 {
 	struct bench *b = bench_open(NULL);
@@ -167,8 +173,12 @@ TEST(icmp_too_big_moves_the_path_mtu)
 	CHECK_EQ(rx(b, "rx_frag_needed_fits"), PV_RX_CONSUMED);
 	CHECK_EQ(rx(b, "rx_too_big_fits"), PV_RX_CONSUMED);
 	CHECK(pv_path_valid(b->net, &p4));
+	/* Nor what the transport knows nothing of. */
 	CHECK_EQ(check_error(b, "rx_frag_needed", EMSGSIZE, true)->mtu, 1300);
 	CHECK_EQ(check_error(b, "rx_too_big", EMSGSIZE, true)->mtu, 1300);
+	CHECK(pv_path_valid(b->net, &p4));
+	check_pmtu(b, "rx_frag_needed", 1300);
+	check_pmtu(b, "rx_too_big", 1300);
 	CHECK(!pv_path_valid(b->net, &p4));
 	p4 = path_to(b, "192.0.2.9");
 	p6 = path_to(b, "2001:db8::9");
@@ -178,8 +188,8 @@ TEST(icmp_too_big_moves_the_path_mtu)
 	CHECK_EQ(p4.iface_mtu, 1500);
 	CHECK_EQ(other.mtu, 1500);
 	/* Below what is plausible: the least value, and IPv4 without DF from then on, as Linux. */
-	CHECK_EQ(check_error(b, "rx_frag_needed_small", EMSGSIZE, true)->mtu, 552);
-	CHECK_EQ(check_error(b, "rx_too_big_small", EMSGSIZE, true)->mtu, 1280);
+	check_pmtu(b, "rx_frag_needed_small", 552);
+	check_pmtu(b, "rx_too_big_small", 1280);
 	p4 = path_to(b, "192.0.2.9");
 	p6 = path_to(b, "2001:db8::9");
 	CHECK_EQ(p4.mtu, 552);
@@ -188,7 +198,7 @@ TEST(icmp_too_big_moves_the_path_mtu)
 	CHECK_EQ(send_text(b, &p4), 0);
 	CHECK_EQ(pv_get16(sent(b)->p + 20), 0);
 	/* Never up again by a message, but by time. */
-	CHECK_EQ(check_error(b, "rx_frag_needed", EMSGSIZE, true)->mtu, 552);
+	check_pmtu(b, "rx_frag_needed", 552);
 	bench_timers(b, 599 * SEC);
 	CHECK(pv_path_valid(b->net, &p4));
 	bench_timers(b, 2 * SEC);

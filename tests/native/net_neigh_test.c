@@ -100,6 +100,28 @@ TEST(neigh_queue_is_bounded_and_keeps_the_newest)
 	bench_close(b);
 }
 
+/* Packets for many that do not answer, our own or answers to what claimed to come from them, never take the ring's last ones. */
+TEST(neigh_queues_leave_the_pool_some_packets)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .pool = 128 });
+	struct pv_pool_stats st;
+
+	for (uint32_t host = 10; host < 40; host++) {
+		char dst[32];
+		struct pv_path p;
+
+		snprintf(dst, sizeof(dst), "10.0.0.%u", host);
+		p = path_to(b, dst);
+		for (uint8_t i = 0; i < 10; i++)
+			CHECK_EQ(pv_net_tx(b->net, &p, &udp_opts, segment(b, &i, 1, 0), b->now), 0);
+		reap_all(b->fake[0]);
+	}
+	pv_pool_get_stats(b->pool[0], &st);
+	CHECK(st.free >= 128 / 16);
+	CHECK(ctr(b)->tx_neigh_queue >= 300 - 128);
+	bench_close(b);
+}
+
 TEST(neigh_goes_stale_and_is_checked_when_used)
 {
 	for (int f = 0; f < 2; f++) {
@@ -340,6 +362,41 @@ TEST(neigh_table_full_of_strangers_keeps_ours)
 	CHECK_EQ(neigh(b, "10.0.0.2")->state, PV_NEIGH_REACHABLE);
 	free(f.p);
 	bench_close(b);
+}
+
+/* Nor does answering them make them ours: they ask for our MAC and for an echo. */
+TEST(neigh_answers_to_strangers_keep_ours)
+{
+	static const char *const ask[] = { "rx_arp_request", "rx_ns" }, *const echo[] = { "rx_echo4", "rx_echo6" };
+
+	for (int f = 0; f < 2; f++) {
+		struct bench *b = bench_open(&(struct bench_cfg){ .net = { .neigh_max = 8 } });
+		struct frame q = vec_frame(ask[f]), e = vec_frame(echo[f]);
+		struct pv_path p = path_to(b, families[f].peer);
+
+		CHECK_EQ(send_text(b, &p), 0);
+		CHECK_EQ(rx(b, families[f].answer), PV_RX_CONSUMED);
+		for (uint8_t i = 10; i < 60; i++) {
+			if (f) {
+				q.p[37] = e.p[37] = i;
+				pv_wire_icmp6_csum_fill(q.p + 54, q.len - 54, q.p + 22, q.p + 38);
+				pv_wire_icmp6_csum_fill(e.p + 54, e.len - 54, e.p + 22, e.p + 38);
+			} else {
+				q.p[31] = e.p[29] = i;
+			}
+			bench_forget(b);
+			CHECK_EQ(rx_raw(b, 0, q.p, q.len, 0), PV_RX_CONSUMED);
+			CHECK_EQ(sent_count(b), 1);
+			CHECK_EQ(rx_raw(b, 0, e.p, e.len, PV_PKT_L3_OK), PV_RX_CONSUMED);
+			CHECK_EQ(sent_count(b), 2);
+			reap_all(b->fake[0]);
+		}
+		CHECK(neigh(b, families[f].peer) != NULL);
+		CHECK_EQ(neigh(b, families[f].peer)->state, PV_NEIGH_REACHABLE);
+		free(q.p);
+		free(e.p);
+		bench_close(b);
+	}
 }
 
 TEST(neigh_permanent)

@@ -207,6 +207,35 @@ TEST(route_errors)
 	bench_close(b);
 }
 
+/* A route may say any MTU; what is sent by it still holds a header and eight bytes. */
+TEST(route_mtu_below_every_header)
+{
+	static const char *const dst[] = { "172.16.0.9", "fd77::9" }, *const gw[] = { "10.0.0.254", "fd00::254" };
+	static const uint32_t least[] = { 68, 1280 };
+	struct bench *b = bench_open(NULL);
+	uint8_t payload[3000] = { 0 };
+
+	bench_neighbours(b);
+	for (int i = 0; i < 2; i++) {
+		for (uint32_t mtu = 1; mtu < 60; mtu++) {
+			struct pv_route r = { .dst = ip(dst[i]), .prefix_len = i ? 128 : 32, .iface = b->iface[0], .mtu = mtu };
+			struct pv_tx_opts o = { .proto = PV_PROTO_UDP, .ttl = 64, .l4_csum_off = 6 };
+			struct pv_path p;
+
+			r.gateway = ip(gw[i]);
+			CHECK_EQ(pv_net_route_add(b->net, &r), 0);
+			p = path_to(b, dst[i]);
+			CHECK_EQ(p.mtu, least[i]);
+			CHECK_EQ(pv_net_tx(b->net, &p, &o, segment(b, payload, sizeof(payload), 0), b->now), 0);
+			CHECK_EQ(sent_count(b), (3008 + (i ? 1231 : 47)) / (i ? 1232 : 48));
+			bench_forget(b);
+			reap_all(b->fake[0]);
+			CHECK_EQ(pv_net_route_del(b->net, &r), 0);
+		}
+	}
+	bench_close(b);
+}
+
 /* Against the obvious way to do it: look at all of them. */
 TEST(route_many_against_a_scan)
 {
@@ -262,6 +291,12 @@ TEST(iface_bad_configurations)
 	CHECK_EQ(pv_net_iface_add(b->net, &c), -EINVAL);
 	c.naddr = 1;
 	c.mtu = 575;
+	CHECK_EQ(pv_net_iface_add(b->net, &c), -EINVAL);
+	c = good;
+	c.naddr = 0;
+	memset(&c.gateway4, 0, sizeof(c.gateway4));
+	memset(&c.gateway6, 0, sizeof(c.gateway6));
+	c.mtu = 67;
 	CHECK_EQ(pv_net_iface_add(b->net, &c), -EINVAL);
 	c = good;
 	c.addr[0].prefix_len = 33;

@@ -131,13 +131,18 @@ static uint32_t fake_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n
 static int fake_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle)
 {
 	struct fake *f = fake_of(r);
+	uint32_t at = f->nflow;
 
 	if (f->flow_rc)
 		return f->flow_rc;
-	CHECK(f->nflow < FLOW_LOG);
-	f->flow[f->nflow] = *flow;
-	f->flow_on[f->nflow] = true;
-	*handle = f->nflow++;
+	/* In order, until the log is full: then where a rule was removed. */
+	for (uint32_t i = 0; at == FLOW_LOG && i < FLOW_LOG; i++)
+		at = f->flow_on[i] ? at : i;
+	CHECK(at < FLOW_LOG);
+	f->flow[at] = *flow;
+	f->flow_on[at] = true;
+	f->nflow = PV_MAX(f->nflow, at + 1);
+	*handle = at;
 	return 0;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Settings: values, files, variables (in a process of its own), interface entries; every mistake is named. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -258,6 +260,34 @@ TEST(settings_end_with_the_start)
 	pyvma_stop();
 	CHECK_EQ(pyvma_config_set("rx_poll", "6"), 0);
 	pyvma_stop();
+}
+
+/* A setting is made or refused while another thread starts the engine, never changed under its eyes. */
+static _Atomic(bool) set_stop;
+
+static void *set_texts(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&set_stop)) {
+		int rc = pyvma_config_set("log_file", "/dev/null");
+
+		CHECK(rc == 0 || rc == -EBUSY);
+	}
+	return NULL;
+}
+
+TEST(settings_beside_the_start)
+{
+	pthread_t t;
+
+	CHECK_EQ(pthread_create(&t, NULL, set_texts, NULL), 0);
+	for (int i = 0; i < 2000; i++) {
+		CHECK_EQ(pyvma_start(), 0);
+		pyvma_stop();
+	}
+	atomic_store(&set_stop, true);
+	pthread_join(t, NULL);
+	CHECK_EQ(pyvma_config_set("log_file", ""), 0);
 }
 
 /* ---- interface entries ------------------------------------------------------------------------------------------------- */

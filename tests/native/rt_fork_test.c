@@ -18,12 +18,12 @@ static int in_child(int (*fn)(struct sk, struct any_addr), struct sk s, struct a
 	return WEXITSTATUS(status);
 }
 
-#define EXPECT(cond)                                                                                                             \
-	do {                                                                                                                     \
-		if (!(cond)) {                                                                                                   \
-			fprintf(stderr, "in the child, line %d: %s\n", __LINE__, #cond);                                        \
-			return 1;                                                                                                \
-		}                                                                                                                \
+#define EXPECT(cond)                                                                                                               \
+	do {                                                                                                                       \
+		if (!(cond)) {                                                                                                     \
+			fprintf(stderr, "in the child, line %d: %s\n", __LINE__, #cond);                                           \
+			return 1;                                                                                                  \
+		}                                                                                                                  \
 	} while (0)
 
 static int child_checks(struct sk s, struct any_addr a)
@@ -135,6 +135,56 @@ TEST(fork_beside_busy_threads)
 	for (int i = 0; i < 2; i++)
 		pthread_join(t[i], NULL);
 	sk_close(a);
+}
+
+/* Threads that fork at once: each child, and the parent, find every lock free. */
+#define FORKERS 3
+
+struct forker {
+	struct sk s;
+	struct any_addr to;
+	pthread_t thread;
+};
+
+static void *forks(void *arg)
+{
+	struct forker *f = arg;
+
+	for (int i = 0; i < 60; i++) {
+		int status;
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			alarm(60); /* a child that hangs ends by a signal */
+			_exit(child_checks(f->s, f->to));
+		}
+		CHECK(pid > 0);
+		CHECK(waitpid(pid, &status, 0) == pid);
+		CHECK(WIFEXITED(status));
+		CHECK_EQ(WEXITSTATUS(status), 0);
+	}
+	return NULL;
+}
+
+TEST(forks_at_once)
+{
+	struct forker f[FORKERS];
+	struct any_addr aa;
+	struct sk a = sk_bound(&our_side, AF_INET, &aa);
+	char buf[8];
+
+	for (int i = 0; i < FORKERS; i++) {
+		f[i] = (struct forker){ .s = a, .to = aa };
+		CHECK_EQ(pthread_create(&f[i].thread, NULL, forks, &f[i]), 0);
+	}
+	for (int i = 0; i < FORKERS; i++)
+		pthread_join(f[i].thread, NULL);
+	CHECK_EQ(sk_sendto(a, "after", 5, 0, aa), 5);
+	CHECK_EQ(pyvma_sock_recv(a.h, buf, sizeof(buf), 0, LONG_NS), 5);
+	sk_close(a);
+	/* Nobody keeps the engine from being stopped and started. */
+	pyvma_stop();
+	CHECK_EQ(pyvma_start(), 0);
 }
 
 /* The last: a process whose engine was stopped may fork, and its child start one of its own. */

@@ -108,7 +108,8 @@ static const int64_t spins[] = { 0, 200000, PV_NEVER };
 TEST(time_out)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		int64_t start = now_ns();
@@ -163,10 +164,35 @@ static void wait_until_waiting(void)
 	}
 }
 
+/* As long as a number can say is long, by the stack and by the kernel, and not the rest of an overflow: 9463179709813 s are 20992 ns modulo 2^64. */
+TEST(longest_time_outs)
+{
+	env_start();
+	pv_engine.spin_ns = 0;
+	for (int i = 0; i < 4; i++) {
+		struct timeval tv = { .tv_sec = 9463179709813 };
+		struct any_addr aa;
+		struct sk a = sk_open(&our_side, AF_INET), out = sk_open(&our_side, AF_INET);
+		struct job j;
+
+		CHECK_EQ(sk_bind(a, ip(i & 1 ? "127.0.0.1" : "10.9.0.1", 0)), 0);
+		CHECK_EQ(sk_name(a, &aa), 0);
+		CHECK_EQ(sk_set(a, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)), 0);
+		job_start(&j, a, i < 2 ? INT64_MAX : -1);
+		usleep(20000);
+		CHECK_EQ(sk_sendto(out, "x", 1, 0, aa), 1);
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, 1);
+		sk_close(a);
+		sk_close(out);
+	}
+}
+
 TEST(close_wakes)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		struct job j;
@@ -186,7 +212,8 @@ TEST(close_wakes)
 TEST(close_of_one_handle_of_two)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa), d = a;
 		struct job j;
@@ -211,7 +238,8 @@ TEST(close_of_one_handle_of_two)
 TEST(shutdown_wakes)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		struct job j;
@@ -240,7 +268,8 @@ TEST(signals_interrupt)
 
 	env_start();
 	sigaction(SIGUSR1, &sa, &old);
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa);
 		struct job j;
@@ -293,7 +322,8 @@ TEST(the_signal_mask_comes_back)
 TEST(a_crowd_of_receivers)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr addr[CROWD];
 		struct sk s[CROWD], out = sk_open(&our_side, AF_INET);
 		struct job j[CROWD];
@@ -305,8 +335,9 @@ TEST(a_crowd_of_receivers)
 				job_start(&j[k], s[k], LONG_NS);
 			/* In an order that makes leaders leave first, last and in between. */
 			for (int k = 0; k < CROWD; k++)
-				CHECK_EQ(sk_sendto(out, "12345678", (size_t)(1 + (k + round) % CROWD), 0, addr[(k + round) % CROWD]),
-					 1 + (k + round) % CROWD);
+				CHECK_EQ(
+				    sk_sendto(out, "12345678", (size_t)(1 + (k + round) % CROWD), 0, addr[(k + round) % CROWD]),
+				    1 + (k + round) % CROWD);
 			for (int k = 0; k < CROWD; k++) {
 				pthread_join(j[k].thread, NULL);
 				CHECK_EQ(j[k].result, k + 1);
@@ -318,11 +349,79 @@ TEST(a_crowd_of_receivers)
 	}
 }
 
+/* The progress thread looks up when an fd is exported; with a leader there it soon parks. */
+static void wait_until_parked(void)
+{
+	struct any_addr aa;
+	struct sk s = sk_bound(&our_side, AF_INET, &aa);
+
+	CHECK_EQ(pyvma_sock_fileno(s.h), s.fd);
+	sk_close(s);
+	for (;;) {
+		pv_lock_get(&pv_engine.lock);
+		bool parked = pv_engine.progress_parked;
+
+		pv_lock_put(&pv_engine.lock);
+		if (parked)
+			return;
+		usleep(1000);
+	}
+}
+
+static uint32_t waiting(void)
+{
+	pv_lock_get(&pv_engine.lock);
+	uint32_t n = pv_engine.interest;
+
+	pv_lock_put(&pv_engine.lock);
+	return n;
+}
+
+/* One poll brings the leader's datagram and the first follower's: both leave, and the second follower must not be left alone. */
+TEST(a_follower_that_leaves_too)
+{
+	env_start();
+	for (int round = 0; round < 5; round++) {
+		struct any_addr addr[3];
+		struct sk s[3], out = sk_open(&our_side, AF_INET);
+		struct job j[3];
+		char x[] = "x";
+		struct pyvma_msg m[2] = { { .base = x, .len = 1 }, { .base = x, .len = 1 } };
+
+		pv_engine.spin_ns = 0;
+		for (int k = 0; k < 3; k++)
+			s[k] = sk_bound(&our_side, AF_INET, &addr[k]);
+		for (int k = 0; k < 3; k++) {
+			job_start(&j[k], s[k], LONG_NS);
+			while (waiting() != (uint32_t)k + 1)
+				usleep(100);
+		}
+		wait_until_parked();
+		for (int k = 0; k < 2; k++) {
+			m[k].addr = addr[k].ss;
+			m[k].addrlen = addr[k].len;
+		}
+		sk_sendto(out, "", 0, 0, ip("10.9.0.1", 9)); /* decides the socket */
+		CHECK_EQ(pyvma_sock_send_batch(out.h, m, 2, 0, -1), 2);
+		for (int k = 0; k < 2; k++) {
+			pthread_join(j[k].thread, NULL);
+			CHECK_EQ(j[k].result, 1);
+		}
+		CHECK_EQ(sk_sendto(out, "x", 1, 0, addr[2]), 1);
+		pthread_join(j[2].thread, NULL);
+		CHECK_EQ(j[2].result, 1);
+		for (int k = 0; k < 3; k++)
+			sk_close(s[k]);
+		sk_close(out);
+	}
+}
+
 /* Many receivers of one socket: each datagram goes to exactly one. */
 TEST(a_crowd_on_one_socket)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa;
 		struct sk a = sk_bound(&our_side, AF_INET, &aa), out = sk_open(&our_side, AF_INET);
 		struct job j[CROWD];
@@ -366,7 +465,8 @@ static void *stream_recv(void *arg)
 TEST(sender_and_receiver)
 {
 	env_start();
-	FOR_ALL_SPINS (i) {
+	FOR_ALL_SPINS(i)
+	{
 		struct any_addr aa, ba;
 		struct job j = { .s = sk_bound(&our_side, AF_INET, &aa) };
 		struct sk b = sk_bound(&our_side, AF_INET, &ba);
@@ -439,6 +539,149 @@ TEST(idle_costs_nothing)
 	getrusage(RUSAGE_SELF, &after);
 	CHECK(after.ru_nvcsw - before.ru_nvcsw < 20);
 	sk_close(a);
+}
+
+/* The engine is stopped under a leader and a follower, and started again at once. */
+TEST(stop_wakes)
+{
+	env_start();
+	FOR_ALL_SPINS(i)
+	{
+		for (int round = 0; round < 10; round++) {
+			struct any_addr addr[2];
+			struct sk s[2];
+			struct job j[2];
+
+			pv_engine.spin_ns = spins[i];
+			for (int k = 0; k < 2; k++) {
+				s[k] = sk_bound(&our_side, AF_INET, &addr[k]);
+				job_start(&j[k], s[k], LONG_NS);
+				wait_until_waiting();
+			}
+			pyvma_stop();
+			CHECK_EQ(pyvma_start(), 0);
+			for (int k = 0; k < 2; k++) {
+				pthread_join(j[k].thread, NULL);
+				CHECK_EQ(j[k].result, -ENETDOWN);
+				sk_close(s[k]);
+			}
+			CHECK_EQ(pv_engine.interest, 0);
+			CHECK(!pv_engine.leader);
+			CHECK(pv_list_empty(&pv_engine.followers));
+		}
+	}
+}
+
+/* ---- a ring that has something to say, or nothing any more ----------------------------------------------------------------- */
+
+static const struct pv_ring_ops *ring_below;
+static _Atomic(int) ring_says; /* 1: an event not yet told, -1: the device is gone */
+static _Atomic(uint32_t) ring_arms;
+
+static int troubled_arm(struct pv_ring *r)
+{
+	int says = atomic_load(&ring_says);
+
+	if (!says)
+		return ring_below->arm(r);
+	atomic_fetch_add(&ring_arms, 1);
+	return says > 0 ? 1 : -ENODEV;
+}
+
+static enum pv_ring_event troubled_event(struct pv_ring *r)
+{
+	int event = 1;
+
+	return atomic_compare_exchange_strong(&ring_says, &event, 0) ? PV_RING_EV_ERROR : ring_below->event(r);
+}
+
+/* With an event untold, or with a descriptor of a dead device that is readable for ever, a waiter still sleeps until its time is up. */
+TEST(troubled_rings_do_not_keep_waiters_awake)
+{
+	static const int says[] = { 1, -1 };
+	struct pv_ring_ops ops;
+	struct pv_port *port;
+	struct any_addr aa;
+	int hung_up[2];
+	struct sk a;
+	char b;
+
+	env_start();
+	pv_engine.spin_ns = 0;
+	a = sk_bound(&our_side, AF_INET, &aa);
+	CHECK_EQ(pipe(hung_up), 0);
+	close(hung_up[1]);
+	port = &pv_engine.ports[0];
+	ring_below = port->ring->ops;
+	ops = *ring_below;
+	ops.arm = troubled_arm;
+	ops.event = troubled_event;
+	for (size_t i = 0; i < pv_array_size(says); i++) {
+		int fd;
+
+		pv_lock_get(&pv_engine.lock);
+		fd = port->notify_fd;
+		if (says[i] < 0)
+			port->notify_fd = hung_up[0];
+		atomic_store(&ring_arms, 0);
+		atomic_store(&ring_says, says[i]);
+		port->ring->ops = &ops;
+		pv_lock_put(&pv_engine.lock);
+		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 200 * NS_MS), -ETIMEDOUT);
+		usleep(200000); /* and so does the progress thread */
+		CHECK(atomic_load(&ring_arms) < 40);
+		pv_lock_get(&pv_engine.lock);
+		CHECK(atomic_load(&ring_says) <= 0);
+		port->ring->ops = ring_below;
+		port->notify_fd = fd;
+		atomic_store(&ring_says, 0);
+		pv_engine_wake(&pv_engine.progress);
+		pv_lock_put(&pv_engine.lock);
+	}
+	close(hung_up[0]);
+	sk_close(a);
+}
+
+/* The same under calls that wait for room: a ring that takes nothing. */
+static void *send_until_stop(void *arg)
+{
+	struct job *j = arg;
+	char text[1000] = "";
+
+	do {
+		j->result = sk_sendto(j->s, text, sizeof(text), 0, j->to);
+	} while (j->result == sizeof(text) || j->result == -ENOBUFS);
+	return NULL;
+}
+
+TEST(stop_wakes_senders)
+{
+	env_start();
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("fault", "tx_post_short=1"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+	for (int round = 0; round < 5; round++) {
+		struct job j[2];
+
+		for (int k = 0; k < 2; k++) {
+			j[k] = (struct job){ .s = sk_open(&our_side, AF_INET), .to = ip("10.9.0.255", 9) };
+			CHECK_EQ(sk_set_int(j[k].s, SOL_SOCKET, SO_BROADCAST, 1), 0);
+			CHECK_EQ(sk_bind(j[k].s, ip("10.9.0.1", 0)), 0);
+		}
+		for (int k = 0; k < 2; k++)
+			CHECK_EQ(pthread_create(&j[k].thread, NULL, send_until_stop, &j[k]), 0);
+		wait_until_waiting();
+		pyvma_stop();
+		CHECK_EQ(pyvma_start(), 0);
+		for (int k = 0; k < 2; k++) {
+			pthread_join(j[k].thread, NULL);
+			CHECK_EQ(j[k].result, -ENETDOWN);
+			sk_close(j[k].s);
+		}
+	}
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("fault", ""), 0);
+	CHECK_EQ(pyvma_start(), 0);
 }
 
 int main(int argc, char **argv)

@@ -122,8 +122,8 @@ static __attribute__((unused)) const char *side_addr(const struct side *side, in
 
 static __attribute__((unused)) int addr_port(const struct any_addr *a)
 {
-	return ntohs(a->ss.ss_family == AF_INET ? ((const struct sockaddr_in *)&a->ss)->sin_port :
-						  ((const struct sockaddr_in6 *)&a->ss)->sin6_port);
+	return ntohs(a->ss.ss_family == AF_INET ? ((const struct sockaddr_in *)&a->ss)->sin_port
+						: ((const struct sockaddr_in6 *)&a->ss)->sin6_port);
 }
 
 static __attribute__((unused)) int sk_bind(struct sk s, struct any_addr a)
@@ -133,7 +133,8 @@ static __attribute__((unused)) int sk_bind(struct sk s, struct any_addr a)
 
 static __attribute__((unused)) int sk_connect(struct sk s, struct any_addr a)
 {
-	return s.h ? pyvma_sock_connect(s.h, (struct sockaddr *)&a.ss, a.len, -1) : neg(connect(s.fd, (struct sockaddr *)&a.ss, a.len));
+	return s.h ? pyvma_sock_connect(s.h, (struct sockaddr *)&a.ss, a.len, -1)
+		   : neg(connect(s.fd, (struct sockaddr *)&a.ss, a.len));
 }
 
 static __attribute__((unused)) int sk_disconnect(struct sk s)
@@ -146,15 +147,15 @@ static __attribute__((unused)) int sk_disconnect(struct sk s)
 static __attribute__((unused)) int sk_name(struct sk s, struct any_addr *a)
 {
 	a->len = sizeof(a->ss);
-	return s.h ? pyvma_sock_getsockname(s.h, (struct sockaddr *)&a->ss, &a->len) :
-		     neg(getsockname(s.fd, (struct sockaddr *)&a->ss, &a->len));
+	return s.h ? pyvma_sock_getsockname(s.h, (struct sockaddr *)&a->ss, &a->len)
+		   : neg(getsockname(s.fd, (struct sockaddr *)&a->ss, &a->len));
 }
 
 static __attribute__((unused)) int sk_peer(struct sk s, struct any_addr *a)
 {
 	a->len = sizeof(a->ss);
-	return s.h ? pyvma_sock_getpeername(s.h, (struct sockaddr *)&a->ss, &a->len) :
-		     neg(getpeername(s.fd, (struct sockaddr *)&a->ss, &a->len));
+	return s.h ? pyvma_sock_getpeername(s.h, (struct sockaddr *)&a->ss, &a->len)
+		   : neg(getpeername(s.fd, (struct sockaddr *)&a->ss, &a->len));
 }
 
 static __attribute__((unused)) int sk_shutdown(struct sk s, int how)
@@ -323,12 +324,12 @@ static __attribute__((unused)) void compare(void (*script)(const struct side *, 
 		CHECK(kernel.n > 0);
 	}
 }
-#define ORACLE(id)                                                                                                               \
-	static void script_##id(const struct side *side, int family, struct trace *t);                                           \
-	TEST(id)                                                                                                                 \
-	{                                                                                                                        \
-		compare(script_##id);                                                                                            \
-	}                                                                                                                        \
+#define ORACLE(id)                                                                                                                 \
+	static void script_##id(const struct side *side, int family, struct trace *t);                                             \
+	TEST(id)                                                                                                                   \
+	{                                                                                                                          \
+		compare(script_##id);                                                                                              \
+	}                                                                                                                          \
 	static void script_##id(const struct side *side, int family, struct trace *t)
 
 #endif

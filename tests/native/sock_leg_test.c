@@ -13,14 +13,14 @@ static const char *why(struct sk s, int *state)
 	return text;
 }
 
-#define EXPECT(s, want_state, part)                                                                                              \
-	do {                                                                                                                     \
-		int state_;                                                                                                      \
-		const char *text_ = why(s, &state_);                                                                             \
-		if (state_ != (want_state) || !strstr(text_, part))                                                              \
-			fprintf(stderr, "%d %s\n", state_, text_);                                                               \
-		CHECK_EQ(state_, want_state);                                                                                    \
-		CHECK(strstr(text_, part));                                                                                      \
+#define EXPECT(s, want_state, part)                                                                                                \
+	do {                                                                                                                       \
+		int state_;                                                                                                        \
+		const char *text_ = why(s, &state_);                                                                               \
+		if (state_ != (want_state) || !strstr(text_, part))                                                                \
+			fprintf(stderr, "%d %s\n", state_, text_);                                                                 \
+		CHECK_EQ(state_, want_state);                                                                                      \
+		CHECK(strstr(text_, part));                                                                                        \
 	} while (0)
 
 TEST(decided_by_bind)
@@ -369,9 +369,25 @@ TEST(counters_and_interfaces)
 	sk_close(a);
 }
 
+/* Calls that wait while the engine stops: asleep, spinning, leading, following. */
+#define STOPPED 4
+
+static void *recv_until_stop(void *arg)
+{
+	struct sk *s = arg;
+	char b;
+	int64_t n = pyvma_sock_recv(s->h, &b, 1, 0, LONG_NS);
+
+	if (n != -ENETDOWN)
+		fprintf(stderr, "%lld\n", (long long)n);
+	CHECK_EQ(n, -ENETDOWN);
+	return NULL;
+}
+
 /* Last: it ends the engine of this process. */
 TEST(zz_stop)
 {
+	pthread_t t[STOPPED];
 	struct any_addr aa;
 	struct sk a = sk_bound(&our_side, AF_INET, &aa), k = sk_open(&our_side, AF_INET), s;
 	struct pyvma_interface ifc;
@@ -379,7 +395,26 @@ TEST(zz_stop)
 
 	CHECK_EQ(sk_bind(k, ip("127.0.0.1", 0)), 0);
 	CHECK_EQ(pyvma_sock_fileno(a.h), a.fd);
+	for (int i = 0; i < STOPPED; i++) {
+		bool led = false;
+
+		pv_lock_get(&pv_engine.lock);
+		pv_engine.spin_ns = i < 2 ? 0 : PV_NEVER;
+		pv_lock_put(&pv_engine.lock);
+		CHECK_EQ(pthread_create(&t[i], NULL, recv_until_stop, &a), 0);
+		/* One leads before the others come; where those have got to does not matter. */
+		while (!led) {
+			usleep(1000);
+			pv_lock_get(&pv_engine.lock);
+			led = pv_engine.leader != NULL;
+			pv_lock_put(&pv_engine.lock);
+		}
+	}
 	pyvma_stop();
+	for (int i = 0; i < STOPPED; i++)
+		pthread_join(t[i], NULL);
+	CHECK_EQ(pv_engine.interest, 0);
+	CHECK_EQ(pv_engine.exports, 0);
 	CHECK_EQ(pyvma_interface_get(1, &ifc), -ENOENT);
 	CHECK_EQ(sk_recv(a, &b, 1, 0), -ENETDOWN);
 	CHECK_EQ(sk_sendto(a, "x", 1, 0, aa), -ENETDOWN);

@@ -2,6 +2,7 @@
 /* fileno: stock select, poll and epoll on an exported fd, level- and edge-triggered, with both legs; adopt, dup, detach. */
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/stat.h>
 
@@ -227,6 +228,51 @@ TEST(duplicates_share)
 		CHECK_EQ(sk_bind(a, aa), 0);
 		sk_close(a);
 		sk_close(b);
+	}
+}
+
+/* The kernel socket must not go with the number that it had: what takes that number next is somebody else's. */
+TEST(the_first_number_goes_and_a_duplicate_stays)
+{
+	struct rlimit all, none;
+
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &all), 0);
+	none = all;
+	none.rlim_cur = 0;
+	for (int i = 0; i < 6; i++) {
+		struct any_addr aa, name;
+		struct sk a = sk_open(&our_side, AF_INET), d = a;
+		int before = open_fds(), other;
+
+		CHECK_EQ(sk_bind(a, ip(i & 1 ? "127.0.0.1" : "0.0.0.0", 0)), 0);
+		CHECK_EQ(sk_name(a, &aa), 0);
+		CHECK_EQ(pyvma_sock_dup(a.h, &d.h), 0);
+		d.fd = pyvma_sock_fd(d.h);
+		if (i < 2) {
+			CHECK_EQ(sk_close(a), 0);
+		} else if (i < 4) {
+			CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+			CHECK_EQ(sk_close(a), 0);
+			CHECK_EQ(setrlimit(RLIMIT_NOFILE, &all), 0);
+		} else {
+			CHECK_EQ(pyvma_sock_detach(a.h), a.fd);
+			CHECK_EQ(close(a.fd), 0);
+		}
+		other = open("/dev/null", O_RDONLY);
+		struct sk b = sk_open(&our_side, AF_INET);
+		char c = 0;
+
+		name.len = sizeof(name.ss);
+		CHECK_EQ(sk_name(d, &name), 0);
+		CHECK_EQ(addr_port(&name), addr_port(&aa));
+		CHECK_EQ(sk_sendto(b, "x", 1, 0, ip("127.0.0.1", addr_port(&aa))), 1);
+		CHECK_EQ(pyvma_sock_recv(d.h, &c, 1, 0, LONG_NS), 1);
+		CHECK_EQ(c, 'x');
+		CHECK_EQ(sk_close(b), 0);
+		CHECK_EQ(sk_close(d), 0);
+		CHECK_EQ(close(other), 0);
+		if (i >= 2) /* the first waits make this thread's wake-up fd */
+			CHECK_EQ(open_fds(), before - 1);
 	}
 }
 

@@ -135,7 +135,8 @@ static void echo_sizes(int family)
 		CHECK_EQ(sk_sendto(s, out, sizes[i], 0, to), (int64_t)sizes[i]);
 		from.len = sizeof(from.ss);
 		memset(in, 0, sizeof(in));
-		CHECK_EQ(pyvma_sock_recvfrom(s.h, in, sizeof(in), 0, (struct sockaddr *)&from.ss, &from.len, LONG_NS), (int64_t)sizes[i]);
+		CHECK_EQ(pyvma_sock_recvfrom(s.h, in, sizeof(in), 0, (struct sockaddr *)&from.ss, &from.len, LONG_NS),
+			 (int64_t)sizes[i]);
 		CHECK(!memcmp(in, out, sizes[i]));
 		CHECK_EQ(addr_port(&from), ECHO_PORT);
 		CHECK_EQ(from.len, to.len);
@@ -345,7 +346,9 @@ TEST(zz_faults_and_record)
 	pyvma_stop();
 	*env_fabric = '\0';
 	CHECK_EQ(pyvma_config_set("pcap_file", path), 0);
-	CHECK_EQ(pyvma_config_set("fault", "rx_drop=0.2,rx_duplicate=0.1,tx_drop=0.1,reap_none=0.2,kick_again=0.1,tx_post_short=0.05,seed=7"), 0);
+	CHECK_EQ(pyvma_config_set(
+		     "fault", "rx_drop=0.2,rx_duplicate=0.1,tx_drop=0.1,reap_none=0.2,kick_again=0.1,tx_post_short=0.05,seed=7"),
+		 0);
 	r = peer_start();
 	s = sk_open(&our_side, AF_INET);
 	CHECK_EQ(sk_connect(s, ip(PEER4, ECHO_PORT)), 0);

@@ -85,9 +85,10 @@ static void peer_main(int ready)
 				break;
 			CHECK_EQ(seq, next);
 			next++;
-			make(frame, B_PORT, A_PORT, seq);
-			CHECK_EQ(fab_send(p, frame, FRAME), 0);
 		}
+		/* To A, or to a victim, which waits for it. */
+		make(frame, B_PORT, f.seg[0][KIND_AT], pv_get32(f.seg[0] + SEQ_AT));
+		CHECK_EQ(fab_send(p, frame, FRAME), 0);
 		sn_rxq_pop(q);
 	}
 	sn_waker_close(w);
@@ -96,18 +97,18 @@ static void peer_main(int ready)
 
 /* ---- victims ---- */
 
-/* Bursts to both others, long frames among them, at most a window without an answer of A. */
+/* Bursts to both others, long frames among them, at most a window without an answer: nobody's queue is ever full. */
 static void victim_send(struct fab_net *net, uint32_t port)
 {
 	static uint8_t frame[SN_FRAME_MAX];
 	struct sn_port *p = fab_port(net, port);
 	struct sn_rxq *q = fab_queue(p, 64);
 	struct sn_seg seg = { frame, 0 };
-	uint32_t answered = 0;
+	uint32_t sent = 0, answered = 0;
 
 	rule_mac(p, q);
 	for (uint32_t seq = 0;; seq++) {
-		while (seq - answered >= WINDOW) {
+		while (sent - answered >= WINDOW) {
 			answered += fab_drain(q);
 			sched_yield();
 		}
@@ -115,9 +116,11 @@ static void victim_send(struct fab_net *net, uint32_t port)
 		memset(frame + 19, (int)seq, sizeof(frame) - 19);
 		seg.len = 64 + seq * 131 % 1400;
 		CHECK_EQ(sn_port_send(p, &seg, 1, 0), 0);
+		sent++;
 		if (seq % 8 == 0) {
 			make(frame, port, B_PORT, seq);
-			CHECK_EQ(sn_port_send(p, &seg, 1, 0), 0);
+			CHECK_EQ(fab_send(p, frame, FRAME), 0);
+			sent++;
 		}
 	}
 }

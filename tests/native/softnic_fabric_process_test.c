@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several processes on one fabric: sharing a port, sleeping and waking, joining and leaving, forking. */
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,10 +9,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "softnic/fab.h"
+#include "base/rng.h"
 #include "softnic_fabric_util.h"
 
-#define LIMIT_MS 60000
+#define LIMIT_MS (FAB_LIMIT_S * 1000)
 
 /* A child process and a channel of messages to it. */
 struct peer {
@@ -65,21 +64,6 @@ static void peer_end(struct peer *p)
 	CHECK_EQ(waitpid(p->pid, &status, 0), p->pid);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	close(p->fd);
-}
-
-/* The next frame, spinning. */
-static void await(struct sn_rxq *q, struct sn_frame *f)
-{
-	struct timespec a, b;
-
-	clock_gettime(CLOCK_MONOTONIC, &a);
-	for (uint32_t i = 1; !sn_rxq_peek(q, f); i++) {
-		if (i % 1024)
-			continue;
-		sched_yield();
-		clock_gettime(CLOCK_MONOTONIC, &b);
-		CHECK(b.tv_sec - a.tv_sec < LIMIT_MS / 1000);
-	}
 }
 
 /* ---- an echo between two processes, and one port shared by three ---- */
@@ -702,100 +686,6 @@ TEST(exit_removes_the_file)
 	peer_end(&peer);
 	CHECK(!fab_exists(name));
 	CHECK(stat(path, &st) != 0);
-}
-
-/* ---- threads of one process ---- */
-
-struct worker {
-	pthread_t thread;
-	struct sn_port *port;
-	_Atomic bool *stop;
-};
-
-static void *send_all_the_time(void *arg)
-{
-	struct worker *w = arg;
-	uint8_t frame[128];
-	uint32_t len = fab_udp4(frame, 0, 1, 1, 2, 64);
-
-	while (!atomic_load(w->stop))
-		CHECK_EQ(fab_send(w->port, frame, len), 0);
-	return NULL;
-}
-
-/* Queues and rules come and go under the senders; what is put into a queue after its end is nowhere seen. */
-TEST(queues_change_under_senders)
-{
-	struct worker w[2];
-	_Atomic bool stop = false;
-	struct sn_port *b;
-	struct fab_net net;
-	uint64_t got = 0;
-
-	fab_make(&net);
-	b = fab_port(&net, 1);
-	for (int i = 0; i < 2; i++) {
-		w[i] = (struct worker){ .port = fab_port(&net, 2 + (uint32_t)i), .stop = &stop };
-		CHECK_EQ(pthread_create(&w[i].thread, NULL, send_all_the_time, &w[i]), 0);
-	}
-	for (int round = 0; round < 300; round++) {
-		struct sn_rule r = { .nqueues = 1 };
-		struct sn_rxq *q;
-		struct sn_frame f;
-		uint64_t handle;
-
-		CHECK_EQ(sn_rxq_create(b, 8u << (round % 4), &q), 0);
-		CHECK(!sn_rxq_peek(q, &f));
-		r.queues = &q;
-		CHECK_EQ(sn_rule_add(b, &r, &handle), 0);
-		for (int n = 0; n < 20; n++) {
-			await(q, &f);
-			CHECK_EQ(f.len, 106);
-			CHECK_EQ(f.flags, SN_RX_IP4 | SN_RX_UDP | SN_RX_L3_OK | SN_RX_L4_OK);
-			sn_rxq_pop(q);
-			got++;
-		}
-		if (round % 2)
-			CHECK_EQ(sn_rule_del(b, handle), 0);
-		sn_rxq_destroy(q);
-	}
-	atomic_store(&stop, true);
-	for (int i = 0; i < 2; i++)
-		pthread_join(w[i].thread, NULL);
-	CHECK_EQ(got, 6000);
-	fab_done(&net);
-}
-
-/* A queue ends while a sender is at work by a path to it: its memory is nobody else's until that sender is through. */
-TEST(a_sender_at_work_keeps_the_memory)
-{
-	struct sn_rxq *q, *other;
-	struct sn_port *a, *b;
-	struct fab_net net;
-	struct sn_shm *s;
-
-	fab_make(&net);
-	a = fab_port(&net, 0);
-	b = fab_port(&net, 1);
-	s = net.f->s;
-	CHECK_EQ(sn_rxq_create(b, 64, &q), 0);
-	/* As sn_port_send says it. */
-	sn_set(&a->lane->busy, sn_get(&s->generation));
-	sn_rxq_destroy(q);
-	CHECK_EQ(sn_get(&s->rxq[0].state), SN_DYING);
-	CHECK_EQ(sn_rxq_create(b, 64, &other), 0);
-	CHECK_EQ(sn_get(&s->rxq[0].state), SN_DYING);
-	CHECK(sn_get(&s->rxq[1].first) >= sn_get(&s->rxq[0].first) + 64);
-	/* Through, and at work again: by a path that is newer. */
-	sn_set(&a->lane->busy, sn_get(&s->generation));
-	sn_rxq_destroy(other);
-	CHECK_EQ(sn_get(&s->rxq[0].state), SN_FREE);
-	CHECK_EQ(sn_get(&s->rxq[1].state), SN_DYING);
-	sn_set(&a->lane->busy, 0);
-	fab_queue(b, 64);
-	CHECK_EQ(sn_get(&s->rxq[0].state), SN_LIVE);
-	CHECK_EQ(sn_get(&s->rxq[1].state), SN_FREE);
-	fab_done(&net);
 }
 
 int main(int argc, char **argv)

@@ -3,6 +3,7 @@
 #ifndef SOFTNIC_FABRIC_UTIL_H
 #define SOFTNIC_FABRIC_UTIL_H
 
+#include <sched.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -14,6 +15,7 @@
 #include "test.h"
 
 #define FAB_MAX 64
+#define FAB_LIMIT_S 60 /* for what must happen at some time */
 
 struct fab_net {
 	char name[SN_NAME_MAX + 1];
@@ -208,6 +210,21 @@ static inline uint32_t fab_drain(struct sn_rxq *q)
 		n++;
 	}
 	return n;
+}
+
+/* The next frame, spinning. */
+static inline void await(struct sn_rxq *q, struct sn_frame *f)
+{
+	struct timespec a, b;
+
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	for (uint32_t i = 1; !sn_rxq_peek(q, f); i++) {
+		if (i % 1024)
+			continue;
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		CHECK(b.tv_sec - a.tv_sec < FAB_LIMIT_S);
+	}
 }
 
 static inline struct sn_port_counters fab_counters(const struct sn_port *p)

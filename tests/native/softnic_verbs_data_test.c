@@ -106,6 +106,46 @@ TEST(signal_all)
 	pair_close();
 }
 
+/* The shortest frames that the switch remembers a way for, in memory that ends with them. */
+TEST(headers_that_end_with_the_buffer)
+{
+	struct udp4 tagged = udp;
+
+	tagged.vlan = 5;
+	pair_open();
+	for (uint32_t len = 42; len <= 46; len++) {
+		uint8_t *exact = malloc(len);
+
+		frame_udp4(frame, b.mac, a.mac, &tagged, 0);
+		memcpy(exact, frame, len);
+		for (uint32_t i = 0; i < 3; i++) {
+			CHECK_EQ(side_post_recv(&b, i, i, SIDE_BUF), 0);
+			CHECK_EQ(side_send(&a, i, exact, len, IBV_SEND_SIGNALED | IBV_SEND_INLINE), 0);
+			CHECK_EQ(poll_one(a.scq).status, IBV_WC_SUCCESS);
+			expect_recv(i, len, i);
+		}
+		free(exact);
+	}
+	pair_close();
+}
+
+/* Nothing is no frame: neither read nor sent. */
+TEST(request_without_pieces)
+{
+	for (int flags = 0; flags <= IBV_SEND_INLINE; flags += IBV_SEND_INLINE) {
+		struct ibv_send_wr wr = { .wr_id = 9, .opcode = IBV_WR_SEND, .send_flags = (unsigned int)flags }, *bad;
+		struct ibv_wc wc;
+
+		pair_open();
+		CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+		wc = poll_one(a.scq);
+		CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
+		CHECK_EQ(wc.wr_id, 9);
+		CHECK_EQ(qp_state(a.qp), IBV_QPS_ERR);
+		pair_close();
+	}
+}
+
 TEST(gather_and_scatter)
 {
 	struct ibv_sge from[4], to[4];

@@ -420,6 +420,39 @@ TEST(life_of_a_socket)
 	world_close(&w);
 }
 
+/* A bind that was refused leaves nothing that a later dissolve would keep. */
+TEST(refused_bind_leaves_no_address)
+{
+	static const enum kind kinds[] = { A4, A6 };
+	struct world w;
+
+	world_open(&w, &(struct world_cfg){ .seed = 8 });
+	for (size_t i = 0; i < 1u + have_ipv6(); i++) {
+		static const enum op ops[] = { BIND_PORT, CONNECT, DISSOLVE };
+		struct opt o = { .kind = kinds[i] };
+		int first = kernel_open(&o), fd = kernel_open(&o);
+		struct pv_udp *u = our_open(&w, &o), *v = our_open(&w, &o);
+		uint16_t port;
+
+		CHECK_EQ(kernel_bind(first, o.kind, 0), 0);
+		port = kernel_port(first);
+		CHECK_EQ(our_bind(u, o.kind, port), 0);
+		for (size_t k = 0; k < pv_array_size(ops); k++) {
+			char kernel[80], ours[80];
+
+			CHECK_EQ(our_op(&w, v, ops[k], o.kind, port), kernel_op(fd, ops[k], o.kind, port));
+			kernel_name(fd, false, kernel, sizeof(kernel));
+			our_name(v, o.kind, false, ours, sizeof(ours));
+			CHECK(!strcmp(kernel, ours));
+		}
+		close(first);
+		close(fd);
+		pv_udp_close(u);
+		pv_udp_close(v);
+	}
+	world_close(&w);
+}
+
 /* ---- without an oracle ------------------------------------------------------------------------------------------------- */
 
 TEST(addresses_that_cannot_be_bound)

@@ -490,6 +490,7 @@ TEST(a_router_says_too_big)
 		struct pv_udp_errq e;
 		struct pv_udp *a, *b;
 		struct world w;
+		uint32_t gen;
 
 		world_open(&w, &(struct world_cfg){ .seed = 13 });
 		a = sock_open(&w, 0, af);
@@ -517,9 +518,18 @@ TEST(a_router_says_too_big)
 		world_run(&w, PV_NS_PER_MS);
 		CHECK_EQ(pv_udp_queued(b), 2);
 		CHECK_EQ(pv_net_counters(w.host[0].net)->tx_fragments, 2);
-		/* Another port's business is not ours. */
+		/* Another port's business is not ours, and about a port that nobody has nothing is believed. */
+		gen = pv_net_gen_of(w.host[0].net);
 		too_big(&w, family, (uint16_t)(sock_port(a) + 1), 1290);
 		CHECK_EQ(pv_udp_errq_get(a, &e), -EAGAIN);
+		CHECK_EQ(pv_net_gen_of(w.host[0].net), gen);
+		/* Who lets others cut his datagrams hears nothing, and they are cut here. */
+		o->pmtudisc4 = o->pmtudisc6 = PV_PMTU_DONT;
+		o->recverr6 = false;
+		pv_udp_options_changed(a);
+		too_big(&w, family, sock_port(a), 1290);
+		CHECK_EQ(pv_udp_errq_get(a, &e), -EAGAIN);
+		CHECK(pv_net_gen_of(w.host[0].net) != gen);
 		pv_udp_close(a);
 		pv_udp_close(b);
 		world_close(&w);
