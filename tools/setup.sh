@@ -32,6 +32,7 @@ iputils-ping           # kernel programs as peers
 traceroute
 socat
 sockperf
+ncat
 ethtool
 tcpdump
 libpython3.11-testsuite  # CPython's own test_socket

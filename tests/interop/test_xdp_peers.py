@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import select
 import shutil
 import subprocess
 import time
@@ -129,7 +130,7 @@ def test_the_error_queue_is_the_kernels(net: Veth) -> None:
     net.kernel("s.close()")
     entry = net.engine(
         "s.setsockopt(socket.IPPROTO_IP, 11, 1)\ns.sendto(b'anybody?', to)\n"
-        "poll = select.poll(); poll.register(s, 0); poll.poll(20000)\n"
+        "poll = select.poll(); poll.register(s, select.POLLIN); poll.poll(20000)\n"
         "data, control, flags, where = s.recvmsg(100, 1000, socket.MSG_ERRQUEUE)\n"
         "(data, struct.unpack('=IBBBBII', control[0][2][:16]), bool(flags & socket.MSG_ERRQUEUE), where)",
         to=kernel,
@@ -165,10 +166,16 @@ def test_socat_is_the_server(net: Veth) -> None:
 def test_ncat_is_the_client(net: Veth) -> None:
     engine, _ = net.sockets(6)
     net.engine.start("data, peer = s.recvfrom(2000)\ns.sendto(data.upper(), peer)")
-    command = ["ip", "netns", "exec", net.there.name, "ncat", "-u", "-6", "-i", "2", engine[0], str(engine[1])]
-    done = subprocess.run(command, input=b"from ncat", capture_output=True, timeout=30)
-    net.engine.finish()
-    assert done.stdout == b"FROM NCAT"
+    command = ["ip", "netns", "exec", net.there.name, "ncat", "-u", "-6", engine[0], str(engine[1])]
+    # With its input at the end it would not wait for an answer.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"from ncat")
+        net.engine.finish()
+        assert select.select([process.stdout], [], [], 20)[0]
+        assert process.stdout.read(100) == b"FROM NCAT"
+        process.terminate()
 
 
 @pytest.mark.skipif(not shutil.which("ncat"), reason="ncat is not installed")
