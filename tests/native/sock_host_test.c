@@ -415,8 +415,14 @@ HERE(shut_down)
 	T(t, sk_poll(s, POLLIN, WAIT_NS) & POLLIN);
 	T(t, sk_recv(s, buf, sizeof(buf), MSG_PEEK));
 	T(t, sk_sendto(p, buf, BIG, 0, name));
+	/* The second one waits in the kernel by now, in one piece. */
+	for (int n = 0; side->ours && !(sk_poll((struct sk){ &kernel_here, s.fd, NULL }, POLLIN, WAIT_NS) & POLLIN) && n < 10; n++)
+		;
 	T(t, sk_shutdown(s, SHUT_RDWR));
 	T(t, sk_recv(s, buf, sizeof(buf), 0));
+	T(t, sk_recv(s, buf, sizeof(buf), 0));
+	T(t, sk_recv(s, buf, sizeof(buf), 0));
+	T(t, sk_recv(s, buf, sizeof(buf), MSG_DONTWAIT));
 	T(t, sk_send(s, "x", 1, 0));
 	T(t, sk_shutdown(s, 17));
 	sk_close(s);
@@ -744,6 +750,29 @@ TEST(batches_take_both_legs)
 TEST(lent_takes_both_legs)
 {
 	batch(true);
+}
+
+TEST(lending_ends)
+{
+	static char data[BIG];
+	struct any_addr peer, name;
+	struct pyvma_msg msgs[4];
+	struct sk p, s;
+
+	world();
+	p = peer_open(AF_INET, &peer);
+	s = bound_here(&ours_here, AF_INET, &name);
+	CHECK_EQ(sk_connect(s, peer), 0);
+	CHECK_EQ(sk_sendto(p, data, BIG, 0, name), BIG);
+	CHECK(sk_poll(s, POLLIN, WAIT_NS) & POLLIN);
+	CHECK_EQ(sk_shutdown(s, SHUT_RD), 0);
+	CHECK_EQ(pyvma_sock_recv_lent(s.h, msgs, 4, 0, LONG_NS), 1);
+	CHECK_EQ(msgs[0].len, BIG);
+	pyvma_batch_release(msgs, 1);
+	CHECK_EQ(pyvma_sock_recv_lent(s.h, msgs, 4, 0, LONG_NS), 0);
+	CHECK_EQ(sk_recv(s, data, sizeof(data), 0), 0);
+	sk_close(s);
+	sk_close(p);
 }
 
 TEST(a_child_goes_on_with_the_kernel_socket)
