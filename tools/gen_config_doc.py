@@ -22,7 +22,7 @@ HEAD = """\
 Written by `tools/gen_config_doc.py` from `native/rt/config_table.h`; do not edit.
 
 Later wins: the defaults below, the file named by `PYVMA_CONFIG`, the `VMA_*` variable where one is given, `PYVMA_<NAME>` in capitals,
-`pyvma_config_set` (`pyvma.config` from Python). Settings end with the first UDP socket. An unknown `PYVMA_*` name, a malformed value and
+`pyvma_config_set` (`pyvma.configure` from Python). Settings end with the first UDP socket. An unknown `PYVMA_*` name, a malformed value and
 a file that cannot be parsed are errors that name what is wrong; `VMA_*` variables that are not in the table are ignored.
 
 The file is TOML, cut down: `name = value` lines with integers, booleans, texts and arrays of texts (joined by `;`), comments, and
@@ -45,9 +45,11 @@ class Row(ctypes.Structure):
 def document(library: str) -> str:
     """The whole page, from the table in this library."""
     lib = ctypes.CDLL(library)
-    row, lines = Row(), []
+    row = Row()
+    lines: list[str] = []
+    fields = ("name", "type", "unit", "vma_alias", "default_value", "help")
     while lib.pyvma_config_row(len(lines), ctypes.byref(row)) == 0:
-        name, kind, unit, alias, default, text = (getattr(row, field).decode() for field, _ in Row._fields_)
+        name, kind, unit, alias, default, text = (getattr(row, field).decode() for field in fields)
         lines.append(f"| `{name}` | {kind} | {f'`{default}`' if default else ''} | {unit} | {f'`{alias}`' if alias else ''} | {text} |\n")
     return HEAD + "".join(lines)
 

@@ -2,7 +2,6 @@
 /* Interfaces, our own addresses, and the flow rules by which a ring gives us what is for them. */
 #include "net/internal.h"
 
-
 static const uint8_t mac_broadcast[PV_ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 
 /* ---- the table of own addresses ------------------------------------------------------------------------------------------ */

@@ -83,7 +83,8 @@ struct pv_engine {
 	int extra_fd; /* epoll set of fds that the progress thread watches for the socket layer; -1: none yet */
 	struct pv_port ports[PV_IFACE_MAX];
 	uint32_t nports;
-	_Atomic(uint32_t) kernel_index[PV_IFACE_MAX + 1]; /* by the stack's number: the kernel's, 0: not the kernel's; any thread reads */
+	_Atomic(uint32_t)
+	    kernel_index[PV_IFACE_MAX + 1]; /* by the stack's number: the kernel's, 0: not the kernel's; any thread reads */
 	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */

@@ -22,6 +22,8 @@
 /* Buffers beyond the two queues: being read, being built, waiting for a neighbour, in reassembly. */
 #define SPARE_BUFS 128u
 
+#if defined(PV_HAVE_VERBS) || defined(PV_HAVE_XDP)
+
 /* `pc` has what the ring says of buffers; their number comes from the settings and the queues. */
 static int open_pool(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth)
 {
@@ -33,6 +35,8 @@ static int open_pool(struct pv_port *p, const struct pv_config *cfg, struct pv_p
 
 	return rc ? pv_error(rc, "%s: no memory for %u buffers of %u bytes", p->spec.name, pc->count, pc->buf_size) : 0;
 }
+
+#endif
 
 #ifdef PV_HAVE_VERBS
 

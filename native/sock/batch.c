@@ -107,8 +107,8 @@ static int lend(struct pyvma_msg *m, const struct pv_rx *rx, struct pv_pkt *pkt,
 	return 0;
 }
 
-/* At most half of the buffers may be away. */
-static bool may_lend(uint32_t n)
+/* How many more: at most half of the buffers may be away. */
+static uint32_t may_lend(void)
 {
 	const struct pv_engine *e = &pv_engine;
 	uint32_t total = 0;
@@ -119,7 +119,7 @@ static bool may_lend(uint32_t n)
 		pv_pool_get_stats(e->ports[i].pool, &st);
 		total += st.total;
 	}
-	return e->lent + n <= total / 2;
+	return total / 2 > e->lent ? total / 2 - e->lent : 0;
 }
 
 static void finish(struct pv_sock *so, struct pyvma_msg *m, struct pv_rx *rx, int64_t n)
@@ -153,18 +153,20 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, const struct batc
 	struct pv_rx rx = { .flags = b->flags };
 	struct pv_pkt *pkt = NULL;
 	struct pv_iov iov;
-	uint32_t done = 0;
+	uint32_t done = 0, n = b->n;
 	int64_t rc = pv_sock_lock(h, so);
 
 	if (rc)
 		return (int)rc;
-	if (b->lent && !may_lend(b->n)) {
+	if (b->lent)
+		n = PV_MIN(n, may_lend());
+	if (!n) {
 		pv_sock_unlock();
 		return -ENOBUFS;
 	}
 	rx.m.iov = &iov;
 	rx.m.iovcnt = b->lent ? 0 : 1;
-	for (; done < b->n; done++) {
+	for (; done < n; done++) {
 		struct pyvma_msg *m = &b->msgs[done];
 
 		iov = (struct pv_iov){ m->base, m->len };

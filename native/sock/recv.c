@@ -64,6 +64,10 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 	rx->from_kernel = true;
 	/* Nothing more will come: no datagram is without a sender. */
 	rx->eof = !n && so->shut_rd && msg.msg_name && !msg.msg_namelen;
+	if (rx->eof && lending) {
+		free(rx->heap);
+		return -ESHUTDOWN;
+	}
 	so->kernel_first -= so->kernel_first > 0;
 	so->kernel_rx += !rx->eof;
 	so->kernel_rx_bytes += (uint64_t)n;

@@ -111,9 +111,15 @@ static int64_t send_segments(struct pyvma_sock *h, struct pv_sock *so, const str
 	struct pv_iov part[64];
 	struct pv_udp_send one = *m;
 	uint32_t at = 0;
-	size_t off = 0;
+	size_t off = 0, total = 0;
 	int64_t sent = 0;
 
+	for (uint32_t i = 0; i < m->iovcnt && total <= UINT16_MAX; i++)
+		total += m->iov[i].len;
+	if (total > UINT16_MAX)
+		return -EMSGSIZE;
+	if (total <= segment)
+		return pv_send_locked(h, so, m, flags, timeout_ns);
 	one.iov = part;
 	while (at < m->iovcnt) {
 		size_t left = segment;

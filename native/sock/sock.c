@@ -349,21 +349,28 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 	return rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
 }
 
+/* While the registry lock is held a handle that has a socket has its fd open too: it is closed after the handle is gone. */
 int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 {
-	struct pv_sock *so = pv_handle_sock(h);
-	int fd = so ? fcntl(pyvma_sock_fd(h), F_DUPFD_CLOEXEC, 0) : -1;
+	int rc = -EBADF, fd = -1;
 
-	if (fd < 0)
-		return so ? -errno : -EBADF;
+	*out = NULL;
 	pthread_mutex_lock(&registry_lock);
-	*out = handle_get(so, fd);
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (so) {
+		fd = fcntl(pyvma_sock_fd(h), F_DUPFD_CLOEXEC, 0);
+		rc = fd < 0 ? -errno : 0;
+	}
+	if (!rc)
+		*out = handle_get(so, fd);
 	if (*out)
 		(*out)->exported = h->exported;
 	pthread_mutex_unlock(&registry_lock);
-	if (!*out)
-		close(fd);
-	return *out ? 0 : -ENOMEM;
+	if (rc || *out)
+		return rc;
+	close(fd);
+	return -ENOMEM;
 }
 
 /* The kernel socket must outlive the fd of a handle while others share it. False: there is no other number for it, it keeps this one. */
@@ -382,33 +389,32 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 
 int pyvma_sock_close(pyvma_sock *h)
 {
+	pthread_mutex_lock(&registry_lock);
 	struct pv_sock *so = pv_handle_sock(h);
+	int fd = pyvma_sock_fd(h);
+	bool give_up = so && keep_kernel_socket(so, fd);
 
+	if (so) {
+		handle_put(h, so);
+		if (--so->refs == 0)
+			sock_free(so);
+	}
+	pthread_mutex_unlock(&registry_lock);
 	if (!so)
 		return -EBADF;
-	int fd = pyvma_sock_fd(h);
-
-	pthread_mutex_lock(&registry_lock);
-	bool give_up = keep_kernel_socket(so, fd);
-
-	handle_put(h, so);
-	if (--so->refs == 0)
-		sock_free(so);
-	pthread_mutex_unlock(&registry_lock);
 	return give_up && close(fd) < 0 ? -errno : 0;
 }
 
-int pyvma_sock_detach(pyvma_sock *h)
+/* The registry lock is held. */
+static int detach_locked(pyvma_sock *h)
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	int fd = pyvma_sock_fd(h);
 
 	if (!so)
 		return -EBADF;
-	pthread_mutex_lock(&registry_lock);
 	if (!keep_kernel_socket(so, fd)) {
 		so->own_kfd = false;
-		pthread_mutex_unlock(&registry_lock);
 		return -EMFILE;
 	}
 	handle_put(h, so);
@@ -423,8 +429,16 @@ int pyvma_sock_detach(pyvma_sock *h)
 			atomic_store_explicit(&so->kfd, -1, memory_order_relaxed);
 		sock_free(so);
 	}
-	pthread_mutex_unlock(&registry_lock);
 	return fd;
+}
+
+int pyvma_sock_detach(pyvma_sock *h)
+{
+	pthread_mutex_lock(&registry_lock);
+	int rc = detach_locked(h);
+
+	pthread_mutex_unlock(&registry_lock);
+	return rc;
 }
 
 int pyvma_sock_fd(const pyvma_sock *h)

@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[list[str], list[str]]:
     """Command lines of server and client."""
     pin, ends = cpus(), wire.ends(way.stack)
-    many = {"batch": BATCH[way.who], "window": WINDOW[way.stack]} if role == "throughput" else {"batch": 1, "window": 0}
+    many = {"batch": BATCH[way.who], "window": min(WINDOW[way.stack], wire.window)} if role == "throughput" else {"batch": 1, "window": 0}
     if way.python:
         common = {"stack": way.stack, "block": way.block, "size": size, "seconds": seconds, **many}
 

@@ -16,6 +16,8 @@ class Wire(AbstractContextManager["Wire", None]):
     name: str
     """As --ring has it."""
 
+    window = 512
+    """Messages that the wire itself holds: with no more under way it loses none."""
     kernel_peer = False
     """Whether a kernel socket at one end reaches an engine at the other."""
 

@@ -313,8 +313,11 @@ static inline int64_t us_try(struct us *s)
 static inline uint32_t rules(struct us *s)
 {
 	int err;
-	uint32_t n = pv_udp_steered(s->u, &err);
+	uint32_t n;
 
+	pv_lock_get(&e->lock);
+	n = pv_udp_steered(s->u, &err);
+	pv_lock_put(&e->lock);
 	CHECK_EQ(err, 0);
 	return n;
 }

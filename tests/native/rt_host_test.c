@@ -213,8 +213,10 @@ TEST(mtu_is_followed)
 	peer_ip("link set p0 mtu 3000");
 	peer = peer_open("10.1.0.2", 7000);
 	us_open(&s, "10.1.0.1", 7001);
+	pv_lock_get(&e->lock);
 	pv_udp_options(s.u)->pmtudisc4 = PV_PMTU_DO;
 	pv_udp_options_changed(s.u);
+	pv_lock_put(&e->lock);
 	CHECK_EQ(send_len(&s, 1472), 1472);
 	CHECK_EQ(send_len(&s, 1473), -EMSGSIZE);
 	ip("link set v0 mtu 1300");
@@ -460,6 +462,41 @@ TEST(group_of_a_socket)
 	pv_lock_put(&e->lock);
 	CHECK_EQ(rules(&s), 1);
 	us_close(&s);
+	close(peer);
+	teardown();
+}
+
+#define MANY 5000
+
+/* Each has its rule; all follow an address; what one does is nothing to the others. */
+TEST(five_thousand_sockets)
+{
+	static struct us s[MANY];
+	int peer;
+
+	setup();
+	peer = peer_open("10.1.0.2", 7000);
+	for (int i = 0; i < MANY; i++)
+		us_open(&s[i], "0.0.0.0", (uint16_t)(10000 + i));
+	for (int i = 0; i < MANY; i += 97)
+		ping_pong(&s[i], peer, "10.1.0.2", 7000);
+	ip("addr add 10.1.0.9/24 dev v0");
+	WAIT_FOR(have_addr("10.1.0.9"));
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQ(rules(&s[i]), 2);
+	for (int i = 0; i < MANY; i += 2)
+		us_close(&s[i]);
+	for (int i = 1; i < MANY; i += 194)
+		ping_pong(&s[i], peer, "10.1.0.2", 7000);
+	ip("link del v0");
+	WAIT_FOR(e->nports == 0);
+	make_pair();
+	WAIT_FOR(e->nports == 1 && e->ports[0].ring->caps.link_up && have_addr("10.1.0.1") && us_path(&s[1], "10.1.0.2") == 0);
+	close(peer);
+	peer = peer_open("10.1.0.2", 7000);
+	ping_pong(&s[MANY - 1], peer, "10.1.0.2", 7000);
+	for (int i = 1; i < MANY; i += 2)
+		us_close(&s[i]);
 	close(peer);
 	teardown();
 }

@@ -242,6 +242,26 @@ TEST(segmentation)
 	CHECK_EQ(sk_recv(b, in + 1000, sizeof(in) - 1000, 0), 1000);
 	CHECK_EQ(sk_recv(b, in + 2000, sizeof(in) - 2000, 0), 500);
 	CHECK(!memcmp(in, out, sizeof(out)));
+	/* Nothing to cut: an empty datagram is one too. */
+	CHECK_EQ(sk_sendto(a, out, 0, 0, ba), 0);
+	CHECK_EQ(pyvma_sock_recv(b.h, in, sizeof(in), 0, LONG_NS), 0);
+	sk_close(a);
+	sk_close(b);
+}
+
+/* What is too long to be one datagram is too long to be cut into several, as in the kernel. */
+ORACLE(segmentation_limits)
+{
+	struct any_addr aa, ba;
+	struct sk a = sk_bound(side, family, &aa), b = sk_bound(side, family, &ba);
+	static char out[70000], in[2000];
+
+	T(t, sk_set_int(a, IPPROTO_UDP, UDP_SEGMENT, 1400));
+	T(t, sk_sendto(a, out, sizeof(out), 0, ba));
+	T(t, sk_sendto(a, out, 0, 0, ba));
+	T(t, sk_recv(b, in, sizeof(in), 0));
+	T(t, sk_sendto(a, out, 1400, 0, ba));
+	T(t, sk_recv(b, in, sizeof(in), 0));
 	sk_close(a);
 	sk_close(b);
 }

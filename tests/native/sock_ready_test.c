@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fileno: stock select, poll and epoll on an exported fd, level- and edge-triggered, with both legs; adopt, dup, detach. */
 #include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -274,6 +276,46 @@ TEST(the_first_number_goes_and_a_duplicate_stays)
 		if (i >= 2) /* the first waits make this thread's wake-up fd */
 			CHECK_EQ(open_fds(), before - 1);
 	}
+}
+
+/* Threads that duplicate and close one handle at once: the winner decides, nobody's socket is given out twice. */
+static _Atomic(pyvma_sock *) shared;
+static _Atomic(bool) sharing_over;
+
+static void *dup_shared(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&sharing_over)) {
+		pyvma_sock *h = atomic_load(&shared), *d;
+
+		if (h && pyvma_sock_dup(h, &d) == 0)
+			CHECK_EQ(pyvma_sock_close(d), 0);
+	}
+	return NULL;
+}
+
+TEST(duplicated_while_closed)
+{
+	struct any_addr aa, ba;
+	pthread_t t;
+
+	env_start();
+	CHECK_EQ(pthread_create(&t, NULL, dup_shared, NULL), 0);
+	for (int i = 0; i < 3000; i++) {
+		struct sk a = sk_open(&our_side, AF_INET);
+
+		atomic_store(&shared, a.h);
+		sched_yield();
+		CHECK_EQ(sk_close(a), 0);
+		struct sk b = sk_bound(&our_side, AF_INET, &aa), c = sk_bound(&our_side, AF_INET, &ba);
+
+		atomic_store(&shared, NULL);
+		CHECK(addr_port(&aa) != addr_port(&ba));
+		CHECK_EQ(sk_close(b), 0);
+		CHECK_EQ(sk_close(c), 0);
+	}
+	atomic_store(&sharing_over, true);
+	pthread_join(t, NULL);
 }
 
 TEST(detached_and_adopted_again)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from lab import softnic_reason
+from netns import usable
+from veth import ENGINE, KERNEL, namespaces
 
 CASES = Path(__file__).with_name("cases.py")
 LIMIT_S = 280.0
@@ -59,9 +61,21 @@ pytestmark = [
 ]
 
 
-def outcomes(environment: dict[str, str], module: str, hosts: tuple[str, str], classes: list[str]) -> tuple[dict[str, str], dict[str, int]]:
+def outcomes(
+    environment: dict[str, str],
+    module: str,
+    hosts: tuple[str, str],
+    classes: list[str],
+    inside: tuple[str, ...] = (),
+    peer: tuple[str, ...] = (),
+) -> tuple[dict[str, str], dict[str, int]]:
+    away = ["--peer", *peer, "--"] if peer else []
     done = subprocess.run(
-        [sys.executable, str(CASES), module, *hosts, *classes], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+        [*inside, sys.executable, str(CASES), module, *hosts, *away, *classes],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -90,3 +104,19 @@ def test_everything_else_is_the_standard_librarys(clean_env: dict[str, str]) -> 
     different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
     assert not different
     assert list(expected.values()).count("ok") >= 150
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
+@pytest.mark.parametrize("peer", [True, False], ids=["peer in another namespace", "both ends on one address"])
+def test_udp_classes_over_af_xdp(clean_env: dict[str, str], peer: bool) -> None:
+    with namespaces() as (here, there):
+        hosts, inside = (ENGINE[4], ENGINE[6]), ("ip", "netns", "exec", here.name)
+        away = (there.name, KERNEL[4], KERNEL[6]) if peer else ()
+        expected, _ = outcomes(clean_env, "socket", hosts, CLASSES, inside, away)
+        got, counters = outcomes({**clean_env, "PYVMA_INTERFACES": "xdp:device=v0"}, "pyvma.socket", hosts, CLASSES, inside, away)
+    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
+    assert not different
+    passed = list(expected.values()).count("ok")
+    assert passed >= 110
+    # A destination of our own is the kernel's.
+    assert counters["udp.rx_datagrams"] >= passed / 2 if peer else counters["udp.rx_datagrams"] == 0
