@@ -134,7 +134,8 @@ pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 
 	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0 && e->host && !e->have_thread))
 		pv_host_tick(e);
-	if (n && e->interest)
+	/* Not only what was counted makes events: room to send does, and calls between the polls. */
+	if (e->interest && pv_udp_ready(e->udp))
 		pv_engine_route(e);
 	return n;
 }
