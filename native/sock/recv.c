@@ -62,14 +62,8 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 		return kernel_failed(so, rx, -errno);
 	rx->msg = msg;
 	rx->from_kernel = true;
-	/* Nothing more will come: no datagram is without a sender. */
-	rx->eof = !n && so->shut_rd && msg.msg_name && !msg.msg_namelen;
-	if (rx->eof && lending) {
-		free(rx->heap);
-		return -ESHUTDOWN;
-	}
 	so->kernel_first -= so->kernel_first > 0;
-	so->kernel_rx += !rx->eof;
+	so->kernel_rx++;
 	so->kernel_rx_bytes += (uint64_t)n;
 	return n;
 }
@@ -113,12 +107,18 @@ int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 	return try_core(so, rx, lend);
 }
 
-/* Both legs, whatever the ratio. */
+/* Both legs, whatever the ratio, for a call that waits: with both empty and shut down nothing will come any more. */
 static int64_t try_both(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 {
 	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
 
-	return n == -EAGAIN && so->kernel_leg ? try_kernel(so, rx, lend != NULL) : n;
+	if (n != -EAGAIN || !so->kernel_leg)
+		return n;
+	n = try_kernel(so, rx, lend != NULL);
+	if (n != -EAGAIN || !so->shut_rd)
+		return n;
+	rx->eof = !lend;
+	return lend ? -ESHUTDOWN : 0;
 }
 
 static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t now)

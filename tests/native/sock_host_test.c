@@ -12,156 +12,9 @@ int main(void)
 	return 77;
 }
 #else
-#include <fcntl.h>
 #include <linux/errqueue.h>
-#include <net/if.h>
-#include <sched.h>
-#include <stdarg.h>
 
-#include "sock_env.h"
-
-#define WAIT_NS (INT64_C(30000) * NS_MS)
-#define BIG 5000 /* comes in fragments: the kernel's */
-
-static const struct side kernel_here = { false, "10.1.0.1", "fd01::1" };
-static const struct side ours_here = { true, "10.1.0.1", "fd01::1" };
-static int own_ns, peer_ns;
-
-/* ---- the world --------------------------------------------------------------------------------------------------------- */
-
-static void ip_in(int ns, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void ip_in(int ns, const char *fmt, ...)
-{
-	char command[400] = "timeout 20 ip ";
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(command + strlen(command), sizeof(command) - strlen(command), fmt, ap);
-	va_end(ap);
-	CHECK_EQ(setns(ns, CLONE_NEWNET), 0);
-	CHECK_EQ(system(command), 0);
-	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
-}
-
-static int new_ns(void)
-{
-	int fd;
-
-	CHECK_EQ(unshare(CLONE_NEWNET), 0);
-	fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0);
-	return fd;
-}
-
-static void world(void)
-{
-	if (geteuid() != 0)
-		test_skip("needs root for network namespaces");
-	if (*env_fabric)
-		return;
-	strcpy(env_fabric, "none"); /* sk_open finds the engine running */
-	peer_ns = new_ns();
-	own_ns = new_ns();
-	ip_in(own_ns, "link set lo up");
-	ip_in(own_ns, "link add v0 type veth peer name p0 netns /proc/%d/fd/%d", getpid(), peer_ns);
-	ip_in(own_ns, "addr add 10.1.0.1/24 broadcast + dev v0");
-	ip_in(own_ns, "-6 addr add fd01::1/64 dev v0 nodad");
-	ip_in(own_ns, "link set v0 up");
-	ip_in(peer_ns, "addr add 10.1.0.2/24 broadcast + dev p0");
-	ip_in(peer_ns, "-6 addr add fd01::2/64 dev p0 nodad");
-	ip_in(peer_ns, "link set p0 up");
-	/* Every refusal is said. */
-	CHECK_EQ(setns(peer_ns, CLONE_NEWNET), 0);
-	CHECK_EQ(system("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_msgs_per_sec=100000 net.ipv6.icmp.ratelimit=0"), 0);
-	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
-	CHECK_EQ(pyvma_config_set("interfaces", "xdp:device=v0"), 0);
-	CHECK_EQ(pyvma_config_set("log_level", "error"), 0);
-	int rc = pyvma_start();
-
-	if (rc)
-		fprintf(stderr, "%s\n", pyvma_last_error());
-	CHECK_EQ(rc, 0);
-	/* Both have talked: nobody waits for a neighbour in the tests. */
-	CHECK_EQ(system("timeout 20 ping -q -c 1 -w 15 10.1.0.2 >/dev/null && timeout 20 ping -q -c 1 -w 15 fd01::2 >/dev/null"),
-		 0);
-}
-
-static const char *peer_host(int family)
-{
-	return family == AF_INET ? "10.1.0.2" : "fd01::2";
-}
-
-/* A kernel socket of the other namespace; waits are limited. */
-static struct sk peer_open(int family, struct any_addr *addr)
-{
-	static const struct side there = { false, "10.1.0.2", "fd01::2" };
-	struct timeval limit = { .tv_sec = 30 };
-
-	CHECK_EQ(setns(peer_ns, CLONE_NEWNET), 0);
-	struct sk s = sk_bound(&there, family, addr);
-
-	CHECK_EQ(sk_set(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
-	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
-	return s;
-}
-
-/* A port there where nobody listens. */
-static struct any_addr peer_closed(int family)
-{
-	struct any_addr addr;
-
-	sk_close(peer_open(family, &addr));
-	return addr;
-}
-
-static void compare_here(void (*script)(const struct side *, int family, struct trace *))
-{
-	static struct trace kernel, ours;
-	const int families[] = { AF_INET, AF_INET6 };
-
-	world();
-	for (int f = 0; f < 2; f++) {
-		kernel.n = ours.n = 0;
-		script(&kernel_here, families[f], &kernel);
-		script(&ours_here, families[f], &ours);
-		int bad = trace_differs(&kernel, &ours);
-
-		if (bad)
-			fprintf(stderr, "%s over %s: %d differences\n", test_current, f ? "IPv6" : "IPv4", bad);
-		CHECK_EQ(bad, 0);
-		CHECK(kernel.n > 0);
-	}
-}
-#define HERE(id)                                                                                                                   \
-	static void script_##id(const struct side *side, int family, struct trace *t);                                             \
-	TEST(id)                                                                                                                   \
-	{                                                                                                                          \
-		compare_here(script_##id);                                                                                         \
-	}                                                                                                                          \
-	static void script_##id(const struct side *side, int family, struct trace *t)
-
-static struct sk open_limited(const struct side *side, int family)
-{
-	struct timeval limit = { .tv_sec = 30 };
-	struct sk s = sk_open(side, family);
-
-	CHECK_EQ(sk_set(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
-	return s;
-}
-
-static struct sk bound_here(const struct side *side, int family, struct any_addr *addr)
-{
-	struct sk s = open_limited(side, family);
-
-	CHECK_EQ(sk_bind(s, ip(side_addr(side, family), 0)), 0);
-	CHECK_EQ(sk_name(s, addr), 0);
-	return s;
-}
-
-static bool same_addr(const struct any_addr *a, const struct any_addr *b)
-{
-	return a->len == b->len && !memcmp(&a->ss, &b->ss, a->len);
-}
+#include "sock_host_env.h"
 
 /* ---- names ------------------------------------------------------------------------------------------------------------- */
 
@@ -415,8 +268,14 @@ HERE(shut_down)
 	T(t, sk_poll(s, POLLIN, WAIT_NS) & POLLIN);
 	T(t, sk_recv(s, buf, sizeof(buf), MSG_PEEK));
 	T(t, sk_sendto(p, buf, BIG, 0, name));
+	/* The second one waits in the kernel by now, in one piece. */
+	for (int n = 0; side->ours && !(sk_poll((struct sk){ &kernel_here, s.fd, NULL }, POLLIN, WAIT_NS) & POLLIN) && n < 10; n++)
+		;
 	T(t, sk_shutdown(s, SHUT_RDWR));
 	T(t, sk_recv(s, buf, sizeof(buf), 0));
+	T(t, sk_recv(s, buf, sizeof(buf), 0));
+	T(t, sk_recv(s, buf, sizeof(buf), 0));
+	T(t, sk_recv(s, buf, sizeof(buf), MSG_DONTWAIT));
 	T(t, sk_send(s, "x", 1, 0));
 	T(t, sk_shutdown(s, 17));
 	sk_close(s);
@@ -500,154 +359,6 @@ HERE(a_whole_filter)
 	T(t, sk_sendto(p, "wanted", 6, 0, ip(group, addr_port(&name))));
 	T(t, sk_recv(s, buf, sizeof(buf), 0));
 	sk_close(s);
-	sk_close(p);
-}
-
-/* ---- the world changes ------------------------------------------------------------------------------------------------- */
-
-/* Until the engine has seen it: the answer of `probe` for its interface is `want`. */
-static void wait_seen(bool (*probe)(const struct pyvma_interface *), bool want)
-{
-	struct pyvma_interface ifc;
-	const struct timespec nap = { .tv_nsec = 5 * NS_MS };
-
-	for (int i = 0; i < 4000; i++) {
-		if (pyvma_interface_get(1, &ifc) == 0 && probe(&ifc) == want)
-			return;
-		nanosleep(&nap, NULL);
-	}
-	CHECK(!"the engine follows the kernel");
-}
-
-static bool is_up(const struct pyvma_interface *ifc)
-{
-	return ifc->link_up;
-}
-
-static bool has_second(const struct pyvma_interface *ifc)
-{
-	for (int i = 0; i < ifc->naddr; i++) {
-		char text[INET6_ADDRSTRLEN] = "";
-		const struct sockaddr *sa = (const struct sockaddr *)&ifc->addr[i];
-
-		if (sa->sa_family == AF_INET)
-			inet_ntop(AF_INET, &((const struct sockaddr_in *)sa)->sin_addr, text, sizeof(text));
-		if (!strcmp(text, "10.1.0.3"))
-			return true;
-	}
-	return false;
-}
-
-HERE(link_down_and_up)
-{
-	struct any_addr peer, name;
-	struct sk p = peer_open(AF_INET, &peer), s = bound_here(side, AF_INET, &name), u = bound_here(side, AF_INET, &name);
-	char buf[100];
-
-	if (family != AF_INET) {
-		/* IPv6 addresses go with the link: they would have to be given again. */
-		T(t, 0);
-		return;
-	}
-	T(t, sk_connect(s, peer));
-	T(t, sk_send(s, "up", 2, 0));
-	T(t, sk_recv(p, buf, sizeof(buf), 0));
-	ip_in(own_ns, "link set v0 down");
-	wait_seen(is_up, false);
-	T(t, sk_send(s, "down", 4, 0));
-	T(t, sk_sendto(u, "down", 4, 0, peer));
-	T(t, sk_recv(s, buf, sizeof(buf), MSG_DONTWAIT));
-	ip_in(own_ns, "link set v0 up");
-	ip_in(own_ns, "-6 addr replace fd01::1/64 dev v0 nodad");
-	wait_seen(is_up, true);
-	T(t, sk_send(s, "again", 5, 0));
-	T(t, sk_recv(p, buf, sizeof(buf), 0));
-	T(t, sk_sendto(u, "too", 3, 0, peer));
-	T(t, sk_recv(p, buf, sizeof(buf), 0));
-	T(t, sk_sendto(p, "back", 4, 0, name));
-	T(t, sk_recv(u, buf, sizeof(buf), 0));
-	sk_close(s);
-	sk_close(u);
-	sk_close(p);
-}
-
-HERE(an_address_goes)
-{
-	struct any_addr peer;
-	struct sk p = peer_open(AF_INET, &peer), s = open_limited(side, AF_INET), u = open_limited(side, AF_INET);
-	char buf[100];
-
-	(void)family;
-	ip_in(own_ns, "addr add 10.1.0.3/24 dev v0");
-	wait_seen(has_second, true);
-	T(t, sk_bind(s, ip("10.1.0.3", 0)));
-	T(t, sk_bind(u, ip("10.1.0.3", 0)));
-	T(t, sk_connect(u, peer));
-	T(t, sk_sendto(s, "there", 5, 0, peer));
-	T(t, sk_recv(p, buf, sizeof(buf), 0));
-	T(t, sk_send(u, "there", 5, 0));
-	T(t, sk_recv(p, buf, sizeof(buf), 0));
-	ip_in(own_ns, "addr del 10.1.0.3/24 dev v0");
-	wait_seen(has_second, false);
-	T(t, sk_sendto(s, "gone", 4, 0, peer));
-	T(t, sk_send(u, "gone", 4, 0));
-	sk_close(s);
-	sk_close(u);
-	sk_close(p);
-}
-
-/* The engine learns of a route a moment after the kernel has it: sends until the answer is `want`. */
-static int64_t send_until(struct sk s, const struct any_addr *to, int64_t want)
-{
-	const struct timespec nap = { .tv_nsec = 2 * NS_MS };
-	int64_t n = 0;
-
-	for (int i = 0; i < 5000; i++) {
-		n = to ? sk_sendto(s, "not", 3, 0, *to) : sk_send(s, "not", 3, 0);
-		if (n == want)
-			break;
-		nanosleep(&nap, NULL);
-	}
-	return n;
-}
-
-/* Passes over what was sent before the engine knew. */
-static int64_t recv_again(struct sk p)
-{
-	char buf[100];
-	int64_t n;
-
-	do
-		n = sk_recv(p, buf, sizeof(buf), 0);
-	while (n == 3);
-	return n;
-}
-
-/* A route of its own, and what refuses it; then none. */
-HERE(routes_change)
-{
-	struct any_addr peer, name;
-	struct sk p = peer_open(AF_INET, &peer), s = bound_here(side, AF_INET, &name), u = bound_here(side, AF_INET, &name);
-
-	(void)family;
-	T(t, sk_connect(s, peer));
-	T(t, sk_send(s, "there", 5, 0));
-	T(t, recv_again(p));
-	ip_in(own_ns, "route add unreachable 10.1.0.2/32");
-	T(t, send_until(s, NULL, -EHOSTUNREACH));
-	T(t, send_until(u, &peer, -EHOSTUNREACH));
-	ip_in(own_ns, "route replace prohibit 10.1.0.2/32");
-	T(t, send_until(s, NULL, -EACCES));
-	T(t, send_until(u, &peer, -EACCES));
-	ip_in(own_ns, "route del prohibit 10.1.0.2/32");
-	T(t, send_until(s, NULL, 3));
-	T(t, send_until(u, &peer, 3));
-	T(t, sk_send(s, "again", 5, 0));
-	T(t, recv_again(p));
-	T(t, sk_sendto(u, "again", 5, 0, peer));
-	T(t, recv_again(p));
-	sk_close(s);
-	sk_close(u);
 	sk_close(p);
 }
 
@@ -744,6 +455,29 @@ TEST(batches_take_both_legs)
 TEST(lent_takes_both_legs)
 {
 	batch(true);
+}
+
+TEST(lending_ends)
+{
+	static char data[BIG];
+	struct any_addr peer, name;
+	struct pyvma_msg msgs[4];
+	struct sk p, s;
+
+	world();
+	p = peer_open(AF_INET, &peer);
+	s = bound_here(&ours_here, AF_INET, &name);
+	CHECK_EQ(sk_connect(s, peer), 0);
+	CHECK_EQ(sk_sendto(p, data, BIG, 0, name), BIG);
+	CHECK(sk_poll(s, POLLIN, WAIT_NS) & POLLIN);
+	CHECK_EQ(sk_shutdown(s, SHUT_RD), 0);
+	CHECK_EQ(pyvma_sock_recv_lent(s.h, msgs, 4, 0, LONG_NS), 1);
+	CHECK_EQ(msgs[0].len, BIG);
+	pyvma_batch_release(msgs, 1);
+	CHECK_EQ(pyvma_sock_recv_lent(s.h, msgs, 4, 0, LONG_NS), 0);
+	CHECK_EQ(sk_recv(s, data, sizeof(data), 0), 0);
+	sk_close(s);
+	sk_close(p);
 }
 
 TEST(a_child_goes_on_with_the_kernel_socket)
