@@ -85,6 +85,7 @@ struct pv_engine {
 	uint32_t nports;
 	_Atomic(uint32_t)
 	    kernel_index[PV_IFACE_MAX + 1]; /* by the stack's number: the kernel's, 0: not the kernel's; any thread reads */
+	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
 	uint32_t nlimbo;
@@ -133,7 +134,8 @@ pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 
 	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0 && e->host && !e->have_thread))
 		pv_host_tick(e);
-	if (n && e->interest)
+	/* Not only what was counted makes events: room to send does, and calls between the polls. */
+	if (e->interest && pv_udp_ready(e->udp))
 		pv_engine_route(e);
 	return n;
 }

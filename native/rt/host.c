@@ -377,6 +377,7 @@ static void change(void *ctx, const struct pv_nl_msg *m)
 		break;
 	case PV_NL_ADDR:
 		h->addrs |= en != NULL;
+		e->kernel_addrs++;
 		h->routes = true;
 		break;
 	case PV_NL_NEIGH:
@@ -407,8 +408,10 @@ bool pv_host_read(struct pv_engine *e)
 		return false;
 	h->moved = false;
 	n = pv_nl_read(h->nl, change, e);
-	if (n < 0)
+	if (n < 0) {
 		h->links = h->addrs = h->routes = true;
+		e->kernel_addrs++;
+	}
 	for (uint32_t i = 0; i < e->nports; i++)
 		h->links |= e->ports[i].gone && *e->ports[i].spec.netdev;
 	if (h->links || h->addrs) {

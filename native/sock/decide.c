@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <net/if.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,6 +25,8 @@
 #include "sock/sock.h"
 
 #define PORT_TRIES 64
+/* How old the kernel's addresses may be where nothing tells of changes. */
+#define KERNEL_NETS_NS PV_NS_PER_S
 
 /* ---- addresses --------------------------------------------------------------------------------------------------------- */
 
@@ -43,31 +46,77 @@ static bool is_loopback(const struct pv_addr *a)
 	return !a->q[0] && !a->w[2] && a->w[3] == 0x01000000;
 }
 
-/* Is the kernel attached to this destination's network? Asked only for what would go by a gateway of ours. */
-static bool kernel_on_link(const struct pv_addr *dst)
+/* The kernel's addresses as they were last read, so that not every destination costs a look at all interfaces. Engine lock. */
+struct kernel_net {
+	struct pv_addr addr, mask;
+};
+static struct {
+	struct kernel_net *net;
+	uint32_t n, max;
+	uint32_t seen; /* e->kernel_addrs then */
+	int64_t again_ns; /* read once more from then on; 0: never read */
+} kernel_nets;
+
+static struct pv_addr sockaddr_bits(int family, const struct sockaddr *sa)
 {
-	struct ifaddrs *list, *it;
-	bool found = false;
+	return family == AF_INET ? pv_addr_from4(&((const struct sockaddr_in *)(const void *)sa)->sin_addr)
+				 : pv_addr_from6(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
+}
+
+static bool kernel_nets_room(void)
+{
+	uint32_t max = kernel_nets.max ? 2 * kernel_nets.max : 32;
+	struct kernel_net *net;
+
+	if (kernel_nets.n < kernel_nets.max)
+		return true;
+	net = realloc(kernel_nets.net, max * sizeof(*net));
+	if (!net)
+		return false;
+	kernel_nets.net = net;
+	kernel_nets.max = max;
+	return true;
+}
+
+static void kernel_nets_read(void)
+{
+	struct ifaddrs *list;
 
 	if (getifaddrs(&list) < 0)
-		return false;
-	for (it = list; it && !found; it = it->ifa_next) {
+		return;
+	kernel_nets.n = 0;
+	for (struct ifaddrs *it = list; it; it = it->ifa_next) {
 		int family = it->ifa_addr ? it->ifa_addr->sa_family : AF_UNSPEC;
-		const uint8_t *addr, *mask;
-		size_t n = family == AF_INET ? 4 : 16, off = family == AF_INET ? 12 : 0, i;
 
-		if (!it->ifa_netmask || (family != AF_INET && family != AF_INET6) || (family == AF_INET) != pv_addr_is4(dst))
+		if (!it->ifa_netmask || (family != AF_INET && family != AF_INET6) || !kernel_nets_room())
 			continue;
-		addr = family == AF_INET ? (const void *)&((const struct sockaddr_in *)(const void *)it->ifa_addr)->sin_addr
-					 : (const void *)&((const struct sockaddr_in6 *)(const void *)it->ifa_addr)->sin6_addr;
-		mask = family == AF_INET ? (const void *)&((const struct sockaddr_in *)(const void *)it->ifa_netmask)->sin_addr
-					 : (const void *)&((const struct sockaddr_in6 *)(const void *)it->ifa_netmask)->sin6_addr;
-		for (i = 0; i < n && !((addr[i] ^ dst->b[off + i]) & mask[i]); i++)
-			;
-		found = i == n;
+		kernel_nets.net[kernel_nets.n++] =
+		    (struct kernel_net){ sockaddr_bits(family, it->ifa_addr), sockaddr_bits(family, it->ifa_netmask) };
 	}
 	freeifaddrs(list);
-	return found;
+}
+
+/* Is the kernel attached to this destination's network? Asked only for what would go by a gateway of ours. Where rtnetlink tells of
+ * changes they are waited for, elsewhere the answer may be a second old. */
+static bool kernel_on_link(const struct pv_addr *dst)
+{
+	struct pv_engine *e = &pv_engine;
+	int64_t now = pv_clock_now(&e->clock);
+	bool told = pv_host_fd(e) >= 0;
+
+	if (!kernel_nets.again_ns || (told ? kernel_nets.seen != e->kernel_addrs : now >= kernel_nets.again_ns)) {
+		kernel_nets.seen = e->kernel_addrs;
+		kernel_nets.again_ns = now + KERNEL_NETS_NS;
+		kernel_nets_read();
+	}
+	for (uint32_t i = 0; i < kernel_nets.n; i++) {
+		const struct kernel_net *k = &kernel_nets.net[i];
+
+		if (pv_addr_is4(&k->addr) == pv_addr_is4(dst) &&
+		    !(((k->addr.q[0] ^ dst->q[0]) & k->mask.q[0]) | ((k->addr.q[1] ^ dst->q[1]) & k->mask.q[1])))
+			return true;
+	}
+	return false;
 }
 
 bool pv_decide_static(const struct pv_addr *dst)
@@ -122,18 +171,26 @@ static bool kernel_mcast_iface(const struct pv_sock *so, bool is4)
 	return !getsockopt(pv_sock_kfd(so), IPPROTO_IPV6, IPV6_MULTICAST_IF, &index, &len) && index;
 }
 
-uint32_t pv_decide_device(const struct pv_sock *so, bool *kernels)
+void pv_decide_kernel_read(struct pv_sock *so)
 {
-	uint32_t iface = so->u ? pv_udp_options(so->u)->bound_iface : 0;
 	int index = 0;
 	socklen_t len = sizeof(index);
 
+	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_BINDTOIFINDEX, &index, &len) < 0)
+		index = 0;
+	so->kernel_device = (uint32_t)index;
+	so->kernel_mcast4 = kernel_mcast_iface(so, true);
+	so->kernel_mcast6 = kernel_mcast_iface(so, false);
+}
+
+uint32_t pv_decide_device(const struct pv_sock *so, bool *kernels)
+{
+	uint32_t iface = so->u ? pv_udp_options(so->u)->bound_iface : 0;
+
 	*kernels = false;
-	if (iface && !pv_iface_is_host(iface))
+	if ((iface && !pv_iface_is_host(iface)) || !so->kernel_device)
 		return iface;
-	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_BINDTOIFINDEX, &index, &len) < 0 || !index)
-		return iface;
-	iface = pv_ifindex_core((uint32_t)index);
+	iface = pv_ifindex_core(so->kernel_device);
 	*kernels = !iface;
 	return iface;
 }
@@ -148,7 +205,7 @@ uint32_t pv_decide_group_iface(const struct pv_sock *so, const struct pv_addr *g
 		return iface;
 	if (is4 && so->mcast_index4)
 		return pv_ifindex_core(so->mcast_index4);
-	return kernel_mcast_iface(so, is4) ? 0 : pv_net_group_iface(pv_engine.net, group);
+	return (is4 ? so->kernel_mcast4 : so->kernel_mcast6) ? 0 : pv_net_group_iface(pv_engine.net, group);
 }
 
 /* Groups on interfaces that the kernel owns: the host itself gets a copy, unless the program does not want that. */
@@ -161,6 +218,8 @@ static bool group_route(const struct pv_sock *so, const struct pv_addr *dst, uin
 
 	if (!pv_iface_is_host(iface))
 		return iface != 0;
+	if (so->u)
+		return !(v4 ? pv_udp_options(so->u)->mcast_loop4 : pv_udp_options(so->u)->mcast_loop6);
 	return !getsockopt(pv_sock_kfd(so), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP, &loop,
 			   &len) &&
 	       !loop;
@@ -359,9 +418,11 @@ static int bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const s
 static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
 {
 	struct pv_engine *e = &pv_engine;
+	uint32_t device, owner;
 	bool kernels;
-	uint32_t device = pv_decide_device(so, &kernels), owner;
 
+	pv_decide_kernel_read(so);
+	device = pv_decide_device(so, &kernels);
 	if (so->bound)
 		return -EINVAL;
 	if ((so->family == AF_INET) != pv_addr_is4(&ep->addr) && so->family == AF_INET)
@@ -413,6 +474,8 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
 	rc = ours ? bind_locked(so, &ep, addr, len) : bind_foreign(so, addr, len);
+	/* A link-local name binds the kernel socket to its device. */
+	pv_decide_kernel_read(so);
 	pv_sock_unlock();
 	return rc;
 }
@@ -445,9 +508,11 @@ static int connect_locked(struct pv_sock *so, const struct pv_endpoint *to, cons
 {
 	bool hybrid = so->u && so->bound && (so->kernel_leg || !so->core_leg);
 	bool device_kernels;
-	uint32_t device = pv_decide_device(so, &device_kernels);
+	uint32_t device;
 	int rc;
 
+	pv_decide_kernel_read(so);
+	device = pv_decide_device(so, &device_kernels);
 	if ((so->host || (pv_leg_engine() && !so->bound)) && (!device || pv_iface_is_host(device)) &&
 	    (so->retired || !pv_decide_static(&to->addr)))
 		return pv_leg_connect(so, to, addr, len);
@@ -508,6 +573,7 @@ int pyvma_sock_connect(pyvma_sock *h, const struct sockaddr *addr, socklen_t len
 		rc = disconnect_locked(so, addr, len);
 	else
 		rc = connect(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+	pv_decide_kernel_read(so); /* as after bind */
 	pv_sock_unlock();
 	return rc;
 }
@@ -537,6 +603,7 @@ int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_end
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
 	if (pv_sock_mode(so) == PV_SOCK_UNDECIDED || (so->u && !so->bound)) {
+		pv_decide_kernel_read(so);
 		if (pv_leg_engine() && (so->host || !pv_decide_static(&to->addr)))
 			rc = send_host(so, to);
 		else if (pv_decide_route(so, to))

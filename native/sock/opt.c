@@ -154,6 +154,7 @@ static void import_host(struct pv_sock *so)
 void pv_opt_import(struct pv_sock *so)
 {
 	so->rx_flags = 0;
+	pv_decide_kernel_read(so);
 	for (size_t i = 0; i < pv_array_size(rows); i++)
 		import_row(so, &rows[i]);
 	import_timeouts(so);
@@ -269,6 +270,7 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 	uint32_t device = device_named(level, name, val, len);
 	int rc;
 
+	pv_decide_kernel_read(so);
 	if (device && !pv_iface_is_host(device))
 		return so->bound ? -EINVAL : bind_device(so, device);
 	if (pv_mcast_is_option(level, name)) {
@@ -280,6 +282,7 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 		return -EOPNOTSUPP;
 	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
 		return -errno;
+	pv_decide_kernel_read(so);
 	if (so->u) {
 		if (level == SOL_SOCKET && (name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX))
 			device_changed(so);

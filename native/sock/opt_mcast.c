@@ -334,6 +334,7 @@ static int iface_set_kernel(struct pv_sock *so, int level, const void *val, sock
 {
 	if (setsockopt(pv_sock_kfd(so), level, level == IPPROTO_IP ? IP_MULTICAST_IF : IPV6_MULTICAST_IF, val, len) < 0)
 		return -errno;
+	pv_decide_kernel_read(so);
 	if (level == IPPROTO_IP)
 		so->mcast_index4 = index;
 	if (so->u && so->host)

@@ -245,6 +245,7 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 	if (events & POLLOUT)
 		w.nap_ns = PV_NS_PER_MS;
 	while (!r && !rc) {
+		pv_engine_timers(e);
 		rc = pv_wait(e, &w);
 		if (!pv_sock_same(h, so, gen)) {
 			r = pv_sock_gone(h, so, gen);

@@ -50,8 +50,11 @@ static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct 
 	pv_wait_init(&w, &so->watch, capped ? ROOM_MAX_NS : limit);
 	w.nap_ns = ROOM_NAP_NS;
 	for (;;) {
-		int rc = pv_wait(e, &w);
+		int rc;
 
+		/* As a follower it depends on the leader, who may be asleep until later than there can be room. */
+		pv_engine_timers(e);
+		rc = pv_wait(e, &w);
 		if (!pv_sock_same(h, so, gen)) {
 			n = pv_sock_gone(h, so, gen);
 			break;

@@ -76,6 +76,9 @@ struct pv_sock {
 	    last_dst; /* where the last datagram with an address went, and by which leg; good while last_gen is the net's */
 	bool last_core;
 	uint32_t last_iface, last_gen, peer_gen; /* peer_gen: when the connected peer was found to be the kernel's; 0: it was not */
+	/* The kernel socket's SO_BINDTOIFINDEX, and whether it has a multicast interface: as pv_decide_kernel_read found them. */
+	uint32_t kernel_device;
+	bool kernel_mcast4, kernel_mcast6;
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
 	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
@@ -191,6 +194,8 @@ bool pv_decide_route(const struct pv_sock *so, const struct pv_endpoint *to); /*
 bool pv_decide_static(
     const struct pv_addr *dst); /* is this unicast address reached by an interface that the kernel does not know? */
 uint32_t pv_decide_group_iface(const struct pv_sock *so, const struct pv_addr *group); /* when none is named; 0: none of ours */
+/* Asks the kernel socket what routes depend on. Before decisions and after whatever changes it, so that no datagram need ask. */
+void pv_decide_kernel_read(struct pv_sock *so);
 /* Interface of ours that SO_BINDTODEVICE names; `kernels`: it names another one. */
 uint32_t pv_decide_device(const struct pv_sock *so, bool *kernels);
 int pv_decide_may_kernel(const struct pv_addr *addr); /* strict: -EOPNOTSUPP with a text */

@@ -179,7 +179,7 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->tx_bytes = c->tx_bytes;
 		out->tx_errors = c->tx_errors;
 		out->queued = pv_udp_queued(so->u);
-		out->queued_bytes = pv_udp_next_len(so->u);
+		out->queued_bytes = pv_udp_queued_bytes(so->u);
 	}
 	out->kernel_rx_datagrams = so->kernel_rx;
 	out->kernel_rx_bytes = so->kernel_rx_bytes;

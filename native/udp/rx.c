@@ -384,6 +384,11 @@ uint32_t pv_udp_queued(const struct pv_udp *u)
 	return u->rxq.count;
 }
 
+uint32_t pv_udp_queued_bytes(const struct pv_udp *u)
+{
+	return u->rx_bytes - u->rxq.count * PV_UDP_OVERHEAD;
+}
+
 uint32_t pv_udp_next_len(const struct pv_udp *u)
 {
 	return u->rxq.head ? u->rxq.head->total : 0;

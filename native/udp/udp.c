@@ -22,7 +22,7 @@ int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struc
 	t->gen = 1u << 8;
 	t->port_lo = cfg->port_lo ? cfg->port_lo : 32768;
 	t->port_hi = cfg->port_hi ? cfg->port_hi : 60999;
-	pv_list_init(&t->ready);
+	pv_list_init(&t->head.ready);
 	pv_list_init(&t->room);
 	pv_list_init(&t->all);
 	if (pv_htab_init(&t->conn, mem, hint) || pv_htab_init(&t->addr, mem, hint) || pv_htab_init(&t->any, mem, hint) ||
@@ -358,8 +358,8 @@ uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n)
 {
 	uint32_t i;
 
-	for (i = 0; i < n && !pv_list_empty(&t->ready); i++) {
-		struct pv_udp *u = pv_list_entry(t->ready.next, struct pv_udp, ready);
+	for (i = 0; i < n && !pv_list_empty(&t->head.ready); i++) {
+		struct pv_udp *u = pv_list_entry(t->head.ready.next, struct pv_udp, ready);
 
 		out[i].user = u->user;
 		out[i].bits = u->ready_bits;

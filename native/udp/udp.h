@@ -84,6 +84,7 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg);
 struct pv_pkt *pv_udp_take(struct pv_udp *u, struct pv_udp_recv *out);
 
 uint32_t pv_udp_queued(const struct pv_udp *u); /* datagrams */
+uint32_t pv_udp_queued_bytes(const struct pv_udp *u); /* payload of all of them */
 uint32_t pv_udp_next_len(const struct pv_udp *u); /* FIONREAD: bytes of the next one */
 int pv_udp_error(struct pv_udp *u); /* SO_ERROR: errno (positive) and clears it */
 bool pv_udp_readable(const struct pv_udp *u); /* datagram, error or shut down */
@@ -157,6 +158,7 @@ uint32_t pv_udp_room(struct pv_udp_table *t);
 struct pv_udp_head {
 	int64_t now_ns; /* the stack's last poll: the time of calls that are given none, as pv_udp_close */
 	uint32_t waiting; /* sockets that wait for room */
+	struct pv_list ready; /* sockets with events not yet read */
 };
 
 pv_inline int64_t pv_udp_now(const struct pv_udp_table *t)
@@ -172,6 +174,12 @@ pv_inline void pv_udp_set_now(struct pv_udp_table *t, int64_t now_ns)
 pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 {
 	return ((const struct pv_udp_head *)(const void *)t)->waiting != 0;
+}
+
+/* Has pv_udp_events anything to tell? */
+pv_inline bool pv_udp_ready(const struct pv_udp_table *t)
+{
+	return !pv_list_empty(&((const struct pv_udp_head *)(const void *)t)->ready);
 }
 
 /* From the stack, when an interface of the kernel's came or its addresses changed: the rules of all sockets are brought in line. */

@@ -160,7 +160,7 @@ struct pv_udp_table {
 	bool hosted; /* there is an interface of the kernel's */
 	uint32_t going; /* the interface that is being removed */
 	struct pv_udp_counters counters;
-	struct pv_list ready, room, all;
+	struct pv_list room, all;
 	struct pv_rng rng;
 	int64_t order;
 	uint16_t port_lo, port_hi;
@@ -237,7 +237,7 @@ pv_inline bool pv_udp_is_zero(const struct pv_addr *a)
 pv_inline void pv_udp_wake(struct pv_udp *u, uint32_t bits)
 {
 	if (!u->ready_bits)
-		pv_list_add(&u->t->ready, &u->ready);
+		pv_list_add(&u->t->head.ready, &u->ready);
 	u->ready_bits |= bits;
 }
 

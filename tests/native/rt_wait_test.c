@@ -642,6 +642,77 @@ TEST(troubled_rings_do_not_keep_waiters_awake)
 	sk_close(a);
 }
 
+/* Sends end when the test says so. */
+static _Atomic(bool) ring_holds;
+
+static uint32_t holding_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	return atomic_load(&ring_holds) ? 0 : ring_below->tx_reap(r, pkts, n);
+}
+
+static void *poll_out_job(void *arg)
+{
+	struct job *j = arg;
+
+	j->result = pyvma_sock_poll(j->s.h, POLLOUT, LONG_NS);
+	return NULL;
+}
+
+static void wait_for_follower(void)
+{
+	for (bool there = false; !there; usleep(100)) {
+		pv_lock_get(&pv_engine.lock);
+		there = !pv_list_empty(&pv_engine.followers);
+		pv_lock_put(&pv_engine.lock);
+	}
+}
+
+/* Room comes without a frame or timer to count: who waits for it hears of it all the same, though another thread leads. */
+TEST(a_follower_hears_of_room)
+{
+	struct pv_ring_ops ops;
+
+	env_start();
+	ring_below = pv_engine.ports[0].ring->ops;
+	ops = *ring_below;
+	ops.tx_reap = holding_reap;
+	FOR_ALL_SPINS(i)
+	{
+		struct any_addr aa, to = ip("10.9.0.255", 9);
+		struct sk leads = sk_bound(&our_side, AF_INET, &aa), sends = sk_bound(&our_side, AF_INET, &aa);
+		struct job lead, room;
+		char text[1000] = "";
+		int64_t n, start;
+
+		pv_lock_get(&pv_engine.lock);
+		pv_engine.ports[0].ring->ops = &ops;
+		atomic_store(&ring_holds, true);
+		pv_lock_put(&pv_engine.lock);
+		CHECK_EQ(sk_set_int(sends, SOL_SOCKET, SO_BROADCAST, 1), 0);
+		do {
+			n = sk_sendto(sends, text, sizeof(text), MSG_DONTWAIT, to);
+		} while (n == sizeof(text));
+		CHECK_EQ(n, -EAGAIN);
+		job_start(&lead, leads, -1);
+		wait_until_waiting();
+		room = (struct job){ .s = sends };
+		CHECK_EQ(pthread_create(&room.thread, NULL, poll_out_job, &room), 0);
+		wait_for_follower();
+		start = now_ns();
+		atomic_store(&ring_holds, false);
+		pthread_join(room.thread, NULL);
+		CHECK_EQ(room.result, POLLOUT);
+		CHECK(now_ns() - start < LONG_NS / 2); /* and not when its time was up */
+		sk_close(leads);
+		pthread_join(lead.thread, NULL);
+		CHECK_EQ(lead.result, -EBADF);
+		pv_lock_get(&pv_engine.lock);
+		pv_engine.ports[0].ring->ops = ring_below;
+		pv_lock_put(&pv_engine.lock);
+		sk_close(sends);
+	}
+}
+
 /* The same under calls that wait for room: a ring that takes nothing. */
 static void *send_until_stop(void *arg)
 {

@@ -394,6 +394,32 @@ ORACLE(malformed_memberships)
 	sk_close(s);
 }
 
+TEST(the_queue_in_numbers)
+{
+	struct any_addr to;
+	struct sk a = sk_bound(&our_side, AF_INET, &to), b = sk_open(&our_side, AF_INET);
+	struct pyvma_sock_stats st;
+	char text[700] = "";
+
+	CHECK_EQ(sk_sendto(b, text, 10, 0, to), 10);
+	CHECK_EQ(sk_sendto(b, text, 0, 0, to), 0);
+	CHECK_EQ(sk_sendto(b, text, 700, 0, to), 700);
+	for (st.queued = 0; st.queued < 3;) {
+		CHECK(sk_poll(a, POLLIN, LONG_NS) == POLLIN);
+		CHECK_EQ(pyvma_sock_stats(a.h, &st), 0);
+	}
+	CHECK_EQ(st.queued_bytes, 710);
+	CHECK_EQ(sk_recv(a, text, sizeof(text), 0), 10);
+	CHECK_EQ(pyvma_sock_stats(a.h, &st), 0);
+	CHECK_EQ(st.queued_bytes, 700);
+	CHECK_EQ(sk_recv(a, text, sizeof(text), 0), 0);
+	CHECK_EQ(sk_recv(a, text, sizeof(text), 0), 700);
+	CHECK_EQ(pyvma_sock_stats(a.h, &st), 0);
+	CHECK_EQ(st.queued_bytes, 0);
+	CHECK_EQ(sk_close(a), 0);
+	CHECK_EQ(sk_close(b), 0);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
