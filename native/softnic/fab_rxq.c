@@ -346,8 +346,7 @@ int sn_rxq_arm(struct sn_rxq *q, struct sn_waker *w)
 	return 1;
 }
 
-/* A sender wakes first and takes `armed` back after: whoever is woken between the two sees the frame, which was complete before. */
 bool sn_rxq_armed(const struct sn_rxq *q)
 {
-	return sn_get(&q->ent->armed) != 0 && !published(q);
+	return sn_get(&q->ent->armed) != 0;
 }

@@ -60,13 +60,16 @@ pv_inline uint64_t claim(struct sn_port *p, const struct sn_target *t, uint32_t 
 }
 
 /*
- * Woken first, disarmed then: whoever died between the two in the other order would leave a sleeper that nobody wakes. The value is of
- * one arming only, so one that was armed again meanwhile stays armed.
+ * Woken first, disarmed then: whoever died between the two in the other order would leave a sleeper that nobody wakes. A sleeper that was
+ * woken so soon that it still saw itself armed hears it again. The value is of one arming only: one that came meanwhile stays.
  */
 static pv_noinline void wake(struct sn_port *p, const struct sn_target *t, uint64_t armed)
 {
+	uint64_t was = armed;
+
 	sn_wake(p->f, SN_ARMED_WAKER(armed));
-	atomic_compare_exchange_strong(&t->ent->armed, &armed, 0);
+	if (atomic_compare_exchange_strong(&t->ent->armed, &was, 0))
+		sn_wake(p->f, SN_ARMED_WAKER(armed));
 }
 
 static pv_noinline void stamp(struct sn_slot *slot)
