@@ -167,8 +167,8 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 		int rc = pv_wait(e, &w);
 
 		if (!pv_sock_same(h, so, gen)) {
-			n = pv_sock_gone(h, so, gen);
-			break;
+			pv_wait_fini(e, &w);
+			return pv_sock_gone(h, so, gen); /* its counters may be another socket's by now */
 		}
 		n = try_both(so, rx, lend);
 		if (n != -EAGAIN)
