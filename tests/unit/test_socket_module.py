@@ -407,7 +407,7 @@ for sock in (a, b):
     except OSError as error:
         assert error.errno == errno.EMFILE
         failed += 1
-        assert sock.fileno() >= 0 and sock.gettimeout() == 20
+        assert sock.stats and sock.fileno() >= 0 and sock.gettimeout() == 20
         sock.sendto(b"x", sock.getsockname())
         assert sock.recv(1) == b"x"
         sock.close()
