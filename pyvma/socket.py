@@ -209,11 +209,22 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             except BaseException:
                 lib.pyvma_sock_close(out[0])
                 raise
-        self._sock = out[0]
-        self._handle = Handle(int(ffi.cast("uintptr_t", out[0])), super().family)
-        self._take_timeout()
+        self._put(out[0])
 
     # ---- life ----
+
+    def _open_sock(self) -> Any:
+        """The engine's socket; another thread, or an argument's __index__, may have closed it since the call began."""
+        sock = self._sock
+        if sock is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return sock
+
+    def _put(self, sock: Any) -> None:
+        """Makes the engine's socket this object's."""
+        self._sock = sock
+        self._handle = Handle(int(ffi.cast("uintptr_t", sock)), _socket.socket.family.__get__(self))
+        self._take_timeout()
 
     def _take(self) -> Any:
         """Takes the engine's socket from this object, once; None when there is none."""
@@ -233,7 +244,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         """As socket.detach(): the fd lives on, with its offloaded socket if it has one; socket(fileno=fd) finds that again."""
         taken = self._take()
         if taken is not None:
-            check(lib.pyvma_sock_detach(taken))
+            try:
+                check(lib.pyvma_sock_detach(taken))
+            except OSError:  # nothing has changed
+                self._put(taken)
+                raise
         return super().detach()
 
     def __del__(self) -> None:
@@ -271,7 +286,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return super().dup()
         out = ffi.new("pyvma_sock **")
         check(lib.pyvma_sock_dup(sock, out))
-        fd = check(lib.pyvma_sock_detach(out[0]))
+        try:
+            fd = check(lib.pyvma_sock_detach(out[0]))
+        except OSError:
+            lib.pyvma_sock_close(out[0])
+            raise
         try:
             copy = self.__class__(self.family, self.type, self.proto, fileno=fd)
         except BaseException:
@@ -357,7 +376,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         if packed is None:
             return NotImplemented
         sys.audit("socket.bind", self, address)
-        check(lib.pyvma_sock_bind(self._sock, _sockaddr(packed), len(packed)))
+        check(lib.pyvma_sock_bind(self._open_sock(), _sockaddr(packed), len(packed)))
         return None
 
     def _connect(self, address: Any) -> Any:
@@ -365,7 +384,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         if packed is None:
             return NotImplemented
         sys.audit("socket.connect", self, address)
-        return lib.pyvma_sock_connect(self._sock, _sockaddr(packed), len(packed), self._handle.timeout_ns if self._handle else 0)
+        handle, sock = self._handle, self._sock
+        if handle is None or sock is None:  # closed meanwhile; connect_ex() returns that, too
+            return -errno.EBADF
+        return lib.pyvma_sock_connect(sock, _sockaddr(packed), len(packed), handle.timeout_ns)
 
     @_face(1, 1)
     def connect(self, address: Any) -> Any:
@@ -382,7 +404,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     def _name(self, call: Any) -> Any:
         storage = ffi.new("struct sockaddr_storage *")
         size = ffi.new("socklen_t *", ffi.sizeof("struct sockaddr_storage"))
-        check(call(self._sock, ffi.cast("struct sockaddr *", storage), size))
+        check(call(self._open_sock(), ffi.cast("struct sockaddr *", storage), size))
         return format_address(bytes(ffi.buffer(storage)[: size[0]]))
 
     @_face(0, 0)
@@ -401,7 +423,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         number = _c_int(how)
         if number is None:
             return NotImplemented
-        check(lib.pyvma_sock_shutdown(self._sock, number))
+        check(lib.pyvma_sock_shutdown(self._open_sock(), number))
         return None
 
     # ---- options ----
@@ -422,7 +444,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             room = None if data is None else len(data)
         if room is None or room < 0:
             return NotImplemented
-        check(lib.pyvma_sock_setsockopt(self._sock, level_number, name_number, data, room))
+        check(lib.pyvma_sock_setsockopt(self._open_sock(), level_number, name_number, data, room))
         return None
 
     @_face(2, 3)
@@ -433,7 +455,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return NotImplemented
         data = ffi.new("char[]", room or ffi.sizeof("int"))
         length = ffi.new("socklen_t *", len(data))
-        check(lib.pyvma_sock_getsockopt(self._sock, level_number, name_number, data, length))
+        check(lib.pyvma_sock_getsockopt(self._open_sock(), level_number, name_number, data, length))
         return bytes(ffi.buffer(data)[: length[0]]) if room else ffi.cast("int *", data)[0]
 
     # ---- messages ----
@@ -450,11 +472,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return super().sendmsg(buffers_list, ancdata_list, flags, address)
         sys.audit("socket.sendmsg", self, address)
         message = _Message(pieces, control, packed)
-        return self._wait(lib.pyvma_sock_sendmsg, self._sock, message.header, self._patient(number))
+        return self._wait(lib.pyvma_sock_sendmsg, self._open_sock(), message.header, self._patient(number))
 
     def _recvmsg(self, pieces: list[Any], ancbufsize: int, flags: int) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
         message = _Message(pieces, bytearray(ancbufsize))
-        n = self._wait(lib.pyvma_sock_recvmsg, self._sock, message.header, self._patient(flags))
+        n = self._wait(lib.pyvma_sock_recvmsg, self._open_sock(), message.header, self._patient(flags))
         return n, message.received_control(), message.header.msg_flags, message.sender()
 
     @_face(1, 3)
@@ -494,10 +516,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     @property
     def stats(self) -> dict[str, int]:
         """The engine's counters of this socket, by name; empty for a socket that is the standard library's."""
-        if self._sock is None:
+        sock = self._sock
+        if sock is None:
             return {}
         row = ffi.new("struct pyvma_sock_stats *")
-        check(lib.pyvma_sock_stats(self._sock, row))
+        check(lib.pyvma_sock_stats(sock, row))
         return {name: getattr(row, name) for name, _ in ffi.typeof("struct pyvma_sock_stats").fields}
 
 

@@ -181,7 +181,12 @@ static PyObject *batch_release(PyObject *self, PyObject *unused)
 
 		if (!done && view != Py_None)
 			return NULL;
-		Py_XDECREF(done);
+		if (done) {
+			/* Should a later one fail, the batch goes on, and makes a new view of this payload. */
+			Py_DECREF(done);
+			Py_INCREF(Py_None);
+			PyList_SetItem(batch->views, i, Py_None);
+		}
 	}
 	if (!b->gone && b->exports) {
 		PyErr_SetString(PyExc_BufferError, "a view made from a payload of this batch is still in use");

@@ -90,6 +90,25 @@ def test_release_waits_for_what_is_made_of_a_view(net: Net) -> None:
     batch.release()
 
 
+def test_a_release_that_failed_leaves_a_whole_batch(net: Net) -> None:
+    """The payloads before the one that is in use can be read again."""
+    a, b = net.pair()
+    assert b.send_batch([b"one", b"two"]) == 2
+    batch = a.recv_batch(2)
+    while len(batch) < 2:
+        batch.release()
+        assert b.send_batch([b"one", b"two"]) == 2
+        batch = a.recv_batch(2)
+    first, part = batch[0], batch[1][1:]
+    with pytest.raises(BufferError):
+        batch.release()
+    with pytest.raises(ValueError):
+        first[0]
+    assert [bytes(view) for view in batch] == [b"one", b"two"]
+    del part
+    batch.release()
+
+
 def test_forgotten_batches_come_back(net: Net) -> None:
     """Many more than any pool holds."""
     a, b = net.pair()

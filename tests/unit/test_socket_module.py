@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import gc
 import os
 import pickle
@@ -328,3 +329,95 @@ def test_audit_hook_can_refuse() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["socket.sendto", "socket.__new__", "0"], done.stderr
+
+
+class Closing:
+    """An argument whose __index__ closes the socket that it is given to."""
+
+    def __init__(self, sock: Any, value: int) -> None:
+        self.sock, self.value = sock, value
+
+    def __index__(self) -> int:
+        self.sock.close()
+        return self.value
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sock: sock.setsockopt(std.SOL_SOCKET, std.SO_RCVBUF, Closing(sock, 4096)),
+        lambda sock: sock.getsockopt(std.SOL_SOCKET, Closing(sock, std.SO_RCVBUF)),
+        lambda sock: sock.shutdown(Closing(sock, std.SHUT_RD)),
+        lambda sock: sock.recvmsg(Closing(sock, 10)),
+        lambda sock: sock.recvmsg_into([bytearray(1)], Closing(sock, 0)),
+        lambda sock: sock.sendmsg([b""], [], Closing(sock, 0)),
+    ],
+    ids=["setsockopt", "getsockopt", "shutdown", "recvmsg", "recvmsg_into", "sendmsg"],
+)
+def test_closed_by_an_argument(module: Any, call: Any) -> None:
+    with module.socket(std.AF_INET, std.SOCK_DGRAM) as sock, pytest.raises(OSError) as caught:
+        call(sock)
+    assert caught.value.errno == errno.EBADF
+
+
+@pytest.mark.parametrize("name", ["getsockname", "getpeername", "bind", "connect"])
+def test_closed_by_another_thread(udp: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look whether it is open and the engine's call."""
+    real: Any = vars(ours)["ffi"]
+    parse: Any = vars(ours)["parse_address"]
+
+    class Ffi:
+        def __getattr__(self, attribute: str) -> Any:
+            if attribute == "new":
+                udp.close()
+            return getattr(real, attribute)
+
+    def parse_address(*args: Any) -> Any:
+        udp.close()
+        return parse(*args)
+
+    monkeypatch.setattr(ours, "ffi", Ffi())
+    monkeypatch.setattr(ours, "parse_address", parse_address)
+    with pytest.raises(OSError) as caught:
+        getattr(udp, name)(*([] if name.startswith("get") else [("127.0.0.1", 9)]))
+    assert caught.value.errno == errno.EBADF
+
+
+def test_detach_that_fails_changes_nothing() -> None:
+    """A duplicate of an exported socket needs a number for the kernel socket; there is none."""
+    code = """
+import errno, os, resource, socket as std
+import pyvma.socket as ours
+a = ours.socket(std.AF_INET, std.SOCK_DGRAM)
+a.bind(("127.0.0.1", 0))
+a.settimeout(20)
+b = a.dup()
+taken = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+failed = 0
+for sock in (a, b):
+    try:
+        fd = sock.detach()
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+        failed += 1
+        assert sock.stats and sock.fileno() >= 0 and sock.gettimeout() == 20
+        sock.sendto(b"x", sock.getsockname())
+        assert sock.recv(1) == b"x"
+        sock.close()
+    else:
+        os.close(fd)
+for fd in taken:
+    os.close(fd)
+os.close(os.open("/dev/null", os.O_RDONLY))
+print(failed)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "1"
