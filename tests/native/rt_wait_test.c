@@ -682,12 +682,20 @@ static void fill(struct sk s, const char *broadcast)
 	CHECK_EQ(n, -EAGAIN);
 }
 
-static void hold_rings(const struct pv_ring_ops *ops, bool hold)
+/* All rings with these operations; NULL: each with its own again, which live as long as their ring. */
+static void hold_rings(const struct pv_ring_ops *ops)
 {
+	static const struct pv_ring_ops *own[PV_IFACE_MAX];
+
 	pv_lock_get(&pv_engine.lock);
-	for (uint32_t i = 0; i < pv_engine.nports; i++)
-		pv_engine.ports[i].ring->ops = ops;
-	atomic_store(&ring_holds, hold);
+	for (uint32_t i = 0; i < pv_engine.nports; i++) {
+		struct pv_ring *r = pv_engine.ports[i].ring;
+
+		if (ops)
+			own[i] = r->ops;
+		r->ops = ops ? ops : own[i];
+	}
+	atomic_store(&ring_holds, ops != NULL);
 	pv_lock_put(&pv_engine.lock);
 }
 
@@ -707,7 +715,7 @@ TEST(a_follower_hears_of_room)
 		struct job lead, room;
 		int64_t start;
 
-		hold_rings(&ops, true);
+		hold_rings(&ops);
 		CHECK_EQ(sk_set_int(sends, SOL_SOCKET, SO_BROADCAST, 1), 0);
 		CHECK_EQ(sk_bind(sends, ip("0.0.0.0", 0)), 0);
 		/* Room in any ring is worth another try: all must be full. */
@@ -726,7 +734,7 @@ TEST(a_follower_hears_of_room)
 		sk_close(leads);
 		pthread_join(lead.thread, NULL);
 		CHECK_EQ(lead.result, -EBADF);
-		hold_rings(ring_below, false);
+		hold_rings(NULL);
 		sk_close(sends);
 	}
 }
