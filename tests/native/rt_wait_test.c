@@ -116,7 +116,8 @@ TEST(time_out)
 		char b;
 
 		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 30 * NS_MS), -ETIMEDOUT);
-		CHECK(now_ns() - start >= 30 * NS_MS);
+		/* Not early, but for what the fitted clock may be ahead of the kernel's. */
+		CHECK(now_ns() - start >= 30 * NS_MS - 100000);
 		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 0), -EAGAIN);
 		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 1), -ETIMEDOUT);
 		CHECK_EQ(pyvma_sock_poll(a.h, POLLIN, 10 * NS_MS), 0);
