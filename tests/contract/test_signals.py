@@ -144,14 +144,19 @@ def test_close_among_calls(net: Net) -> None:
         lambda s: s.recvmsg(10),
     ]
     threads = [threading.Thread(target=use, args=(call,)) for call in uses]
+    # All made before the first is closed: a call that comes late must find its number free, not another socket's.
+    following = [net.bound(0, timeout=0.01) for _ in range(60)]
     for thread in threads:
         thread.start()
-    for _ in range(60):
-        old, current[0] = current[0], net.bound(0, timeout=0.01)
-        current[0].sendto(b"y", current[0].getsockname())
-        old.close()
-    stop.set()
-    for thread in threads:
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
+    try:
+        for new in following:
+            old, current[0] = current[0], new
+            new.sendto(b"y", new.getsockname())
+            old.close()
+            time.sleep(0.001)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(LIMIT_S)
+    assert not any(thread.is_alive() for thread in threads)
     assert not unexpected
