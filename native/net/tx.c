@@ -256,7 +256,7 @@ static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const s
 	}
 	if (total + hlen > mtu || (count > 1 && count > path->ring->caps.max_sge && !path->is_local))
 		return pv_frag_tx(net, path, opts, pkt, mtu, now_ns);
-	pkt->flags = tx_l4(path, opts, pkt, total);
+	pkt->flags = tx_l4(path, opts, pkt, total) | (pkt->flags & PV_PKT_KEPT);
 	tx_l3(net, path, opts, pkt, total);
 	rc = pv_tx_frame(net, path, pkt, now_ns);
 	if (count == 1)
@@ -301,6 +301,6 @@ int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts 
 	pkt->data = h;
 	pkt->len = total;
 	pkt->total = total;
-	pkt->flags = path->hdr_flags;
+	pkt->flags = path->hdr_flags | (pkt->flags & PV_PKT_KEPT);
 	return tx_post(net, path->iface, path->ring, pkt);
 }

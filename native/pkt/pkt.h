@@ -34,6 +34,10 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_TX_L3_CSUM 0x0100u /* fill the IPv4 header checksum */
 #define PV_PKT_TX_L4_CSUM 0x0200u /* fill the UDP/TCP checksum (field holds 0 when posted) */
 #define PV_PKT_LOOPED 0x0400u /* our own multicast or broadcast, handed back by the stack itself */
+/* A transport keeps the packet, to send it again: giving it back ends this flag and nothing else. Whoever keeps it sets the flag before
+ * each pv_net_tx and, when it is done with the packet, clears it (the packet is out still, and whoever has it gives it to the pool)
+ * or gives it back itself (the flag was clear). Single buffers only. */
+#define PV_PKT_KEPT 0x1000u
 #define PV_PKT_GROUP 0x0800u /* set by pv_net_rx: the IP destination is a group or a broadcast address */
 
 struct pv_pkt {
@@ -152,6 +156,10 @@ pv_inline void pv_pkt_put(struct pv_pkt *pkt)
 		struct pv_pool *pool = pkt->pool;
 		struct pv_pkt *frag = pkt->frag;
 
+		if (pv_unlikely(pkt->flags & PV_PKT_KEPT)) {
+			pkt->flags &= ~PV_PKT_KEPT;
+			return;
+		}
 		pv_pkt_debug_put(pkt);
 		pkt->next = pool->free;
 		pool->free = pkt;

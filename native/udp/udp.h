@@ -6,18 +6,13 @@
 #ifndef PV_UDP_UDP_H
 #define PV_UDP_UDP_H
 
+#include "net/endpoint.h"
 #include "net/net.h"
 
 struct pv_udp_table; /* all sockets of a stack: ports, demux, groups */
 struct pv_udp;
 
 #define PV_UDP_PAYLOAD_MAX 65507u /* IPv4; IPv6 carries 65527 without jumbograms (RFC 2675) */
-
-struct pv_endpoint {
-	struct pv_addr addr;
-	uint16_t port; /* host order */
-	uint32_t iface; /* scope; 0: none */
-};
 
 struct pv_udp_cfg {
 	uint32_t sockets_hint; /* 0: 1024 */
@@ -27,8 +22,6 @@ struct pv_udp_cfg {
 
 int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struct pv_mem *mem, const struct pv_udp_cfg *cfg);
 void pv_udp_table_close(struct pv_udp_table *t);
-
-enum pv_family { PV_AF_INET = 2, PV_AF_INET6 = 10 };
 
 /* `user` comes back in events. */
 int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struct pv_udp **out);
@@ -43,11 +36,6 @@ void pv_udp_name_chosen(struct pv_udp *u, bool addr, bool port);
 int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t now_ns);
 void pv_udp_local(const struct pv_udp *u, struct pv_endpoint *out);
 bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out); /* false: not connected, or to port 0 */
-
-struct pv_iov {
-	const void *base;
-	size_t len;
-};
 
 struct pv_udp_send {
 	const struct pv_iov *iov;
@@ -189,11 +177,6 @@ void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface);
 
 /* Readiness: sockets that became readable (or got an error, or room) since the last call, at most n; edge records, each socket
  * once. Returns how many; `user` pointers are stored. */
-enum pv_event_bits { PV_EV_IN = 1, PV_EV_OUT = 4, PV_EV_ERR = 8 };
-struct pv_event {
-	void *user;
-	uint32_t bits;
-};
 uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n);
 
 #define PV_UDP_COUNTERS(X)                                                                                                         \

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * TCP (RFC 9293) over struct pv_net. Byte streams with Linux's socket semantics: sending copies into packets, builds segments and
+ * posts them inside the call; what window or ring refuse waits in the send queue. One thread at a time. Errors are -errno, as Linux
+ * gives them. Nothing here reads a clock: `now_ns` is the caller's.
+ */
+#ifndef PV_TCP_TCP_H
+#define PV_TCP_TCP_H
+
+#include "net/endpoint.h"
+#include "net/net.h"
+
+struct pv_tcp_table; /* all sockets of a stack: ports, demux, timers */
+struct pv_tcp; /* a socket: closed, listening, or a connection */
+
+/* Linux's numbers, as TCP_INFO shows them. */
+enum pv_tcp_state {
+	PV_TCP_ESTABLISHED = 1,
+	PV_TCP_SYN_SENT,
+	PV_TCP_SYN_RCVD,
+	PV_TCP_FIN_WAIT_1,
+	PV_TCP_FIN_WAIT_2,
+	PV_TCP_TIME_WAIT,
+	PV_TCP_CLOSED,
+	PV_TCP_CLOSE_WAIT,
+	PV_TCP_LAST_ACK,
+	PV_TCP_LISTEN,
+	PV_TCP_CLOSING,
+};
+
+struct pv_tcp_cfg {
+	uint32_t sockets_hint; /* 0: 1024 */
+	uint16_t port_lo, port_hi; /* ephemeral range; 0: 32768..60999 */
+	uint64_t seed; /* ISNs, ports, hash keys, cookies */
+	int64_t rto_min_ns; /* 0: 200 ms, as Linux */
+	int64_t rto_max_ns; /* 0: 120 s */
+	int64_t delack_max_ns; /* 0: 40 ms */
+	int64_t time_wait_ns; /* 0: 60 s */
+	int64_t fin_timeout_ns; /* of orphans in FIN_WAIT_2; 0: 60 s */
+	uint32_t rcvbuf, rcvbuf_max; /* bytes; 0: 131072, 6291456 (tcp_rmem) */
+	uint32_t sndbuf, sndbuf_max; /* 0: 16384, 4194304 (tcp_wmem) */
+	uint32_t syn_retries, synack_retries, retries2, orphan_retries; /* 0: 6, 5, 15, 8 */
+	uint32_t somaxconn; /* 0: 4096 */
+	uint32_t quickack_segs; /* segments acknowledged at once at the start; 0: 16 */
+	char congestion[16]; /* "cubic", "reno", "none"; empty: cubic */
+	bool no_timestamps, no_sack, no_window_scaling, no_syn_cookies, no_recovery_tlp;
+	uint8_t ecn; /* as tcp_ecn: 0 off, 1 ask and accept, 2 accept; default 0 means 2; 3 turns it off */
+};
+
+int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struct pv_mem *mem, const struct pv_tcp_cfg *cfg);
+/* Connections that are left are forgotten without a word to their peers; what they hold goes back to the pools. */
+void pv_tcp_table_close(struct pv_tcp_table *t);
+
+/* `user` comes back in events; NULL: none are told. -ENOMEM. */
+int pv_tcp_open(struct pv_tcp_table *t, enum pv_family family, void *user, struct pv_tcp **out);
+/* close(2): the socket is no longer the caller's. Unread data or SO_LINGER of 0 resets; else what is queued is sent, then FIN. What
+ * goes on is an orphan of the table's, with Linux's limits. Listeners reset what nobody has accepted. */
+void pv_tcp_close(struct pv_tcp *c, int64_t now_ns);
+void pv_tcp_set_user(struct pv_tcp *c, void *user);
+
+/* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
+int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local);
+/* -EINPROGRESS: a SYN is under way, PV_EV_OUT tells the end, pv_tcp_error whether it failed. -EISCONN, -EALREADY, -ECONNREFUSED and the
+ * like at once, errors of pv_net_path. 0 after a connection that was under way has been made. */
+int pv_tcp_connect(struct pv_tcp *c, const struct pv_endpoint *remote, int64_t now_ns);
+/* Again on a listener: changes the backlog. -EINVAL (connected), -EADDRINUSE. Binds to an ephemeral port when need be. */
+int pv_tcp_listen(struct pv_tcp *c, int backlog);
+/* The oldest established connection. -EAGAIN, -EINVAL (not listening). */
+int pv_tcp_accept(struct pv_tcp *l, struct pv_tcp **out);
+uint32_t pv_tcp_accept_queue(const struct pv_tcp *l);
+/* how: 1 read, 2 write, 3 both. -ENOTCONN. A listener that is shut down for reading stops listening. */
+int pv_tcp_shutdown(struct pv_tcp *c, uint32_t how, int64_t now_ns);
+/* connect(AF_UNSPEC): to CLOSED, with a reset when there was a connection. */
+int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns);
+
+enum pv_tcp_state pv_tcp_state(const struct pv_tcp *c);
+void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out);
+bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: none (-ENOTCONN) */
+
+#define PV_TCP_MSG_OOB 0x01u
+#define PV_TCP_MSG_PEEK 0x02u
+#define PV_TCP_MSG_MORE 0x04u
+#define PV_TCP_MSG_TRUNC 0x08u /* receive: discard instead of copying */
+#define PV_TCP_MSG_EOR 0x10u
+
+/* Bytes taken (maybe fewer than given), -EAGAIN (no room in the send buffer), -EPIPE (shut down, or closed by an error that was told),
+ * -ENOTCONN, -ENOBUFS (no packets), or the pending error once. Kicks the ring itself. */
+int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
+/* Bytes copied, 0 at the end of the stream, -EAGAIN, -ENOTCONN, -EINVAL (MSG_OOB without urgent data), or the pending error once. Reads
+ * stop at the urgent mark, as Linux's do. May send a window update. */
+int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
+/* Zero copy: takes the head packet off the receive queue, payload at data/len; the caller owns it. NULL: *rc is what pv_tcp_recv would
+ * say (0: end of the stream). */
+struct pv_pkt *pv_tcp_take(struct pv_tcp *c, int64_t now_ns, int64_t *rc);
+
+uint32_t pv_tcp_inq(const struct pv_tcp *c); /* FIONREAD: bytes in order and unread */
+uint32_t pv_tcp_outq(const struct pv_tcp *c); /* SIOCOUTQ: bytes not acknowledged, FIN included as in Linux */
+uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
+bool pv_tcp_at_mark(const struct pv_tcp *c); /* SIOCATMARK */
+int pv_tcp_error(struct pv_tcp *c); /* SO_ERROR: errno (positive) and clears it */
+/* PV_EV_* that hold now, as poll(2) shows them. */
+uint32_t pv_tcp_ready_bits(const struct pv_tcp *c);
+
+/* Options; the socket layer translates setsockopt to these fields and back. Inherited from a listener by what it accepts. */
+struct pv_tcp_opts {
+	uint32_t rcvbuf, sndbuf; /* SO_RCVBUF, SO_SNDBUF as Linux counts; with the *_locked flags no auto-tuning */
+	bool rcvbuf_locked, sndbuf_locked;
+	uint32_t rcvlowat; /* SO_RCVLOWAT; 0 as 1 */
+	uint32_t notsent_lowat; /* TCP_NOTSENT_LOWAT; 0: none */
+	uint32_t window_clamp; /* TCP_WINDOW_CLAMP; 0: none */
+	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
+	bool nodelay, cork, oobinline, keepalive, reuse_addr, reuse_port, v6only, freebind;
+	bool linger;
+	uint32_t linger_s;
+	uint32_t keepidle_s, keepintvl_s, keepcnt; /* 7200, 75, 9 */
+	uint32_t user_timeout_ms; /* 0: none */
+	uint32_t syncnt; /* 0: the table's syn_retries */
+	int32_t linger2_s; /* TCP_LINGER2; 0: the table's fin_timeout, < 0: none */
+	uint32_t defer_accept_s; /* 0: off */
+	uint64_t pacing_rate; /* SO_MAX_PACING_RATE, bytes/s; UINT64_MAX: none */
+	int16_t ttl, hops; /* -1: default */
+	uint8_t tos, tclass;
+	uint8_t pmtudisc; /* enum pv_pmtudisc; default WANT */
+	uint32_t bound_iface, flow_label;
+};
+struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c);
+/* After writing to the options, to have them in force: sends what TCP_NODELAY or the end of TCP_CORK set free. */
+void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns);
+/* TCP_CONGESTION: -ENOENT for a name that is not known. */
+int pv_tcp_congestion_set(struct pv_tcp *c, const char *name);
+const char *pv_tcp_congestion(const struct pv_tcp *c);
+/* TCP_QUICKACK: 1 acknowledges at once what waits, and from now on; 0 delays. */
+void pv_tcp_quickack(struct pv_tcp *c, bool on, int64_t now_ns);
+bool pv_tcp_is_quickack(const struct pv_tcp *c);
+/* TCP_MAXSEG as it is in force. */
+uint32_t pv_tcp_mss(const struct pv_tcp *c);
+
+/* The fields of Linux's struct tcp_info that mean something here, in its units (us, bytes, segments). */
+struct pv_tcp_info {
+	uint8_t state, ca_state, retransmits, probes, backoff, options, snd_wscale, rcv_wscale;
+	uint32_t rto_us, ato_us, snd_mss, rcv_mss, unacked, sacked, lost, retrans, fackets;
+	uint32_t last_data_sent_ms, last_data_recv_ms, last_ack_recv_ms;
+	uint32_t pmtu, rcv_ssthresh, rtt_us, rttvar_us, snd_ssthresh, snd_cwnd, advmss, reordering;
+	uint32_t rcv_rtt_us, rcv_space, total_retrans, notsent_bytes, min_rtt_us, snd_wnd, rcv_wnd, rcv_ooopack, dsack_dups,
+	    reord_seen;
+	uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received, bytes_sent, bytes_retrans;
+	uint64_t busy_time_us, rwnd_limited_us, sndbuf_limited_us;
+	uint32_t segs_out, segs_in, data_segs_in, data_segs_out, delivered, delivered_ce;
+};
+void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t now_ns);
+
+/* ---- from the stack ---------------------------------------------------------------------------------------------------- */
+
+/* PV_RX_TCP packets (taken), and what a PV_RX_ERROR of proto TCP says (its packet stays the caller's). Answers are posted, not kicked. */
+void pv_tcp_rx(struct pv_tcp_table *t, struct pv_pkt *pkt, int64_t now_ns);
+/* After a batch of pv_tcp_rx: acknowledgements and data that the batch made due go out. */
+void pv_tcp_rx_done(struct pv_tcp_table *t, int64_t now_ns);
+void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int64_t now_ns);
+/* Runs at most `budget` due timers. Returns how many ran. */
+uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
+int64_t pv_tcp_deadline(const struct pv_tcp_table *t); /* PV_NEVER: none */
+/* Packets came back to pools, or rings took some: connections that had met a full ring or an empty pool go on. */
+bool pv_tcp_waiting(const struct pv_tcp_table *t);
+uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns);
+/* An interface goes: its packets leave all queues; connections by it end with ENETDOWN. */
+void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface);
+bool pv_tcp_ready(const struct pv_tcp_table *t);
+uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n);
+
+/* X(name, text), as for the other layers. */
+#define PV_TCP_COUNTERS(X)                                                                                                         \
+	X(rx_segments, "segments taken in")                                                                                        \
+	X(rx_bytes, "payload bytes queued in order")                                                                               \
+	X(rx_predicted, "segments that took the predicted path")                                                                   \
+	X(rx_bad_csum, "dropped: checksum")                                                                                        \
+	X(rx_malformed, "dropped: header or options")                                                                              \
+	X(rx_no_socket, "dropped: nobody there; reset sent")                                                                       \
+	X(rx_out_of_window, "dropped: outside the window; acknowledged")                                                           \
+	X(rx_paws, "dropped: timestamp too old (PAWS)")                                                                            \
+	X(rx_old_ack, "dropped: acknowledges what never was sent, or long ago")                                                    \
+	X(rx_bad_flags, "dropped: flags that make no sense in that state")                                                         \
+	X(rx_duplicate, "payload that was there already")                                                                          \
+	X(rx_out_of_order, "segments queued out of order")                                                                         \
+	X(rx_ooo_dropped, "dropped: no memory for out-of-order data")                                                              \
+	X(rx_no_room, "dropped: receive buffer full")                                                                              \
+	X(rx_resets, "valid resets")                                                                                               \
+	X(rx_challenge, "challenge acknowledgements provoked (RFC 5961)")                                                          \
+	X(tx_segments, "segments sent")                                                                                            \
+	X(tx_bytes, "payload bytes sent for the first time")                                                                       \
+	X(tx_retransmits, "segments sent again")                                                                                   \
+	X(tx_acks, "segments without payload")                                                                                     \
+	X(tx_resets, "resets sent")                                                                                                \
+	X(tx_probes, "window and keepalive probes")                                                                                \
+	X(tx_no_buf, "refused: the pool is empty")                                                                                 \
+	X(tx_errors, "refused by a lower layer")                                                                                   \
+	X(opened_active, "connections asked for")                                                                                  \
+	X(opened_passive, "connections accepted by listeners")                                                                     \
+	X(open_failed, "connections that never were established")                                                                  \
+	X(syn_overflow, "SYNs that found the queue full")                                                                          \
+	X(accept_overflow, "connections that found the accept queue full")                                                         \
+	X(cookies_sent, "SYN cookies sent")                                                                                        \
+	X(cookies_ok, "SYN cookies that came back")                                                                                \
+	X(cookies_bad, "acknowledgements that were no cookie")                                                                     \
+	X(rto, "retransmission timeouts")                                                                                          \
+	X(rto_spurious, "timeouts found needless (F-RTO)")                                                                         \
+	X(tlp, "tail loss probes")                                                                                                 \
+	X(recoveries, "fast recoveries")                                                                                           \
+	X(undone, "recoveries undone (D-SACK, timestamps)")                                                                        \
+	X(dsacks, "duplicate SACKs received")                                                                                      \
+	X(delayed_acks, "acknowledgements that the timer sent")                                                                    \
+	X(time_waits, "connections that went through TIME_WAIT")                                                                   \
+	X(time_wait_reused, "TIME_WAITs ended by a new SYN (RFC 6191)")                                                            \
+	X(aborted, "connections given up: timeouts, errors, resets of ours")
+struct pv_tcp_counters {
+	PV_TCP_COUNTERS(PV_COUNTER_FIELD)
+};
+const struct pv_tcp_counters *pv_tcp_table_counters(const struct pv_tcp_table *t);
+uint32_t pv_tcp_count(const struct pv_tcp_table *t, enum pv_tcp_state state); /* sockets and records in that state */
+
+#endif

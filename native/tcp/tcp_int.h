@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inside of tcp/: what a connection consists of, and which file does what.
+ *
+ *   tcp.c      table, open and close, names, options, readiness          demux.c   ports and lookup
+ *   connect.c  active open                                               listen.c  SYN queue, cookies, accept queue
+ *   input.c    RFC 9293 3.10.7: a segment arrives, in every state        reset.c   resets, challenge ACKs (RFC 5961)
+ *   timewait.c TIME_WAIT records and orphans' limits                     error.c   ICMP errors, path MTU (RFC 5927)
+ *   sndq.c     send queue: bytes to segments                             output.c  what may go, and the segment's header
+ *   timer.c    one wheel timer a connection, its logical deadlines       pace.c    pacing
+ *   ack.c      acknowledgements: scoreboard, RTT, what is delivered      sack.c    SACK and D-SACK blocks (RFC 2018, 2883)
+ *   rack.c     loss detection (RFC 8985)                                 recovery.c PRR (RFC 6937), RTO, F-RTO, undo
+ *   cc.h cc_*.c congestion control                                       info.c    TCP_INFO
+ *   rcvq.c     in-order queue, reading                                   ooo.c     out-of-order queue, blocks to report
+ *   delack.c   when to acknowledge, window to offer, auto-tuning         urg.c     urgent data
+ *
+ * A connection's packets. Receive: those that came, payload at data/len, PV_TCP_PKT_SEQ its sequence number. Send: one packet a segment, kept (PV_PKT_KEPT) until it is
+ * acknowledged; its payload lies at buf + PV_TCP_DATA_OFF and never moves, headers are written in front of it each time.
+ */
+#ifndef PV_TCP_TCP_INT_H
+#define PV_TCP_TCP_INT_H
+
+#include <errno.h>
+
+#include "base/hash.h"
+#include "base/htab.h"
+#include "base/rng.h"
+#include "base/seq.h"
+#include "base/siphash.h"
+#include "base/wheel.h"
+#include "tcp/tcp.h"
+#include "wire/tcp.h"
+
+#define PV_TCP_DATA_OFF (PV_NET_HEADROOM + 60u) /* the TCP header has 60 bytes at most */
+#define PV_TCP_PKT_SEQ(pkt) ((pkt)->priv[0]) /* of a received packet's first payload byte */
+#define PV_TCP_INIT_CWND 10u
+#define PV_TCP_MSS_DEFAULT 536u
+#define PV_TCP_SACK_MAX 4u
+
+/* ---- a segment of the send queue ---------------------------------------------------------------------------------------- */
+
+#define PV_SEG_FIN 0x01u
+#define PV_SEG_PSH 0x02u
+#define PV_SEG_URG 0x04u
+/* Scoreboard, once sent. */
+#define PV_SEG_SENT 0x01u
+#define PV_SEG_SACKED 0x02u
+#define PV_SEG_LOST 0x04u
+#define PV_SEG_RETRANS 0x08u /* sent again, and that copy is thought to be in flight */
+#define PV_SEG_EVER_RETRANS 0x10u /* no RTT sample from it without timestamps (Karn) */
+
+struct pv_tcp_seg {
+	struct pv_list link; /* sndq, in sequence order */
+	struct pv_list by_time; /* rack order: last sent last; itself when not in flight */
+	struct pv_pkt *pkt; /* NULL: a FIN alone */
+	int64_t tx_ns; /* of the last transmission */
+	pv_seq seq;
+	uint16_t len; /* payload bytes; a FIN counts one more in sequence space */
+	uint8_t flags, board; /* PV_SEG_* */
+	uint8_t tx_count;
+	uint32_t delivered; /* c->delivered when it was last sent: F-RTO and spurious detection */
+};
+_Static_assert(sizeof(struct pv_tcp_seg) <= PV_CACHELINE, "a segment is one cache line");
+
+pv_inline uint32_t pv_seg_space(const struct pv_tcp_seg *s)
+{
+	return s->len + ((s->flags & PV_SEG_FIN) ? 1u : 0u);
+}
+
+pv_inline pv_seq pv_seg_end(const struct pv_tcp_seg *s)
+{
+	return pv_seq_add(s->seq, pv_seg_space(s));
+}
+
+/* ---- congestion control: one interface, counted in segments of c->mss as in Linux ----------------------------------------- */
+
+struct pv_tcp;
+struct pv_tcp_ack_sample {
+	int64_t rtt_ns; /* of what this acknowledgement covers; -1: none */
+	uint32_t acked; /* segments newly delivered, cumulatively or by SACK */
+	uint32_t acked_bytes;
+	uint32_t lost; /* segments newly marked lost */
+	uint32_t in_flight_before;
+	bool ece, cwnd_limited, una_advanced;
+};
+
+struct pv_cc_ops {
+	const char *name;
+	void (*init)(struct pv_tcp *c);
+	uint32_t (*ssthresh)(struct pv_tcp *c); /* at a loss or ECN event, before anything changes */
+	void (*acked)(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int64_t now_ns); /* not while recovering */
+	void (*undo)(struct pv_tcp *c); /* the event was none */
+	void (*event)(struct pv_tcp *c, int what, int64_t now_ns); /* PV_CC_* */
+};
+enum { PV_CC_RTO, PV_CC_RECOVERY, PV_CC_CWR, PV_CC_IDLE_RESTART, PV_CC_ROUND };
+extern const struct pv_cc_ops pv_cc_cubic, pv_cc_reno, pv_cc_none;
+const struct pv_cc_ops *pv_cc_find(const char *name); /* NULL: no such */
+
+/* ---- logical timers ------------------------------------------------------------------------------------------------------ */
+
+enum pv_tcp_timer {
+	PV_TT_RTO, /* retransmission, SYN, window probe: whichever of them the state needs */
+	PV_TT_RACK, /* reordering window, or tail loss probe */
+	PV_TT_DELACK,
+	PV_TT_KEEP, /* keepalive; FIN_WAIT_2 of an orphan; SYN_RCVD */
+	PV_TT_PACE,
+	PV_TT_COUNT
+};
+
+enum pv_tcp_ca { PV_CA_OPEN, PV_CA_DISORDER, PV_CA_CWR, PV_CA_RECOVERY, PV_CA_LOSS }; /* Linux's names and numbers */
+
+#define PV_TF_SACK 0x0001u /* negotiated */
+#define PV_TF_TS 0x0002u
+#define PV_TF_WS 0x0004u
+#define PV_TF_ECN 0x0008u
+#define PV_TF_ACK_NOW 0x0010u /* an acknowledgement is owed at once */
+#define PV_TF_ECE 0x0020u /* send ECE until CWR comes */
+#define PV_TF_CWR 0x0040u /* send CWR with the next new data */
+#define PV_TF_FIN_QUEUED 0x0080u
+#define PV_TF_FIN_RCVD 0x0100u
+#define PV_TF_SHUT_RD 0x0200u
+#define PV_TF_ORPHAN 0x0400u /* the application has closed it */
+#define PV_TF_TLP 0x0800u /* a probe is out (tlp_high_seq) */
+#define PV_TF_QUICKACK 0x1000u /* pinned by TCP_QUICKACK */
+#define PV_TF_URG_RCVD 0x2000u /* rcv_up is valid */
+#define PV_TF_URG_READ 0x4000u /* the urgent byte has been read */
+#define PV_TF_SND_URG 0x8000u /* snd_up is valid */
+#define PV_TF_EMBRYO 0x10000u /* of a listener, not accepted yet */
+#define PV_TF_CWND_LIMITED 0x20000u
+#define PV_TF_BLOCKED 0x40000u /* on the table's list of those that wait for packets or ring room */
+#define PV_TF_PERSIST 0x80000u /* PV_TT_RTO is the window probe */
+#define PV_TF_FRTO 0x100000u
+#define PV_TF_CLOSED_BY_ERR 0x200000u /* the error was told: EPIPE and end of stream from now on */
+
+struct pv_tcp {
+	/* first two lines: demux and the predicted path */
+	struct pv_hnode flow; /* by both addresses and ports; listeners and bound ones: see demux.c */
+	struct pv_addr laddr, raddr; /* zeroes: any, none */
+	uint16_t lport, rport; /* host order */
+	uint8_t state; /* enum pv_tcp_state */
+	uint8_t family, accept; /* accept: families of peers, as PV_ACCEPT_* */
+	uint8_t snd_wscale, rcv_wscale;
+	uint8_t ca; /* enum pv_tcp_ca */
+	uint16_t mss; /* payload bytes of a full segment, options of every segment taken off */
+	uint32_t flags; /* PV_TF_* */
+	pv_seq rcv_nxt, snd_una, snd_nxt, snd_max; /* snd_max: highest ever sent + 1 */
+	uint32_t snd_wnd; /* bytes, scaled */
+	uint32_t ts_recent, last_ts_sent;
+	pv_seq rcv_adv; /* right edge that we promised */
+	/* receive */
+	struct pv_pktq rcvq; /* in order, unread */
+	struct pv_pktq ooo; /* out of order, by sequence; ooo.c */
+	uint32_t rcvq_bytes, rcvq_off; /* unread bytes; bytes of the head packet that were read */
+	uint32_t rcv_mem; /* what both queues are charged with */
+	uint32_t ooo_bytes;
+	pv_seq copied_seq; /* next byte that the application reads */
+	pv_seq rcv_up, snd_up;
+	uint32_t rcv_ssthresh, window_clamp;
+	uint32_t unacked_rcv; /* bytes received since the last acknowledgement */
+	uint16_t rcv_mss, quickacks; /* estimate of the peer's segment; acknowledgements still to be sent at once */
+	uint8_t pingpong, nsack;
+	struct {
+		pv_seq start, end;
+	} sack[PV_TCP_SACK_MAX], dsack; /* to report: most recent first; dsack: start == end, none */
+	/* send */
+	struct pv_list sndq; /* struct pv_tcp_seg: acknowledged from the front, written at the back */
+	struct pv_list by_time; /* those in flight */
+	struct pv_tcp_seg *unsent; /* first that was never sent; NULL: all were */
+	pv_seq write_seq; /* after the last byte in sndq */
+	pv_seq snd_wl1, snd_wl2, snd_sml; /* snd_sml: end of the last short segment (Minshall) */
+	uint32_t sndq_bytes, snd_mem; /* payload in sndq; what it is charged with */
+	uint32_t max_window;
+	uint32_t cwnd, ssthresh, cwnd_cnt, prior_cwnd, prior_ssthresh; /* segments */
+	uint32_t in_flight, sacked, lost, retrans; /* segments: sent and not acknowledged; among them */
+	uint32_t reordering;
+	pv_seq high_seq, recover; /* end of the present recovery; undo marker */
+	uint32_t undo_retrans, prr_delivered, prr_out;
+	uint32_t delivered, delivered_ce;
+	pv_seq tlp_high_seq, frto_seq, ecn_cwr_seq;
+	/* RACK (RFC 8985 6.1) */
+	int64_t rack_tx_ns, rack_rtt_ns, min_rtt_ns;
+	pv_seq rack_end, rack_dsack_round;
+	uint8_t rack_reo_mult, rack_reo_persist;
+	bool rack_reo_seen;
+	/* RTT and RTO (RFC 6298) */
+	int64_t srtt_ns, rttvar_ns, rto_ns;
+	uint8_t backoff, retransmits, probes_out;
+	int64_t first_rtx_ns; /* when the present run of retransmissions began; 0: none */
+	const struct pv_cc_ops *cc;
+	uint64_t cc_priv[10];
+	/* timers */
+	struct pv_wtimer timer;
+	int64_t deadline_ns[PV_TT_COUNT]; /* PV_NEVER: off */
+	uint64_t pacing_rate; /* bytes/s in force; UINT64_MAX: not paced */
+	int64_t pace_next_ns;
+	/* path */
+	struct pv_path path;
+	struct pv_tx_opts txo;
+	uint64_t pseudo; /* sum of the pseudo-header but for the length */
+	uint16_t advmss, mss_peer; /* what we say, what the peer said */
+	uint32_t pmtu;
+	/* rarely */
+	struct pv_tcp_table *t;
+	void *user;
+	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
+	uint32_t ready_bits;
+	int err; /* pending, positive */
+	int soft_err; /* ICMP: told if the connection dies of a timeout */
+	pv_seq iss, irs;
+	struct pv_tcp_port *port;
+	struct pv_tcp_listen *listen; /* NULL: no listener */
+	struct pv_tcp *parent; /* of an embryo */
+	int64_t last_data_sent_ns, last_data_rcvd_ns, last_ack_rcvd_ns, opened_ns;
+	int64_t rcv_rtt_ns, rcv_rtt_start_ns, rcv_space_ns; /* receiver-side RTT and auto-tuning (delack.c) */
+	pv_seq rcv_rtt_seq, rcv_space_seq;
+	uint32_t rcv_space;
+	uint32_t ts_offset, keep_probes;
+	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
+	uint32_t segs_in, segs_out, data_segs_in, data_segs_out, total_retrans, dsack_dups, reord_seen;
+	struct pv_tcp_opts opts;
+} pv_aligned(PV_CACHELINE);
+
+_Static_assert(sizeof(struct pv_tcp) <= 1536, "an idle connection costs no more than 2 KB with its table entries");
+
+/* ---- a received segment, parsed once ------------------------------------------------------------------------------------- */
+
+struct pv_tcp_in {
+	struct pv_pkt *pkt; /* data/len: the payload */
+	struct pv_addr src, dst;
+	uint16_t sport, dport;
+	pv_seq seq, ack;
+	uint32_t len; /* payload bytes */
+	uint32_t wnd; /* as in the header, not scaled */
+	uint8_t flags; /* PV_TH_* of wire/tcp.h */
+	uint8_t tos; /* ECN bits in it */
+	uint16_t urp;
+	struct pv_wire_tcp_opts opt;
+	int64_t now_ns;
+};
+
+pv_inline uint32_t pv_tcp_in_space(const struct pv_tcp_in *in)
+{
+	return in->len + ((in->flags & PV_TH_SYN) != 0) + ((in->flags & PV_TH_FIN) != 0);
+}
+
+/* ---- table --------------------------------------------------------------------------------------------------------------- */
+
+struct pv_tcp_head { /* where every table starts, so that asking costs one load */
+	int64_t now_ns;
+	struct pv_list ready, blocked, due;
+	struct pv_wheel wheel;
+};
+
+struct pv_tcp_table {
+	struct pv_tcp_head head;
+	struct pv_net *net;
+	const struct pv_mem *mem;
+	struct pv_tcp_cfg cfg; /* defaults filled in */
+	struct pv_htab conns, listeners, ports, time_waits, embryos;
+	struct pv_hash_key hash;
+	struct pv_siphash_key isn_key, cookie_key[2], ts_key, port_key;
+	struct pv_rng rng;
+	struct pv_list all; /* every struct pv_tcp */
+	struct pv_tcp_counters c;
+	struct pv_tcp *free_conn; /* through flow.next */
+	struct pv_tcp_seg *free_seg; /* through pkt */
+	uint32_t nfree_seg, orphans, nconns;
+	uint32_t challenge_left; /* RFC 5961 7: challenge ACKs left in this second */
+	int64_t challenge_ns, cookie_ns, overflow_ns;
+	uint32_t by_state[16];
+	void *chunks; /* memory of connections and segments, for the end */
+};
+
+/* ---- tcp.c, demux.c -------------------------------------------------------------------------------------------------------- */
+
+struct pv_tcp *pv_tcp_new(struct pv_tcp_table *t, enum pv_family family); /* NULL: no memory */
+void pv_tcp_free(struct pv_tcp *c); /* out of every list and queue; packets and segments go back */
+void pv_tcp_set_state(struct pv_tcp *c, enum pv_tcp_state state); /* keeps the table's count */
+void pv_tcp_tell(struct pv_tcp *c, uint32_t bits); /* an event for the application */
+/* The connection ends by an error: queues emptied, CLOSED, the application told `err` (0: none); orphans and embryos are freed, so that
+ * `c` must not be touched afterwards. Sends nothing. */
+void pv_tcp_abort(struct pv_tcp *c, int err);
+/* Both FINs are through: CLOSED, or TIME_WAIT by pv_tcp_time_wait. Orphans are freed. */
+void pv_tcp_done(struct pv_tcp *c);
+/* Owes something (PV_TF_ACK_NOW, data that may go): pv_tcp_rx_done comes to it. */
+void pv_tcp_owe(struct pv_tcp *c);
+struct pv_tcp *pv_tcp_find(struct pv_tcp_table *t, const struct pv_tcp_in *in); /* connection */
+struct pv_tcp *pv_tcp_find_listener(struct pv_tcp_table *t, const struct pv_tcp_in *in);
+int pv_tcp_port_get(struct pv_tcp *c, uint16_t port); /* bind conflicts; 0: ephemeral. -EADDRINUSE */
+void pv_tcp_port_put(struct pv_tcp *c);
+int pv_tcp_hash(struct pv_tcp *c); /* into `conns` or `listeners`; -EADDRNOTAVAIL: that flow exists */
+void pv_tcp_unhash(struct pv_tcp *c);
+
+/* ---- connect.c, listen.c, timewait.c, reset.c, error.c, input.c ----------------------------------------------------------------- */
+
+pv_seq pv_tcp_isn(struct pv_tcp_table *t, const struct pv_tcp_in *flow, int64_t now_ns); /* RFC 6528 */
+/* Path, MSS, window, congestion state of a new connection: both addresses and ports are set. Errors of pv_net_path. */
+int pv_tcp_setup(struct pv_tcp *c, int64_t now_ns);
+/* Takes over what the peer's SYN offers: MSS, scaling, SACK, timestamps, ECN. */
+void pv_tcp_negotiate(struct pv_tcp *c, const struct pv_tcp_in *in);
+void pv_tcp_established(struct pv_tcp *c, const struct pv_tcp_in *in); /* the handshake is over: timers, cwnd, events */
+void pv_tcp_listen_input(struct pv_tcp *l, struct pv_tcp_in *in); /* a segment for a listener: takes the packet */
+bool pv_tcp_time_wait_input(struct pv_tcp_table *t,
+			    struct pv_tcp_in *in); /* true: it was for a TIME_WAIT and has been dealt with */
+void pv_tcp_time_wait(struct pv_tcp *c); /* a record takes the connection's place */
+void pv_tcp_reset_reply(struct pv_tcp_table *t, const struct pv_tcp_in *in); /* RFC 9293 3.10.7.1; takes no packet */
+void pv_tcp_reset_send(struct pv_tcp *c, int64_t now_ns);
+void pv_tcp_challenge(struct pv_tcp *c, int64_t now_ns); /* RFC 5961 */
+
+/* ---- sndq.c, output.c, timer.c, pace.c -------------------------------------------------------------------------------------------- */
+
+struct pv_tcp_seg *pv_tcp_seg_get(struct pv_tcp_table *t); /* NULL: no memory */
+void pv_tcp_seg_put(struct pv_tcp_table *t, struct pv_tcp_seg *s); /* with its packet, which may be out still */
+void pv_tcp_sndq_drop(struct pv_tcp *c); /* everything */
+int pv_tcp_queue_fin(struct pv_tcp *c); /* -ENOMEM */
+/* Cuts a segment at `len` bytes (path MTU became less); the rest follows it. -ENOBUFS. */
+int pv_tcp_seg_split(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t len);
+/* Sends what window, cwnd, Nagle and pacing let go: first what is marked lost, then new data. Posts; does not kick. */
+void pv_tcp_output(struct pv_tcp *c, int64_t now_ns);
+/* One segment again, at once. 0, -EBUSY (its packet is out still), -ENOBUFS, errors of pv_net_tx. */
+int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns);
+void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns); /* a pure acknowledgement */
+int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns); /* SYN or SYN-ACK by state */
+void pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns); /* zero window and keepalive: one byte behind the window, as Linux */
+/* A header without a connection (reset, SYN-ACK of a record or cookie, ACK of a TIME_WAIT). Options may be empty. */
+struct pv_tcp_bare {
+	struct pv_addr src, dst;
+	uint16_t sport, dport;
+	pv_seq seq, ack;
+	uint16_t wnd;
+	uint8_t flags, tos;
+	uint32_t iface;
+	struct pv_wire_tcp_opts opt;
+};
+int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_t now_ns);
+void pv_tcp_timer_set(struct pv_tcp *c, enum pv_tcp_timer which, int64_t deadline_ns); /* PV_NEVER: off */
+void pv_tcp_timer_fired(struct pv_tcp *c, int64_t now_ns); /* `c` may be gone afterwards */
+void pv_tcp_rearm_rto(struct pv_tcp *c,
+		      int64_t now_ns); /* RFC 6298 5: by what is in flight; the window probe when nothing may go */
+void pv_tcp_window_update(struct pv_tcp *c, const struct pv_tcp_in *in); /* snd_wnd by RFC 9293 3.10.7.4 */
+uint32_t pv_tcp_sndbuf_room(const struct pv_tcp *c);
+
+/* ---- ack.c, sack.c, rack.c, recovery.c, cc_*.c, info.c ------------------------------------------------------------------------------ */
+
+/* The acknowledgement field and SACK blocks of an acceptable segment: scoreboard, RTT, recovery, cwnd, timers, PV_EV_OUT. The caller has
+ * checked snd_una <= ack <= snd_max. Calls pv_tcp_owe when something may go now. */
+void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in);
+void pv_tcp_rtt_sample(struct pv_tcp *c, int64_t rtt_ns); /* RFC 6298 2 */
+void pv_tcp_recovery_init(struct pv_tcp *c);
+void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns); /* not for SYN and probes; may abort */
+void pv_tcp_rack_fired(struct pv_tcp *c, int64_t now_ns); /* reordering window or tail loss probe */
+void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns); /* after output: arms the probe (RFC 8985 7.2) */
+uint32_t pv_tcp_cwnd_room(const struct pv_tcp *c); /* segments that cwnd, or PRR, lets go now */
+void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t now_ns); /* scoreboard: it went out */
+void pv_tcp_idle_restart(struct pv_tcp *c, int64_t now_ns); /* RFC 5681 4.1, before new data after a pause */
+void pv_tcp_ecn_ce(struct pv_tcp *c, const struct pv_tcp_in *in); /* ECE arrived */
+void pv_tcp_mark_all_lost(struct pv_tcp *c);
+struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c); /* the first to retransmit; NULL */
+
+/* ---- rcvq.c, ooo.c, delack.c, urg.c --------------------------------------------------------------------------------------------------- */
+
+/* Payload and FIN of an acceptable segment, trimmed to the window here; takes the packet. Sets FIN_RCVD when the FIN is in order: the
+ * caller then changes the state. */
+void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in);
+/* Exactly the next bytes, no ooo, room for them: the predicted path; takes the packet. */
+void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns);
+void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues */
+void pv_tcp_rcv_init(struct pv_tcp *c); /* window and auto-tuning of a new connection */
+/* The window to offer now (RFC 9293 3.8.6.2.2, never shrinking what was promised), not scaled; moves rcv_adv. */
+uint32_t pv_tcp_select_window(struct pv_tcp *c);
+/* SACK blocks into the options of the segment being built; room: bytes. Returns how many. */
+uint32_t pv_tcp_sack_fill(struct pv_tcp *c, struct pv_wire_tcp_opts *opt, uint32_t room);
+void pv_tcp_ack_sent(struct pv_tcp *c); /* from output: a segment with our acknowledgement left */
+void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns);
+void pv_tcp_urgent(struct pv_tcp *c, const struct pv_tcp_in *in);
+
+#endif
