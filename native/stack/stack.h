@@ -9,6 +9,7 @@
 #define PV_STACK_STACK_H
 
 #include "net/host.h"
+#include "tcp/tcp.h"
 #include "udp/udp.h"
 
 struct pv_stack;
@@ -18,6 +19,7 @@ struct pv_stack_cfg {
 	uint64_t seed;
 	struct pv_net_cfg net; /* mem and seed are taken from above */
 	struct pv_udp_cfg udp;
+	struct pv_tcp_cfg tcp; /* seed is made from the one above */
 	uint32_t rx_batch; /* frames taken from a ring at once; 0: 32 */
 };
 
@@ -27,6 +29,7 @@ void pv_stack_close(struct pv_stack *s);
 
 struct pv_net *pv_stack_net(struct pv_stack *s);
 struct pv_udp_table *pv_stack_udp(struct pv_stack *s);
+struct pv_tcp_table *pv_stack_tcp(struct pv_stack *s);
 
 /* As pv_net_iface_add; also fills the ring's receive queue from its pool. */
 int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg);

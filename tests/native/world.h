@@ -25,6 +25,7 @@ struct world_cfg {
 	uint32_t rx_csum, tx_csum;
 	uint32_t extra4; /* further addresses 10.0.0.(i+1+100k) of each host */
 	struct pv_udp_cfg udp;
+	struct pv_tcp_cfg tcp;
 	struct pv_net_cfg net;
 };
 
@@ -97,7 +98,7 @@ static inline void world_host_open(struct world *w, uint32_t i, const struct wor
 					.tx_depth = c->tx_depth,
 					.rx_csum = c->rx_csum,
 					.tx_csum = c->tx_csum };
-	struct pv_stack_cfg stack = { .mem = &w->mem.mem, .seed = c->seed + i, .udp = c->udp, .net = c->net };
+	struct pv_stack_cfg stack = { .mem = &w->mem.mem, .seed = c->seed + i, .udp = c->udp, .tcp = c->tcp, .net = c->net };
 	struct pv_iface_cfg iface = { .name = "sim0", .steer = PV_STEER_ADDRESS };
 	int rc;
 
