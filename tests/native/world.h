@@ -35,6 +35,7 @@ struct host {
 	struct pv_stack *stack;
 	struct pv_net *net;
 	struct pv_udp_table *udp;
+	struct pv_tcp_table *tcp; /* set by tcp_world_open */
 	uint32_t iface;
 };
 
