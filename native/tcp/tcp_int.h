@@ -86,6 +86,7 @@ struct pv_tcp_ack_sample {
 
 struct pv_cc_ops {
 	const char *name;
+	bool unlimited; /* cwnd is never reduced */
 	void (*init)(struct pv_tcp *c);
 	uint32_t (*ssthresh)(struct pv_tcp *c); /* at a loss or ECN event, before anything changes */
 	void (*acked)(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int64_t now_ns); /* not while recovering */
@@ -131,6 +132,14 @@ enum pv_tcp_ca { PV_CA_OPEN, PV_CA_DISORDER, PV_CA_CWR, PV_CA_RECOVERY, PV_CA_LO
 #define PV_TF_PERSIST 0x80000u /* PV_TT_RTO is the window probe */
 #define PV_TF_FRTO 0x100000u
 #define PV_TF_CLOSED_BY_ERR 0x200000u /* the error was told: EPIPE and end of stream from now on */
+#define PV_TF_NOSPACE 0x400000u /* a send found the buffer full: PV_EV_OUT is owed (sndq.c sets, ack.c clears) */
+#define PV_TF_PTO 0x800000u /* PV_TT_RACK is the tail loss probe, not the reordering window */
+#define PV_TF_TLP_RETRANS 0x1000000u /* the probe that is out was a retransmission */
+#define PV_TF_UNDO 0x2000000u /* `recover` is valid: the reduction may still prove needless */
+#define PV_TF_RACK_NEWS 0x4000000u /* something later than before was delivered: losses are to be looked for */
+#define PV_TF_DSACK_ROUND 0x8000000u /* rack_dsack_round is valid */
+#define PV_TF_RENEGED 0x10000000u /* the receiver took SACKs back */
+#define PV_TF_FRTO_NEW 0x20000000u /* RFC 5682 2.1 step 2b: new data first, retransmissions wait for the next acknowledgement */
 
 struct pv_tcp {
 	/* first two lines: demux and the predicted path */
@@ -171,21 +180,36 @@ struct pv_tcp {
 	uint32_t sndq_bytes, snd_mem; /* payload in sndq; what it is charged with */
 	uint32_t max_window;
 	uint32_t cwnd, ssthresh, cwnd_cnt, prior_cwnd, prior_ssthresh; /* segments */
-	uint32_t in_flight, sacked, lost, retrans; /* segments: sent and not acknowledged; among them */
-	uint32_t reordering;
+	/* Segments: sent and not acknowledged; among them. Without SACK `sacked` is what duplicate acknowledgements tell, as in Linux. */
+	uint32_t in_flight, sacked, lost, retrans;
+	uint32_t reordering; /* segments */
+	pv_seq fack; /* highest end of what was SACKed or acknowledged */
+	struct pv_tcp_seg *sack_hint; /* last that a SACK block touched; NULL: none */
+	struct pv_tcp_seg *lost_hint; /* nothing before it waits to be sent again; NULL: nothing does */
+	struct {
+		pv_seq start, end;
+	} sack_seen[PV_TCP_SACK_MAX]; /* blocks of the last acknowledgement, ascending: marked already */
+	uint32_t nsack_seen;
 	pv_seq high_seq, recover; /* end of the present recovery; undo marker */
-	uint32_t undo_retrans, prr_delivered, prr_out;
+	int32_t undo_retrans; /* retransmissions that no D-SACK has called needless; -1: there were none */
+	uint32_t prr_delivered, prr_out;
+	uint32_t max_out, cwnd_used; /* how much of cwnd was in use (RFC 7661) */
+	pv_seq cwnd_usage_seq;
+	int64_t cwnd_stamp_ns;
 	uint32_t delivered, delivered_ce;
-	pv_seq tlp_high_seq, frto_seq, ecn_cwr_seq;
+	pv_seq tlp_high_seq;
 	/* RACK (RFC 8985 6.1) */
-	int64_t rack_tx_ns, rack_rtt_ns, min_rtt_ns;
+	int64_t rack_tx_ns, rack_rtt_ns;
+	int64_t min_rtt_ns, min_rtt_next_ns, min_rtt_at_ns; /* PV_NEVER: none; of the half window under way, and its start */
 	pv_seq rack_end, rack_dsack_round;
 	uint8_t rack_reo_mult, rack_reo_persist;
 	bool rack_reo_seen;
-	/* RTT and RTO (RFC 6298) */
-	int64_t srtt_ns, rttvar_ns, rto_ns;
-	uint8_t backoff, retransmits, probes_out;
-	int64_t first_rtx_ns; /* when the present run of retransmissions began; 0: none */
+	/* RTT and RTO (RFC 6298). rttvar_ns is four times the deviation, floor included; rto_ns is without backoff (see pv_tcp_rto_ns). */
+	int64_t srtt_ns, rttvar_ns, rto_ns, mdev_ns, mdev_max_ns;
+	pv_seq rtt_seq;
+	uint8_t backoff, retransmits, probes_out; /* retransmits: timeouts since snd_una moved */
+	int64_t first_rtx_ns; /* the first retransmission of this recovery (Eifel); 0: none */
+	int64_t stall_ns; /* the first timeout since snd_una moved: retries2 and the user timeout count from it */
 	const struct pv_cc_ops *cc;
 	uint64_t cc_priv[10];
 	/* timers */
@@ -221,6 +245,20 @@ struct pv_tcp {
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(sizeof(struct pv_tcp) <= 1536, "an idle connection costs no more than 2 KB with its table entries");
+
+/* RFC 6298 5.5: the timeout in force. */
+pv_inline int64_t pv_tcp_rto_ns(const struct pv_tcp *c, int64_t rto_max_ns)
+{
+	int64_t rto = c->backoff < 20 ? c->rto_ns << c->backoff : rto_max_ns;
+
+	return PV_MIN(rto, rto_max_ns);
+}
+
+/* What a segment is charged with in snd_mem. */
+pv_inline uint32_t pv_seg_mem(const struct pv_tcp_seg *s)
+{
+	return (uint32_t)sizeof(*s) + (s->pkt ? s->pkt->size : 0);
+}
 
 /* ---- a received segment, parsed once ------------------------------------------------------------------------------------- */
 
@@ -319,6 +357,8 @@ int pv_tcp_seg_split(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t len);
 void pv_tcp_output(struct pv_tcp *c, int64_t now_ns);
 /* One segment again, at once. 0, -EBUSY (its packet is out still), -ENOBUFS, errors of pv_net_tx. */
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns);
+/* The first segment that was never sent, whatever cwnd and Nagle say (tail loss probe). -EAGAIN: none, or the peer's window is too small. */
+int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns); /* a pure acknowledgement */
 int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns); /* SYN or SYN-ACK by state */
 void pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns); /* zero window and keepalive: one byte behind the window, as Linux */
@@ -351,7 +391,11 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns); /* not for SYN and prob
 void pv_tcp_rack_fired(struct pv_tcp *c, int64_t now_ns); /* reordering window or tail loss probe */
 void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns); /* after output: arms the probe (RFC 8985 7.2) */
 uint32_t pv_tcp_cwnd_room(const struct pv_tcp *c); /* segments that cwnd, or PRR, lets go now */
-void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t now_ns); /* scoreboard: it went out */
+/* It went out: pv_tcp_output, pv_tcp_output_one and pv_tcp_retransmit call it for each segment. Scoreboard, in_flight, by_time, tx_ns,
+ * tx_count, total_retrans, bytes_retrans; the caller moves snd_nxt, snd_max and `unsent`. */
+void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t now_ns);
+/* After pv_tcp_seg_split: `rest` takes over the scoreboard of `s`, which it follows. */
+void pv_tcp_note_split(struct pv_tcp *c, const struct pv_tcp_seg *s, struct pv_tcp_seg *rest);
 void pv_tcp_idle_restart(struct pv_tcp *c, int64_t now_ns); /* RFC 5681 4.1, before new data after a pause */
 void pv_tcp_ecn_ce(struct pv_tcp *c, const struct pv_tcp_in *in); /* ECE arrived */
 void pv_tcp_mark_all_lost(struct pv_tcp *c);
