@@ -21,8 +21,8 @@
 #define PV_WHEEL_TICK_SHIFT 14u
 
 struct pv_wtimer {
-	struct pv_list link; /* link.next NULL or to itself: not armed */
-	int64_t deadline_ns;
+	struct pv_list link;
+	int64_t deadline_ns; /* PV_NEVER: not armed. Zeroed memory is no timer: pv_wtimer_init */
 };
 
 struct pv_wheel {
@@ -39,7 +39,8 @@ void pv_wheel_set(struct pv_wheel *w, struct pv_wtimer *t, int64_t deadline_ns);
 void pv_wheel_del(struct pv_wheel *w, struct pv_wtimer *t);
 /* Disarms and returns a timer that is due, or NULL. Those of one tick come in the order in which they were armed. */
 struct pv_wtimer *pv_wheel_pop_due(struct pv_wheel *w, int64_t now_ns);
-/* Not after the first deadline, and at most the span of its slot before it; PV_NEVER: no timer. Looks at the bitmaps only. */
+/* When to call pv_wheel_pop_due next: the tick in which the first timer comes due, or earlier by at most the span of its slot; never a
+ * time at which it has been called already in vain. PV_NEVER: no timer. Looks at the bitmaps only. */
 int64_t pv_wheel_deadline(const struct pv_wheel *w);
 
 pv_inline void pv_wtimer_init(struct pv_wtimer *t)
