@@ -42,6 +42,7 @@
 #define PV_SEG_FIN 0x01u
 #define PV_SEG_PSH 0x02u
 #define PV_SEG_URG 0x04u
+#define PV_SEG_EOR 0x08u /* nothing is appended (MSG_EOR) */
 /* Scoreboard, once sent. */
 #define PV_SEG_SENT 0x01u
 #define PV_SEG_SACKED 0x02u
@@ -58,6 +59,7 @@ struct pv_tcp_seg {
 	uint16_t len; /* payload bytes; a FIN counts one more in sequence space */
 	uint8_t flags, board; /* PV_SEG_* */
 	uint8_t tx_count;
+	uint16_t off; /* payload bytes that were acknowledged alone, in front of what is left: pv_seg_data */
 	uint32_t delivered; /* c->delivered when it was last sent: F-RTO and spurious detection */
 };
 _Static_assert(sizeof(struct pv_tcp_seg) <= PV_CACHELINE, "a segment is one cache line");
@@ -70,6 +72,12 @@ pv_inline uint32_t pv_seg_space(const struct pv_tcp_seg *s)
 pv_inline pv_seq pv_seg_end(const struct pv_tcp_seg *s)
 {
 	return pv_seq_add(s->seq, pv_seg_space(s));
+}
+
+/* The payload, wherever headers were written since. */
+pv_inline uint8_t *pv_seg_data(const struct pv_tcp_seg *s)
+{
+	return s->pkt->buf + PV_TCP_DATA_OFF + s->off;
 }
 
 /* ---- congestion control: one interface, counted in segments of c->mss as in Linux ----------------------------------------- */
@@ -306,8 +314,26 @@ struct pv_tcp_table {
 	uint32_t challenge_left; /* RFC 5961 7: challenge ACKs left in this second */
 	int64_t challenge_ns, cookie_ns, overflow_ns;
 	uint32_t by_state[16];
-	void *chunks; /* memory of connections and segments, for the end */
+	struct pv_tcp_chunk *chunks; /* memory of connections and segments, for the end */
 };
+
+/* Memory for connections and segments comes in chunks, which only pv_tcp_table_close gives back. */
+struct pv_tcp_chunk {
+	struct pv_tcp_chunk *next;
+	size_t size; /* all of it */
+} pv_aligned(PV_CACHELINE);
+
+pv_inline void *pv_tcp_chunk_get(struct pv_tcp_table *t, size_t size)
+{
+	struct pv_tcp_chunk *k = t->mem->alloc(t->mem->ctx, size + sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->next = t->chunks;
+	k->size = size + sizeof(*k);
+	t->chunks = k;
+	return k + 1;
+}
 
 /* ---- tcp.c, demux.c -------------------------------------------------------------------------------------------------------- */
 
@@ -377,6 +403,20 @@ void pv_tcp_timer_set(struct pv_tcp *c, enum pv_tcp_timer which, int64_t deadlin
 void pv_tcp_timer_fired(struct pv_tcp *c, int64_t now_ns); /* `c` may be gone afterwards */
 void pv_tcp_rearm_rto(struct pv_tcp *c,
 		      int64_t now_ns); /* RFC 6298 5: by what is in flight; the window probe when nothing may go */
+/* The MSS in force from a path MTU, what the peer said, the options, and half the widest window (RFC 9293 3.8.6.2.1): c->mss, c->pmtu.
+ * Segments that were built already are cut when they are sent. */
+void pv_tcp_mss_sync(struct pv_tcp *c, uint32_t pmtu);
+/* Sending needs a path of now: looked up again when the tables changed; the MSS follows. 0 or errors of pv_net_path. */
+int pv_tcp_path_check(struct pv_tcp *c, int64_t now_ns);
+/* Waits for packets or ring room (pv_tcp_room). */
+void pv_tcp_block(struct pv_tcp *c);
+/* PV_EV_OUT holds: a third of the send buffer is free, TCP_NOTSENT_LOWAT allows more, packets are there. */
+bool pv_tcp_writable(const struct pv_tcp *c);
+/* RFC 7323 5.4: a clock of 1 ms, offset by connection. */
+pv_inline uint32_t pv_tcp_ts_now(const struct pv_tcp *c, int64_t now_ns)
+{
+	return (uint32_t)((uint64_t)now_ns / (uint64_t)PV_NS_PER_MS) + c->ts_offset;
+}
 void pv_tcp_window_update(struct pv_tcp *c, const struct pv_tcp_in *in); /* snd_wnd by RFC 9293 3.10.7.4 */
 uint32_t pv_tcp_sndbuf_room(const struct pv_tcp *c);
 
