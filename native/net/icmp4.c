@@ -65,6 +65,7 @@ static enum pv_rx_verdict error4(struct pv_net *net, struct pv_pkt *pkt, const s
 		.remote = pv_addr_from4(&q.ip.dst),
 		.local_port = q.src_port,
 		.remote_port = q.dst_port,
+		.tcp_seq = pv_get32(q.l4 + 4),
 		.proto = q.ip.proto,
 		.type = m->type,
 		.code = m->code,

@@ -48,6 +48,7 @@ static enum pv_rx_verdict error6(struct pv_net *net, struct pv_icmp6_in *in, con
 		.remote = pv_addr_from6(q.ip.dst),
 		.local_port = q.src_port,
 		.remote_port = q.dst_port,
+		.tcp_seq = pv_get32(q.l4 + 4),
 		.proto = q.proto,
 		.type = m->type,
 		.code = m->code,

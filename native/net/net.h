@@ -145,6 +145,7 @@ bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto);
 struct pv_net_error {
 	struct pv_addr local, remote; /* our packet's source and destination */
 	uint16_t local_port, remote_port;
+	uint32_t tcp_seq; /* of the segment, when it was TCP */
 	uint8_t proto, type, code;
 	int err; /* Linux's errno for this type and code: ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ... */
 	bool hard; /* Linux reports it even without IP_RECVERR on connected sockets */

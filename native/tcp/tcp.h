@@ -7,6 +7,7 @@
 #ifndef PV_TCP_TCP_H
 #define PV_TCP_TCP_H
 
+#include "base/list.h"
 #include "net/endpoint.h"
 #include "net/net.h"
 
@@ -158,14 +159,58 @@ void pv_tcp_rx_done(struct pv_tcp_table *t, int64_t now_ns);
 void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int64_t now_ns);
 /* Runs at most `budget` due timers. Returns how many ran. */
 uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
-int64_t pv_tcp_deadline(const struct pv_tcp_table *t); /* PV_NEVER: none */
 /* Packets came back to pools, or rings took some: connections that had met a full ring or an empty pool go on. */
-bool pv_tcp_waiting(const struct pv_tcp_table *t);
 uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns);
 /* An interface goes: its packets leave all queues; connections by it end with ENETDOWN. */
 void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface);
-bool pv_tcp_ready(const struct pv_tcp_table *t);
 uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n);
+
+/* Where every struct pv_tcp_table starts, so that asking costs one load. */
+struct pv_tcp_head {
+	int64_t now_ns; /* the latest that anybody told: the time of calls that are given none */
+	int64_t deadline_ns; /* not after the first timer; PV_NEVER: there is none */
+	struct pv_list ready; /* connections with events not yet read */
+	struct pv_list blocked; /* that wait for packets or room in a ring */
+	struct pv_list due; /* that owe something at the end of the batch */
+};
+
+pv_inline const struct pv_tcp_head *pv_tcp_head(const struct pv_tcp_table *t)
+{
+	return (const struct pv_tcp_head *)(const void *)t;
+}
+
+pv_inline int64_t pv_tcp_now(const struct pv_tcp_table *t)
+{
+	return pv_tcp_head(t)->now_ns;
+}
+
+pv_inline void pv_tcp_set_now(struct pv_tcp_table *t, int64_t now_ns)
+{
+	((struct pv_tcp_head *)(void *)t)->now_ns = now_ns;
+}
+
+/* When pv_tcp_timers has something to do; PV_NEVER: never. */
+pv_inline int64_t pv_tcp_deadline(const struct pv_tcp_table *t)
+{
+	return pv_tcp_head(t)->deadline_ns;
+}
+
+pv_inline bool pv_tcp_waiting(const struct pv_tcp_table *t)
+{
+	return !pv_list_empty(&pv_tcp_head(t)->blocked);
+}
+
+/* Has pv_tcp_events anything to tell? */
+pv_inline bool pv_tcp_ready(const struct pv_tcp_table *t)
+{
+	return !pv_list_empty(&pv_tcp_head(t)->ready);
+}
+
+/* Has pv_tcp_rx_done anything to do? */
+pv_inline bool pv_tcp_owes(const struct pv_tcp_table *t)
+{
+	return !pv_list_empty(&pv_tcp_head(t)->due);
+}
 
 /* X(name, text), as for the other layers. */
 #define PV_TCP_COUNTERS(X)                                                                                                         \

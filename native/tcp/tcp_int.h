@@ -148,6 +148,19 @@ enum pv_tcp_ca { PV_CA_OPEN, PV_CA_DISORDER, PV_CA_CWR, PV_CA_RECOVERY, PV_CA_LO
 #define PV_TF_DSACK_ROUND 0x8000000u /* rack_dsack_round is valid */
 #define PV_TF_RENEGED 0x10000000u /* the receiver took SACKs back */
 #define PV_TF_FRTO_NEW 0x20000000u /* RFC 5682 2.1 step 2b: new data first, retransmissions wait for the next acknowledgement */
+/* PV_TF_ECN in SYN_SENT: to be asked for by the first SYN, not by its repetitions (RFC 3168 6.1.1.1); in SYN_RCVD: to be granted. */
+
+/* c->sock: the socket rather than the connection. */
+#define PV_SK_CONNECTING 0x01u /* connect has begun and its end was not asked for: Linux's SS_CONNECTING, and ... */
+#define PV_SK_CONNECTED 0x02u /* ... SS_CONNECTED, which an error does not end */
+#define PV_SK_BIND_ADDR 0x04u /* the application chose the address; and the port: */
+#define PV_SK_BIND_PORT 0x08u
+#define PV_SK_HASHED 0x10u /* in `conns` or `listeners` */
+#define PV_SK_SHUT_WR 0x20u /* shut down for writing, or all is over: EPIPE */
+#define PV_SK_ANY4 0x40u /* an IPv6 socket bound to the IPv4 wildcard */
+
+#define PV_ACCEPT4 1u
+#define PV_ACCEPT6 2u
 
 struct pv_tcp {
 	/* first two lines: demux and the predicted path */
@@ -155,7 +168,8 @@ struct pv_tcp {
 	struct pv_addr laddr, raddr; /* zeroes: any, none */
 	uint16_t lport, rport; /* host order */
 	uint8_t state; /* enum pv_tcp_state */
-	uint8_t family, accept; /* accept: families of peers, as PV_ACCEPT_* */
+	uint8_t family, accept; /* accept: families of peers, PV_ACCEPT* */
+	uint8_t sock; /* PV_SK_* */
 	uint8_t snd_wscale, rcv_wscale;
 	uint8_t ca; /* enum pv_tcp_ca */
 	uint16_t mss; /* payload bytes of a full segment, options of every segment taken off */
@@ -164,6 +178,7 @@ struct pv_tcp {
 	uint32_t snd_wnd; /* bytes, scaled */
 	uint32_t ts_recent, last_ts_sent;
 	pv_seq rcv_adv; /* right edge that we promised */
+	pv_seq rcv_wup; /* rcv_nxt as of the last acknowledgement that left (RFC 7323 Last.ACK.sent); pv_tcp_ack_sent sets it */
 	/* receive */
 	struct pv_pktq rcvq; /* in order, unread */
 	struct pv_pktq ooo; /* out of order, by sequence; ooo.c */
@@ -235,6 +250,7 @@ struct pv_tcp {
 	struct pv_tcp_table *t;
 	void *user;
 	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
+	struct pv_list acceptq; /* of the listener, or of the parent's queue */
 	uint32_t ready_bits;
 	int err; /* pending, positive */
 	int soft_err; /* ICMP: told if the connection dies of a timeout */
@@ -242,7 +258,10 @@ struct pv_tcp {
 	struct pv_tcp_port *port;
 	struct pv_tcp_listen *listen; /* NULL: no listener */
 	struct pv_tcp *parent; /* of an embryo */
-	int64_t last_data_sent_ns, last_data_rcvd_ns, last_ack_rcvd_ns, opened_ns;
+	int64_t last_data_sent_ns, last_data_rcvd_ns, last_ack_rcvd_ns; /* the latter two: input.c, as segs_in and data_segs_in */
+	int64_t opened_ns; /* when its first SYN went or came */
+	int64_t ts_recent_ns; /* when ts_recent was set (RFC 7323 5.5) */
+	int64_t oow_ns; /* the last answer to a segment that was none of ours (RFC 5961 5 and ACK storms) */
 	int64_t rcv_rtt_ns, rcv_rtt_start_ns, rcv_space_ns; /* receiver-side RTT and auto-tuning (delack.c) */
 	pv_seq rcv_rtt_seq, rcv_space_seq;
 	uint32_t rcv_space;
@@ -282,6 +301,8 @@ struct pv_tcp_in {
 	uint16_t urp;
 	struct pv_wire_tcp_opts opt;
 	int64_t now_ns;
+	uint32_t hash; /* of the flow, once looked for */
+	uint32_t isn; /* to answer a SYN with, above those of the TIME_WAIT that it ends; 0: choose */
 };
 
 pv_inline uint32_t pv_tcp_in_space(const struct pv_tcp_in *in)
@@ -291,14 +312,11 @@ pv_inline uint32_t pv_tcp_in_space(const struct pv_tcp_in *in)
 
 /* ---- table --------------------------------------------------------------------------------------------------------------- */
 
-struct pv_tcp_head { /* where every table starts, so that asking costs one load */
-	int64_t now_ns;
-	struct pv_list ready, blocked, due;
-	struct pv_wheel wheel;
-};
-
 struct pv_tcp_table {
-	struct pv_tcp_head head;
+	struct pv_tcp_head head; /* in tcp.h, so that asking costs one load */
+	struct pv_wheel wheel; /* of connections: pv_tcp_arm */
+	struct pv_wheel syn_wheel; /* of SYN records (listen.c) */
+	struct pv_list time_waits_age; /* TIME_WAIT records, first to end first: all last equally long */
 	struct pv_net *net;
 	const struct pv_mem *mem;
 	struct pv_tcp_cfg cfg; /* defaults filled in */
@@ -314,6 +332,9 @@ struct pv_tcp_table {
 	uint32_t challenge_left; /* RFC 5961 7: challenge ACKs left in this second */
 	int64_t challenge_ns, cookie_ns, overflow_ns;
 	uint32_t by_state[16];
+	uint32_t nfree_conn, next_port;
+	struct pv_tcp_syn *free_syn; /* records of listen.c and timewait.c, through flow.next */
+	struct pv_tcp_tw *free_tw;
 	struct pv_tcp_chunk *chunks; /* memory of connections and segments, for the end */
 };
 
@@ -333,6 +354,16 @@ pv_inline void *pv_tcp_chunk_get(struct pv_tcp_table *t, size_t size)
 	k->size = size + sizeof(*k);
 	t->chunks = k;
 	return k + 1;
+}
+
+/* The only way to arm a connection's timer: what the table's deadline is stays known. */
+pv_inline void pv_tcp_arm(struct pv_tcp *c, int64_t deadline_ns)
+{
+	struct pv_tcp_table *t = c->t;
+
+	pv_wheel_set(&t->wheel, &c->timer, deadline_ns);
+	if (deadline_ns < t->head.deadline_ns)
+		t->head.deadline_ns = deadline_ns;
 }
 
 /* ---- tcp.c, demux.c -------------------------------------------------------------------------------------------------------- */

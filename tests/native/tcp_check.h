@@ -226,7 +226,7 @@ static inline void tcp_check_host(const struct host *h, int64_t now_ns)
 	(void)now_ns;
 	tcp_check_table(h->tcp, &held);
 	if (++tcp_check_turn % 64 == 0)
-		tcp_check_wheel(&h->tcp->head.wheel);
+		tcp_check_wheel(&h->tcp->wheel);
 	/* What is not in the pool is where it should be: nothing is held twice, nothing got lost. The ring has at most its depth. */
 	pv_pool_get_stats(h->pool, &st);
 	CHECK(st.total - st.free >= held.pkts);
