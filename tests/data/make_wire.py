@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes wire.txt, packets as scapy builds them, one `name hex` a line, for tests/native/wire_*_test.c; and the seeds of fuzz_wire.
+"""Writes wire.txt, packets as scapy builds them, one `name hex` a line, for tests/native/wire_*_test.c; and the seeds of fuzz_wire
+and fuzz_tcp_opts.
 
 Run it again after a change here; the tests know the names.
 """
@@ -33,6 +34,14 @@ def ip6(**kw: object) -> Packet:
 
 UDP = inet.UDP(sport=40000, dport=9000) / Raw(b"payload of a datagram")
 RA_OPT = inet.IPOption_Router_Alert()
+TS = ("Timestamp", (0x01020304, 0xF0E0D0C0))
+NOP = ("NOP", None)
+
+
+def tcp(*options: tuple[str, object], **kw: object) -> Packet:
+    return inet.TCP(**{"sport": 40000, "dport": 80, "seq": 0x11223344, "ack": 0x55667788, "options": list(options)} | kw)
+
+
 
 packets: dict[str, Packet] = {
     "eth_udp4": ether(ip4(id=7, ttl=9, tos=0x2E, flags="DF") / UDP),
@@ -97,6 +106,13 @@ packets: dict[str, Packet] = {
     "igmp3_query": IGMPv3(type=0x11, mrcode=0x9A) / IGMPv3mq(gaddr=G4, srcaddrs=[A4, B4]),
     "igmp3_report": IGMPv3(type=0x22)
     / IGMPv3mr(records=[IGMPv3gr(rtype=4, maddr=G4), IGMPv3gr(rtype=5, maddr="239.9.9.9", srcaddrs=[A4, B4])]),
+    "tcp_syn": tcp(("MSS", 1460), ("SAckOK", b""), TS, NOP, ("WScale", 7), flags="S", window=64240),
+    "tcp_syn_no_ts": tcp(("MSS", 1440), NOP, NOP, ("SAckOK", b""), NOP, ("WScale", 20), flags="SEC"),
+    "tcp_plain": tcp(flags="PA", window=501, urgptr=7) / Raw(b"data"),
+    "tcp_ts": tcp(NOP, NOP, TS, flags="A"),
+    "tcp_sack": tcp(NOP, NOP, TS, NOP, NOP, ("SAck", (1000, 2000, 3000, 4000, 0xFFFFFFF0, 16)), flags="A"),
+    "tcp_sack4": tcp(NOP, NOP, ("SAck", (1, 2, 3, 4, 5, 6, 7, 8)), flags="A"),
+    "tcp_unknown": tcp((253, b"\xf9\x89abcd"), ("EOL", None), flags="S"),
 }
 
 # What fuzz_wire.c does with a seed (its first byte) by the packet's kind, and where the message starts in the packet.
@@ -104,12 +120,18 @@ TARGETS = {"eth": (0, 0), "arp": (1, 0), "ip4": (2, 0), "ip6": (3, 0), "icmp4": 
 TARGETS |= {"mld1": (5, 40), "mld2": (5, 40), "igmp1": (6, 0), "igmp2": (6, 0), "igmp3": (6, 0)}
 
 here = pathlib.Path(__file__).parent
-seeds = here.parent / "fuzz" / "corpus" / "fuzz_wire"
+corpus = here.parent / "fuzz" / "corpus"
+seeds, tcp_seeds = corpus / "fuzz_wire", corpus / "fuzz_tcp_opts"
 seeds.mkdir(parents=True, exist_ok=True)
+tcp_seeds.mkdir(parents=True, exist_ok=True)
 with open(here / "wire.txt", "w") as file:
     for name, packet in packets.items():
         data = bytes(packet)
-        target, offset = TARGETS[name.split("_")[0]]
+        kind = name.split("_")[0]
         print(name, data.hex(), file=file)
+        if kind == "tcp":
+            (tcp_seeds / name).write_bytes(data)
+            continue
+        target, offset = TARGETS[kind]
         (seeds / name).write_bytes(bytes([target]) + data[offset:])
 (seeds / "reports").write_bytes(bytes([7, 40, 0, 3, 16]))
