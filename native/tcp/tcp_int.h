@@ -37,6 +37,32 @@
 #define PV_TCP_MSS_DEFAULT 536u
 #define PV_TCP_SACK_MAX 4u
 
+/* ---- the out-of-order queue (ooo.c) ---------------------------------------------------------------------------------------- */
+
+/* Ranges of packets without a gap, apart from each other and in sequence order. A range's packets hang on `next`; its first one knows the
+ * last, and the first ones of the neighbouring ranges. */
+struct pv_tcp_ooo {
+	struct pv_pkt *head, *tail; /* first packets of the first and of the last range; NULL: empty */
+	uint32_t count, ranges; /* packets, ranges */
+	uint32_t mem; /* what of rcv_mem is theirs */
+};
+
+/* Of a range's first packet. */
+pv_inline struct pv_pkt *pv_ooo_last(const struct pv_pkt *first)
+{
+	return (struct pv_pkt *)(uintptr_t)first->priv[1];
+}
+
+pv_inline struct pv_pkt *pv_ooo_next(const struct pv_pkt *first)
+{
+	return (struct pv_pkt *)(uintptr_t)first->priv[2];
+}
+
+pv_inline struct pv_pkt *pv_ooo_prev(const struct pv_pkt *first)
+{
+	return (struct pv_pkt *)(uintptr_t)first->priv[3];
+}
+
 /* ---- a segment of the send queue ---------------------------------------------------------------------------------------- */
 
 #define PV_SEG_FIN 0x01u
@@ -148,6 +174,8 @@ enum pv_tcp_ca { PV_CA_OPEN, PV_CA_DISORDER, PV_CA_CWR, PV_CA_RECOVERY, PV_CA_LO
 #define PV_TF_DSACK_ROUND 0x8000000u /* rack_dsack_round is valid */
 #define PV_TF_RENEGED 0x10000000u /* the receiver took SACKs back */
 #define PV_TF_FRTO_NEW 0x20000000u /* RFC 5682 2.1 step 2b: new data first, retransmissions wait for the next acknowledgement */
+#define PV_TF_FIN_SEEN 0x40000000u /* a FIN came, perhaps out of order; fin_seq is its number */
+#define PV_TF_URG_VALID 0x80000000u /* urg_byte came */
 /* PV_TF_ECN in SYN_SENT: to be asked for by the first SYN, not by its repetitions (RFC 3168 6.1.1.1); in SYN_RCVD: to be granted. */
 
 /* c->sock: the socket rather than the connection. */
@@ -181,16 +209,22 @@ struct pv_tcp {
 	pv_seq rcv_wup; /* rcv_nxt as of the last acknowledgement that left (RFC 7323 Last.ACK.sent); pv_tcp_ack_sent sets it */
 	/* receive */
 	struct pv_pktq rcvq; /* in order, unread */
-	struct pv_pktq ooo; /* out of order, by sequence; ooo.c */
+	struct pv_tcp_ooo ooo;
 	uint32_t rcvq_bytes, rcvq_off; /* unread bytes; bytes of the head packet that were read */
 	uint32_t rcv_mem; /* what both queues are charged with */
 	uint32_t ooo_bytes;
 	pv_seq copied_seq; /* next byte that the application reads */
 	pv_seq rcv_up, snd_up;
 	uint32_t rcv_ssthresh, window_clamp;
-	uint32_t unacked_rcv; /* bytes received since the last acknowledgement */
 	uint16_t rcv_mss, quickacks; /* estimate of the peer's segment; acknowledgements still to be sent at once */
 	uint8_t pingpong, nsack;
+	uint8_t ack_pend; /* PV_ACK_*: what is owed, and why */
+	uint8_t rcv_ratio; /* payload bytes in 256 bytes of charged memory */
+	uint8_t urg_byte; /* with PV_TF_URG_VALID */
+	uint16_t last_seg_len; /* below rcv_mss: seen twice, it is the peer's segment */
+	uint32_t ato_us; /* delayed acknowledgement time-out, as Linux estimates it */
+	uint32_t rcv_last_tsecr, compact_mem; /* rcv_mem when compacting gained nothing */
+	pv_seq fin_seq; /* with PV_TF_FIN_SEEN */
 	struct {
 		pv_seq start, end;
 	} sack[PV_TCP_SACK_MAX], dsack; /* to report: most recent first; dsack: start == end, none */
@@ -474,19 +508,39 @@ struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c); /* the first to retransmi
 
 /* ---- rcvq.c, ooo.c, delack.c, urg.c --------------------------------------------------------------------------------------------------- */
 
-/* Payload and FIN of an acceptable segment, trimmed to the window here; takes the packet. Sets FIN_RCVD when the FIN is in order: the
- * caller then changes the state. */
+#define PV_ACK_SCHED 0x01u /* received what is not acknowledged yet */
+#define PV_ACK_PUSHED 0x02u /* a short segment, or one with PSH, among it */
+#define PV_ACK_PUSHED2 0x04u /* two of them */
+
+/* Payload, FIN, CE mark and CWR of an acceptable segment, trimmed to the window here; takes the packet. Sets FIN_RCVD when the FIN is in
+ * order: the caller then changes the state. Acknowledgements that are due at once go through pv_tcp_owe. */
 void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in);
-/* Exactly the next bytes, no ooo, room for them: the predicted path; takes the packet. */
+/* Exactly the next bytes, no FIN, no CE mark, no urgent data about: the predicted path; takes the packet (data/len: the payload, l4_off
+ * set). What it finds no room or no simple way for goes the long way from here. */
 void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns);
 void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues */
-void pv_tcp_rcv_init(struct pv_tcp *c); /* window and auto-tuning of a new connection */
-/* The window to offer now (RFC 9293 3.8.6.2.2, never shrinking what was promised), not scaled; moves rcv_adv. */
+/* Window scale to offer by these options: also for SYN-ACKs of records without a connection. */
+uint8_t pv_tcp_rcv_wscale(const struct pv_tcp_cfg *cfg, const struct pv_tcp_opts *opts);
+/* Of a new connection, once opts and advmss are set and before its SYN: window, rcv_wscale to offer, auto-tuning. */
+void pv_tcp_rcv_init(struct pv_tcp *c);
+/* The peer's initial number is known, rcv_wscale negotiated: the receive variables, the edge that the SYN promised. */
+void pv_tcp_rcv_start(struct pv_tcp *c, pv_seq irs, int64_t now_ns);
+/* rcvbuf, rcvlowat or window_clamp of the options were written. */
+void pv_tcp_rcv_opts_changed(struct pv_tcp *c, int64_t now_ns);
+/* Enough unread bytes for PV_EV_IN (SO_RCVLOWAT), not counting the end of the stream. */
+bool pv_tcp_readable(const struct pv_tcp *c);
+/* The window to offer now (RFC 9293 3.8.6.2.2, never shrinking what was promised) in bytes, a multiple of the scale and no more than the
+ * field holds; moves rcv_adv. SYNs: at most 65535 of it, not scaled. */
 uint32_t pv_tcp_select_window(struct pv_tcp *c);
-/* SACK blocks into the options of the segment being built; room: bytes. Returns how many. */
+/* SACK blocks into the options of the segment being built; room: bytes, kind, length and padding included. Returns how many. */
 uint32_t pv_tcp_sack_fill(struct pv_tcp *c, struct pv_wire_tcp_opts *opt, uint32_t room);
 void pv_tcp_ack_sent(struct pv_tcp *c); /* from output: a segment with our acknowledgement left */
+void pv_tcp_data_sent(struct pv_tcp *c, int64_t now_ns); /* from output: new data left; a reply? (ping-pong) */
+/* What came was no use (duplicate, outside the window): the next acknowledgements go at once. */
+void pv_tcp_quick_mode(struct pv_tcp *c);
 void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns);
+/* URG of an acceptable segment, before pv_tcp_data takes its packet; also each later one while the urgent byte has not come. */
 void pv_tcp_urgent(struct pv_tcp *c, const struct pv_tcp_in *in);
+/* Of tcp.h these files have pv_tcp_recv, pv_tcp_take, pv_tcp_inq, pv_tcp_at_mark, pv_tcp_quickack and pv_tcp_is_quickack. */
 
 #endif

@@ -114,7 +114,7 @@ static inline void tcp_check_send(const struct pv_tcp *c)
 
 static inline void tcp_check_receive(const struct pv_tcp *c, struct tcp_held *held)
 {
-	uint32_t bytes = 0, mem = 0, n = 0;
+	uint32_t bytes = 0, mem = 0, ooo_mem = 0, n = 0, ranges = 0;
 	bool fin = c->flags & PV_TF_FIN_RCVD;
 	pv_seq at = c->rcv_nxt;
 
@@ -127,15 +127,23 @@ static inline void tcp_check_receive(const struct pv_tcp *c, struct tcp_held *he
 	TCP_CHECK(!c->rcvq_off || c->rcvq_off < c->rcvq.head->len);
 	held->pkts += n;
 	bytes = n = 0;
-	for (const struct pv_pkt *p = c->ooo.head; p; p = p->next, n++) {
-		pv_seq seq = pv_seq_of((uint32_t)PV_TCP_PKT_SEQ(p));
-
-		/* Nothing is there twice, and what is next in order waits no longer. */
-		TCP_CHECK(n ? pv_seq_ge(seq, at) : pv_seq_gt(seq, at));
-		at = pv_seq_add(seq, p->len);
-		bytes += p->len;
-		mem += p->size;
+	/* Ranges are apart from each other and from what is in order; within one, nothing is missing or there twice. */
+	for (const struct pv_pkt *r = c->ooo.head; r; r = pv_ooo_next(r), ranges++) {
+		TCP_CHECK(pv_seq_gt(pv_seq_of((uint32_t)PV_TCP_PKT_SEQ(r)), at));
+		at = pv_seq_of((uint32_t)PV_TCP_PKT_SEQ(r));
+		for (const struct pv_pkt *p = r; p; p = p->next, n++) {
+			TCP_CHECK_EQ((uint32_t)PV_TCP_PKT_SEQ(p), at.v);
+			TCP_CHECK(p->len > 0);
+			at = pv_seq_add(at, p->len);
+			bytes += p->len;
+			ooo_mem += p->size;
+			TCP_CHECK(p->next || p == pv_ooo_last(r));
+		}
+		TCP_CHECK(pv_ooo_next(r) ? pv_ooo_prev(pv_ooo_next(r)) == r : c->ooo.tail == r);
 	}
+	mem += ooo_mem;
+	TCP_CHECK_EQ(c->ooo.ranges, ranges);
+	TCP_CHECK_EQ(c->ooo.mem, ooo_mem);
 	TCP_CHECK_EQ(c->ooo.count, n);
 	TCP_CHECK_EQ(c->ooo_bytes, bytes);
 	TCP_CHECK_EQ(c->rcv_mem, mem);
