@@ -53,7 +53,7 @@ struct tcp_held {
 /* The scoreboard's counts are those of a walk; segments follow each other without a gap, the unsent ones last. */
 static inline void tcp_check_sndq(const struct pv_tcp *c, struct tcp_held *held)
 {
-	uint32_t sent = 0, sacked = 0, lost = 0, retrans = 0, bytes = 0, timed = 0;
+	uint32_t sent = 0, sacked = 0, lost = 0, retrans = 0, bytes = 0, timed = 0, mem = 0;
 	const struct pv_tcp_seg *unsent = NULL, *last = NULL;
 	int64_t tx_ns = INT64_MIN;
 	pv_seq at = c->snd_una;
@@ -69,6 +69,7 @@ static inline void tcp_check_sndq(const struct pv_tcp *c, struct tcp_held *held)
 		TCP_CHECK(pv_seg_space(s) > 0);
 		TCP_CHECK(s->pkt ? s->len > 0 : s->len == 0);
 		bytes += s->len;
+		mem += pv_seg_mem(s);
 		held->pkts += s->pkt != NULL;
 		if (s->board & PV_SEG_SENT) {
 			TCP_CHECK(!unsent);
@@ -86,10 +87,14 @@ static inline void tcp_check_sndq(const struct pv_tcp *c, struct tcp_held *held)
 	}
 	TCP_CHECK(c->unsent == unsent);
 	TCP_CHECK_EQ(c->in_flight, sent);
-	TCP_CHECK_EQ(c->sacked, sacked);
+	/* Without SACK it is what duplicate acknowledgements tell. */
+	if (c->flags & PV_TF_SACK)
+		TCP_CHECK_EQ(c->sacked, sacked);
+	TCP_CHECK(c->sacked + c->lost <= c->in_flight);
 	TCP_CHECK_EQ(c->lost, lost);
 	TCP_CHECK_EQ(c->retrans, retrans);
 	TCP_CHECK_EQ(c->sndq_bytes, bytes);
+	TCP_CHECK_EQ(c->snd_mem, mem);
 	pv_list_for_each(it, &c->by_time) {
 		const struct pv_tcp_seg *s = pv_list_entry(it, struct pv_tcp_seg, by_time);
 
@@ -162,6 +167,7 @@ static inline void tcp_check_timers(const struct pv_tcp *c)
 	for (uint32_t i = 0; i < PV_TT_COUNT; i++)
 		first = PV_MIN(first, c->deadline_ns[i]);
 	TCP_CHECK(first == PV_NEVER || (pv_wtimer_armed(&c->timer) && c->timer.deadline_ns <= first));
+	TCP_CHECK(!pv_wtimer_armed(&c->timer) || pv_tcp_deadline(c->t) <= c->timer.deadline_ns);
 	/* Something is out, or could go and may not: something must wake us. */
 	if (tcp_is_sync(c) && !pv_list_empty(&c->sndq) && pv_list_empty(&c->due) && pv_list_empty(&c->blocked))
 		TCP_CHECK(first != PV_NEVER);
@@ -233,8 +239,10 @@ static inline void tcp_check_host(const struct host *h, int64_t now_ns)
 
 	(void)now_ns;
 	tcp_check_table(h->tcp, &held);
-	if (++tcp_check_turn % 64 == 0)
+	if (++tcp_check_turn % 64 == 0) {
 		tcp_check_wheel(&h->tcp->wheel);
+		tcp_check_wheel(&h->tcp->syn_wheel);
+	}
 	/* What is not in the pool is where it should be: nothing is held twice, nothing got lost. The ring has at most its depth. */
 	pv_pool_get_stats(h->pool, &st);
 	CHECK(st.total - st.free >= held.pkts);
