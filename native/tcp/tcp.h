@@ -84,8 +84,8 @@ bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: n
 #define PV_TCP_MSG_TRUNC 0x08u /* receive: discard instead of copying */
 #define PV_TCP_MSG_EOR 0x10u
 
-/* Bytes taken (maybe fewer than given), -EAGAIN (no room in the send buffer), -EPIPE (shut down, or closed by an error that was told),
- * -ENOTCONN, -ENOBUFS (no packets), or the pending error once. Kicks the ring itself. */
+/* Bytes taken (maybe fewer than given), -EAGAIN (no room in the send buffer, no packets, not connected yet), -EPIPE (shut down, never
+ * connected, or closed by an error that was told), or the pending error once. Kicks the ring itself. */
 int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
 /* Bytes copied, 0 at the end of the stream, -EAGAIN, -ENOTCONN, -EINVAL (MSG_OOB without urgent data), or the pending error once. Reads
  * stop at the urgent mark, as Linux's do. May send a window update. */

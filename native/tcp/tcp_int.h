@@ -444,8 +444,23 @@ void pv_tcp_sndq_drop(struct pv_tcp *c); /* everything */
 int pv_tcp_queue_fin(struct pv_tcp *c); /* -ENOMEM */
 /* Cuts a segment at `len` bytes (path MTU became less); the rest follows it. -ENOBUFS. */
 int pv_tcp_seg_split(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t len);
-/* Sends what window, cwnd, Nagle and pacing let go: first what is marked lost, then new data. Posts; does not kick. */
+/* Sends what window, cwnd, Nagle and pacing let go: first what is marked lost, then new data. Posts; does not kick. Never ends the connection. */
 void pv_tcp_output(struct pv_tcp *c, int64_t now_ns);
+#define PV_NAGLE_OFF 1u /* TCP_NODELAY */
+#define PV_NAGLE_CORK 2u /* TCP_CORK, MSG_MORE: only full segments */
+#define PV_NAGLE_PUSH 4u /* everything, whatever the options say */
+pv_inline uint32_t pv_tcp_nagle(const struct pv_tcp *c)
+{
+	return (c->opts.nodelay ? PV_NAGLE_OFF : 0u) | (c->opts.cork ? PV_NAGLE_CORK : 0u);
+}
+/* pv_tcp_output with another rule than the socket's for the last segment. */
+void pv_tcp_push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns);
+/* Pacing (pace.c): opts.pacing_rate was written; may the next segment go; it went. */
+void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns);
+bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns);
+void pv_tcp_pace_sent(struct pv_tcp *c, uint32_t len);
+void pv_tcp_pace_fired(struct pv_tcp *c, int64_t now_ns);
+void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns); /* late: the timer had held back what goes now */
 /* One segment again, at once. 0, -EBUSY (its packet is out still), -ENOBUFS, errors of pv_net_tx. */
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns);
 /* The first segment that was never sent, whatever cwnd and Nagle say (tail loss probe). -EAGAIN: none, or the peer's window is too small. */
@@ -453,6 +468,8 @@ int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns); /* a pure acknowledgement */
 int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns); /* SYN or SYN-ACK by state */
 void pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns); /* zero window and keepalive: one byte behind the window, as Linux */
+/* What waits, as far as the window goes, whatever Nagle says; else a probe. 0 or why nothing could be sent. */
+int pv_tcp_wakeup(struct pv_tcp *c, int64_t now_ns);
 /* A header without a connection (reset, SYN-ACK of a record or cookie, ACK of a TIME_WAIT). Options may be empty. */
 struct pv_tcp_bare {
 	struct pv_addr src, dst;
@@ -466,6 +483,8 @@ struct pv_tcp_bare {
 int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_t now_ns);
 void pv_tcp_timer_set(struct pv_tcp *c, enum pv_tcp_timer which, int64_t deadline_ns); /* PV_NEVER: off */
 void pv_tcp_timer_fired(struct pv_tcp *c, int64_t now_ns); /* `c` may be gone afterwards */
+void pv_tcp_syn_arm(struct pv_tcp *c, int64_t now_ns); /* after pv_tcp_send_syn: when it is sent again */
+void pv_tcp_keep_arm(struct pv_tcp *c, int64_t now_ns); /* established, or the options were written: keepalive by opts */
 void pv_tcp_rearm_rto(struct pv_tcp *c,
 		      int64_t now_ns); /* RFC 6298 5: by what is in flight; the window probe when nothing may go */
 /* The MSS in force from a path MTU, what the peer said, the options, and half the widest window (RFC 9293 3.8.6.2.1): c->mss, c->pmtu.
