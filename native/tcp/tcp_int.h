@@ -223,7 +223,8 @@ struct pv_tcp {
 	uint8_t urg_byte; /* with PV_TF_URG_VALID */
 	uint16_t last_seg_len; /* below rcv_mss: seen twice, it is the peer's segment */
 	uint32_t ato_us; /* delayed acknowledgement time-out, as Linux estimates it */
-	uint32_t rcv_last_tsecr, compact_mem; /* rcv_mem when compacting gained nothing */
+	uint32_t rcv_last_tsecr, compact_mem; /* rcv_mem after the last attempt to put payloads together */
+	int64_t ack_data_ns; /* when data last came, for the estimate above */
 	pv_seq fin_seq; /* with PV_TF_FIN_SEEN */
 	struct {
 		pv_seq start, end;
@@ -540,6 +541,8 @@ void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns);
 void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues */
 /* Window scale to offer by these options: also for SYN-ACKs of records without a connection. */
 uint8_t pv_tcp_rcv_wscale(const struct pv_tcp_cfg *cfg, const struct pv_tcp_opts *opts);
+/* Bytes that a SYN-ACK by these options promises, not scaled. */
+uint32_t pv_tcp_rcv_window0(const struct pv_tcp_cfg *cfg, const struct pv_tcp_opts *opts);
 /* Of a new connection, once opts and advmss are set and before its SYN: window, rcv_wscale to offer, auto-tuning. */
 void pv_tcp_rcv_init(struct pv_tcp *c);
 /* The peer's initial number is known, rcv_wscale negotiated: the receive variables, the edge that the SYN promised. */
@@ -558,7 +561,7 @@ void pv_tcp_data_sent(struct pv_tcp *c, int64_t now_ns); /* from output: new dat
 /* What came was no use (duplicate, outside the window): the next acknowledgements go at once. */
 void pv_tcp_quick_mode(struct pv_tcp *c);
 void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns);
-/* URG of an acceptable segment, before pv_tcp_data takes its packet; also each later one while the urgent byte has not come. */
+/* URG of an acceptable segment, before pv_tcp_data takes its packet. */
 void pv_tcp_urgent(struct pv_tcp *c, const struct pv_tcp_in *in);
 /* Of tcp.h these files have pv_tcp_recv, pv_tcp_take, pv_tcp_inq, pv_tcp_at_mark, pv_tcp_quickack and pv_tcp_is_quickack. */
 
