@@ -66,6 +66,8 @@ struct peer_seg {
 	uint16_t sport, dport; /* sending: 0: those of the connection */
 	struct pv_addr src; /* sending: any: the script's */
 	struct pv_wire_tcp_opts opt; /* sending: timestamps are added when they were agreed on, unless no_ts */
+	const uint8_t *raw_opts; /* sending: these bytes instead of `opt` */
+	uint8_t raw_len; /* a multiple of 4, 40 at most */
 	bool no_ts, bad_csum;
 	int64_t at_ns; /* received */
 	uint8_t hlen;
@@ -87,6 +89,7 @@ struct peer {
 	uint32_t head, tail;
 	uint32_t written, read; /* relative sequence numbers of the application's next bytes */
 	uint64_t seen; /* segments of the stack in all */
+	bool forget; /* they are looked at, but not kept to be expected */
 };
 
 static inline uint8_t peer_byte(uint32_t seq)
@@ -121,6 +124,8 @@ static inline void peer_store(struct peer *p, const uint8_t *f, uint32_t l4, uin
 	struct pv_wire_tcp h;
 
 	CHECK(pv_wire_tcp_parse(f + l4, end - l4, &h) > 0);
+	if (p->forget)
+		p->head = p->tail;
 	CHECK(p->tail - p->head < PEER_QUEUE);
 	if (h.flags & PV_TH_SYN && h.src_port == p->stack_port && h.dst_port == p->port)
 		p->irs = h.seq;
@@ -414,7 +419,9 @@ static inline void peer_send_seg(struct peer *p, const struct peer_seg *s)
 	h.wnd = s->zero_wnd ? 0 : s->wnd ? s->wnd : p->cfg.wnd;
 	n = peer_ip(ip, &src, &p->stack_addr, PV_PROTO_TCP, s->tos);
 	t = ip + n;
-	h.hlen = (uint8_t)(PV_TCP_HLEN + pv_wire_tcp_opts_emit(t + PV_TCP_HLEN, &opt));
+	if (s->raw_opts)
+		memcpy(t + PV_TCP_HLEN, s->raw_opts, s->raw_len);
+	h.hlen = (uint8_t)(PV_TCP_HLEN + (s->raw_opts ? s->raw_len : pv_wire_tcp_opts_emit(t + PV_TCP_HLEN, &opt)));
 	pv_wire_tcp_emit(t, &h);
 	for (uint32_t i = 0; i < s->len; i++)
 		t[h.hlen + i] = peer_byte(s->seq + i);
