@@ -67,6 +67,8 @@ void pv_igmp_old(struct pv_net *net, struct pv_iface *ifp, uint8_t type, const s
 	igmp_send(net, ifp, pkt, type == PV_IGMP_V2_LEAVE ? &all_routers : group);
 }
 
+/* As Linux: a query is answered whatever its TTL, its options and the group it went to. RFC 3376 says what queriers send (4: TTL 1 and a
+ * router alert) and only advises hosts to look at the alert and the group (9.1); queriers without are out there. */
 enum pv_rx_verdict pv_igmp_rx(struct pv_net *net, struct pv_iface *ifp, struct pv_pkt *pkt, int64_t now_ns)
 {
 	struct pv_wire_igmp m;

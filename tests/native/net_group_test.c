@@ -144,6 +144,54 @@ TEST(group_queries_are_answered)
 	}
 }
 
+/* Where IPv4's header is, TTL `ttl` and no router alert. */
+static struct frame plain_query(uint8_t ttl)
+{
+	struct frame f = vec_frame("rx_igmp_query3");
+	uint8_t *h = f.p + PV_ETH_HLEN;
+	uint32_t hlen = (h[0] & 15u) * 4;
+
+	memmove(h + PV_IP4_HLEN, h + hlen, f.len - PV_ETH_HLEN - hlen);
+	f.len -= hlen - PV_IP4_HLEN;
+	h[0] = 0x45;
+	pv_put16(h + 2, (uint16_t)(f.len - PV_ETH_HLEN));
+	h[8] = ttl;
+	pv_wire_ip4_csum_fill(h, PV_IP4_HLEN);
+	return f;
+}
+
+/* IGMP as Linux has it, MLD as RFC 3810 6.2 wants it (and Linux has it). */
+TEST(group_queries_from_afar)
+{
+	static const uint8_t ttls[] = { 1, 2, 64, 255 };
+	struct bench *b = bench_open(NULL);
+
+	CHECK_EQ(join(b, "239.1.2.3", NULL), 0);
+	CHECK_EQ(join(b, "ff15::1:3", NULL), 0);
+	bench_timers(b, 10 * SEC);
+	bench_forget(b);
+	for (uint32_t i = 0; i < pv_array_size(ttls); i++) {
+		struct frame f = plain_query(ttls[i]);
+
+		CHECK_EQ(rx_raw(b, 0, f.p, f.len, 0), PV_RX_CONSUMED);
+		CHECK_EQ(ctr(b)->rx_igmp, i + 1);
+		bench_timers(b, 3 * SEC);
+		CHECK_EQ(sent_count(b), 1);
+		check_sent(b, "tx_igmp3_current");
+	}
+	for (uint32_t i = 1; i < pv_array_size(ttls); i++) {
+		struct frame f = vec_frame("rx_mld_query2");
+
+		f.p[PV_ETH_HLEN + 7] = ttls[i];
+		CHECK_EQ(rx_raw(b, 0, f.p, f.len, 0), PV_RX_CONSUMED);
+		CHECK_EQ(ctr(b)->rx_icmp_bad, i);
+		bench_timers(b, 3 * SEC);
+		CHECK_EQ(sent_count(b), 0);
+	}
+	CHECK_EQ(ctr(b)->rx_igmp, pv_array_size(ttls));
+	bench_close(b);
+}
+
 TEST(group_specific_query)
 {
 	struct bench *b = bench_open(NULL);
