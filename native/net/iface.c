@@ -443,6 +443,17 @@ int pv_net_iface_del(struct pv_net *net, uint32_t index)
 	return 0;
 }
 
+int pv_net_iface_fail(struct pv_net *net, uint32_t index)
+{
+	struct pv_iface *ifp = pv_net_iface(net, index);
+
+	if (!ifp)
+		return -ENODEV;
+	ifp->failed = true;
+	pv_net_gen_bump(net);
+	return 0;
+}
+
 struct pv_iface *pv_net_iface(struct pv_net *net, uint32_t index)
 {
 	return index - 1 < PV_IFACE_MAX ? net->iface[index] : NULL;

@@ -65,6 +65,7 @@ struct pv_iface {
 	struct pv_addr ip6; /* primary IPv6 address; any: none */
 	uint16_t index, vlan;
 	bool resolves; /* we do ARP and ND here, not the kernel */
+	bool failed; /* nothing is sent by it any more */
 	uint8_t mac[PV_ETH_ALEN];
 	struct pv_ring *ring;
 

@@ -99,7 +99,7 @@ uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *grou
 		for (uint32_t k = 0; ifp && k < ifp->cfg.naddr; k++) {
 			if (pv_addr_is4(&ifp->cfg.addr[k].addr) != v4)
 				continue;
-			if (ifp->ring->caps.link_up)
+			if (ifp->ring->caps.link_up && !ifp->failed)
 				return i;
 			first = first ? first : i;
 		}
@@ -170,6 +170,8 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 	const struct pv_pmtu *pmtu;
 	uint8_t mac[PV_ETH_ALEN];
 
+	if (pv_unlikely(ifp->failed && !out->is_local))
+		return -ENETDOWN;
 	out->dst = q->dst;
 	out->is4 = pv_addr_is4(&q->dst);
 	out->bound = (uint16_t)q->iface;

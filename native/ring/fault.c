@@ -19,6 +19,7 @@ struct fault_ring {
 	struct pv_pktq ready; /* received, for the next rx_poll */
 	struct pv_pktq tx_done; /* dropped, to be reaped */
 	bool flapped; /* we said LINK_DOWN, LINK_UP is due */
+	bool broken; /* we said ERROR */
 	struct pv_fault_stats stats;
 };
 
@@ -107,7 +108,7 @@ static uint32_t fault_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 	for (uint32_t i = got; i < end; i++) {
 		struct pv_pkt *p = pkts[i], *twin;
 
-		if (f->flapped || chance(f, f->cfg.rx_drop_ppm)) {
+		if (f->flapped || f->broken || chance(f, f->cfg.rx_drop_ppm)) {
 			f->stats.rx_drops++;
 			p->len = p->total = p->flags = 0;
 			if (!pv_ring_rx_post(f->lower, &p, 1))
@@ -134,11 +135,11 @@ static uint32_t fault_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		f->stats.tx_post_short++;
 		n = (uint32_t)pv_rng_below(&f->rng, n);
 	}
-	if (!f->cfg.tx_drop_ppm && !f->flapped)
+	if (!f->cfg.tx_drop_ppm && !f->flapped && !f->broken)
 		return n ? pv_ring_tx_post(f->lower, pkts, n) : 0;
 	n = PV_MIN(n, r->caps.batch);
 	for (; i < n && f->tx_done.count < r->caps.tx_depth; i++) {
-		if (f->flapped || chance(f, f->cfg.tx_drop_ppm)) {
+		if (f->flapped || f->broken || chance(f, f->cfg.tx_drop_ppm)) {
 			f->stats.tx_drops++;
 			hold(&f->tx_done, pkts[i]);
 		} else if (!pv_ring_tx_post(f->lower, &pkts[i], 1)) {
@@ -215,17 +216,23 @@ static enum pv_ring_event fault_event(struct pv_ring *r)
 
 	if (f->flapped) {
 		f->flapped = false;
-		r->caps.link_up = f->lower->caps.link_up;
-		if (r->caps.link_up)
-			return PV_RING_EV_LINK_UP;
+		r->caps.link_up = true;
+		return PV_RING_EV_LINK_UP;
 	}
+	/* Between events the state is the owner's to set, who may know more of the link. */
 	ev = pv_ring_event(f->lower);
-	r->caps.link_up = f->lower->caps.link_up;
+	if (ev != PV_RING_EV_NONE)
+		r->caps.link_up = f->lower->caps.link_up;
 	if (ev == PV_RING_EV_NONE && r->caps.link_up && chance(f, f->cfg.link_flap_ppm)) {
 		f->stats.link_flaps++;
 		f->flapped = true;
 		r->caps.link_up = false;
 		ev = PV_RING_EV_LINK_DOWN;
+	}
+	if (ev == PV_RING_EV_NONE && !f->broken && chance(f, f->cfg.error_ppm)) {
+		f->stats.errors++;
+		f->broken = true;
+		ev = PV_RING_EV_ERROR;
 	}
 	return ev;
 }

@@ -16,13 +16,14 @@ struct pv_fault_cfg {
 	uint32_t reap_none_ppm; /* nothing is reapable this time */
 	uint32_t kick_again_ppm; /* -EAGAIN, nothing left */
 	uint32_t link_flap_ppm; /* per event call: the link goes down until the next one */
+	uint32_t error_ppm; /* per event call: PV_RING_EV_ERROR, once; from then on no frame comes or leaves */
 	/* Per frame. */
 	uint32_t rx_drop_ppm, rx_duplicate_ppm, rx_corrupt_ppm, rx_truncate_ppm;
 	uint32_t tx_drop_ppm; /* completed as if it had left */
 };
 
 struct pv_fault_stats {
-	uint64_t rx_post_short, tx_post_short, reap_none, kick_again, link_flaps;
+	uint64_t rx_post_short, tx_post_short, reap_none, kick_again, link_flaps, errors;
 	uint64_t rx_drops, rx_duplicates, rx_corrupted, rx_truncated, tx_drops;
 };
 

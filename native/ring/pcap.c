@@ -222,7 +222,8 @@ static enum pv_ring_event pcap_event(struct pv_ring *r)
 {
 	enum pv_ring_event ev = pv_ring_event(pcap(r)->lower);
 
-	r->caps.link_up = pcap(r)->lower->caps.link_up;
+	if (ev != PV_RING_EV_NONE)
+		r->caps.link_up = pcap(r)->lower->caps.link_up;
 	return ev;
 }
 

@@ -71,6 +71,6 @@
 	  "write every frame to this file as pcapng; %d is the process id; with several interfaces the name of each is appended")  \
 	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
 	  "misbehave between ring and stack, by chances from 0 to 1 and a seed: rx_drop=0.01,tx_drop=0,rx_duplicate=0,"            \
-	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,seed=1")
+	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,error=0,seed=1")
 
 #endif

@@ -50,6 +50,7 @@ struct pv_port {
 	uint32_t index; /* of the interface */
 	int notify_fd; /* -1: the ring has none */
 	bool gone; /* its device is */
+	bool failed; /* it is there and does not work: nothing goes by it any more */
 	struct pv_ifspec spec;
 	char label[PV_RING_NAME_MAX]; /* the ring's name with the interface's kind: softnic:DEVICE/PORT */
 };
@@ -123,8 +124,10 @@ void pv_engine_wake(struct pv_waiter *w);
 /* The leader, or else the progress thread, when one sleeps beyond the stack's next deadline. */
 void pv_engine_wake_sleeper(struct pv_engine *e);
 
-/* Without a progress thread the kernel's changes are looked for (rt/host.h) every so many polls. */
+/* Without a progress thread the rings' events and the kernel's changes (rt/host.h) are looked for every so many polls; and every so
+ * many while it is parked, since a leader that spins would never hear of them. */
 #define PV_HOST_POLLS 1024u
+#define PV_PARKED_POLLS 65536u
 void pv_host_tick(struct pv_engine *e);
 
 /* Runs a piece of the stack; how much it did. */
@@ -132,7 +135,7 @@ pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 {
 	uint32_t n = pv_stack_poll(e->stack, now, e->rx_budget);
 
-	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0 && e->host && !e->have_thread))
+	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0))
 		pv_host_tick(e);
 	/* Not only what was counted makes events: room to send does, and calls between the polls. */
 	if (e->interest && pv_udp_ready(e->udp))

@@ -35,6 +35,7 @@ struct pv_host {
 	uint32_t n;
 	bool links, addrs, routes; /* changed since the last round */
 	bool moved; /* rings or interfaces were changed by this round */
+	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
 };
 
 /* ---- reasons ----------------------------------------------------------------------------------------------------------- */
@@ -248,16 +249,21 @@ static bool ring_fits(const struct host_entry *en, const struct pv_port *p)
 	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, en->iface));
 
 	/* The buffers of an AF_XDP ring are as large as its MTU was. */
-	return !en->lost && !p->gone && en->state.kernel_index == ic->kernel_index && pv_mac_eq(en->state.mac, c->mac) &&
+	return !en->lost && !p->failed && en->state.kernel_index == ic->kernel_index && pv_mac_eq(en->state.mac, c->mac) &&
 	       (p->spec.ring != PV_IFSPEC_XDP || en->state.mtu <= c->mtu);
 }
 
 static void close_entry(struct pv_engine *e, struct host_entry *en)
 {
+	struct pv_port *p = port_of(e, en->iface);
+
+	/* A device that does not work would fail again at once: it gets its next chance when the link changes. */
+	en->retry = !p->failed || p->gone;
 	pv_log(PV_LOG_INFO, "%s: the ring is closed", en->spec.netdev);
-	pv_port_close(e, port_of(e, en->iface));
+	pv_port_close(e, p);
 	en->iface = 0;
-	en->retry = true;
+	if (!en->retry)
+		set_reason(en, "its device reported an error");
 	e->host->moved = true;
 }
 
@@ -371,6 +377,9 @@ static void change(void *ctx, const struct pv_nl_msg *m)
 	case PV_NL_LINK:
 		if (en && m->deleted)
 			en->lost = true;
+		/* It may be up again by the time of the dump. */
+		if (en && !(m->up && m->running))
+			en->state.link_up = false;
 		h->links |= en || entry_awaiting(h, m->name);
 		/* A link of others may still be where a route leads. */
 		h->routes = true;
@@ -413,11 +422,11 @@ bool pv_host_read(struct pv_engine *e)
 		e->kernel_addrs++;
 	}
 	for (uint32_t i = 0; i < e->nports; i++)
-		h->links |= e->ports[i].gone && *e->ports[i].spec.netdev;
+		h->links |= e->ports[i].failed && *e->ports[i].spec.netdev;
 	if (h->links || h->addrs) {
 		/* What cannot be read now is read at the next change. */
 		if (!read_tables(h)) {
-			h->links = h->addrs = false;
+			h->links = h->addrs = h->blind = false;
 			(void)bring_in_line(e, false);
 		}
 	}
@@ -539,6 +548,8 @@ int pv_host_start(struct pv_engine *e)
 	}
 	for (uint32_t i = 0; rc && i < h->n; i++)
 		set_reason(&h->entry[i], err);
+	/* What cannot be read now is read at the next change. */
+	h->blind = h->links = h->addrs = rc != 0;
 	if (rc)
 		(void)pv_error(rc, "%s: %s", h->entry[0].spec.netdev, err);
 	else
@@ -557,8 +568,10 @@ void pv_host_stop(struct pv_engine *e)
 
 void pv_host_tick(struct pv_engine *e)
 {
-	if (pv_host_read(e))
-		pv_ports_events(e);
+	if (e->have_thread && !(e->progress_parked && e->polls % PV_PARKED_POLLS == 0))
+		return;
+	pv_ports_events(e);
+	(void)pv_host_read(e);
 }
 
 /* ---- questions --------------------------------------------------------------------------------------------------------- */
@@ -593,10 +606,27 @@ static bool has_addr(const struct pv_host_state *s, const struct pv_addr *addr)
 
 const char *pv_host_reason(const struct pv_engine *e, const struct pv_addr *addr)
 {
+	if (e->host && e->host->blind)
+		return e->host->entry[0].reason;
 	for (uint32_t i = 0; e->host && i < e->host->n; i++)
 		if (!e->host->entry[i].iface && has_addr(&e->host->entry[i].state, addr))
 			return e->host->entry[i].reason;
 	return NULL;
+}
+
+const char *pv_host_reason_to(struct pv_engine *e, const struct pv_addr *dst)
+{
+	struct pv_host_query q = { .dst = *dst };
+	struct pv_host_route r;
+	bool some = false;
+
+	if (e->host && e->host->blind)
+		return e->host->entry[0].reason;
+	for (uint32_t i = 0; e->host && i < e->host->n; i++)
+		some |= !e->host->entry[i].iface;
+	if (!some || host_route(e, &q, &r) || r.local)
+		return NULL;
+	return pv_host_reason_of(e, r.kernel_index);
 }
 
 const char *pv_host_reason_of(const struct pv_engine *e, uint32_t kernel_index)

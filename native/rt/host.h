@@ -55,6 +55,8 @@ bool pv_host_is(const struct pv_engine *e, uint32_t iface);
 uint32_t pv_host_kernel_index(const struct pv_engine *e, uint32_t iface);
 /* Why an address of an interface that the settings name is not offloaded: a text that stays for ever. NULL: it is of none. */
 const char *pv_host_reason(const struct pv_engine *e, const struct pv_addr *addr);
+/* The same for a destination: of the interface that the kernel's route to it takes. Asks the kernel when some entry is not offloaded. */
+const char *pv_host_reason_to(struct pv_engine *e, const struct pv_addr *dst);
 /* The same by the kernel's number of the interface (SO_BINDTODEVICE). */
 const char *pv_host_reason_of(const struct pv_engine *e, uint32_t kernel_index);
 /* The kernel told a socket of its (error queue, IP_MTU) how long packets to this destination may be. */

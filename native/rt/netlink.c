@@ -292,9 +292,15 @@ static int answers(struct pv_nl *nl, bool dump, answer_fn fn, void *ctx)
 
 static int ask(struct pv_nl *nl, const struct nlmsghdr *nh, bool dump, answer_fn fn, void *ctx)
 {
+	int rc;
+
 	if (mnl->mnl_socket_sendto(nl->ask, nh, nh->nlmsg_len) < 0)
 		return -errno;
-	return answers(nl, dump, fn, ctx);
+	rc = answers(nl, dump, fn, ctx);
+	/* A dump that was not read to its end goes on, and the kernel refuses the next one (EBUSY). Reading is what ends it. */
+	while (rc && dump && recv(mnl->mnl_socket_get_fd(nl->ask), nl->buf, sizeof(nl->buf), MSG_DONTWAIT) > 0)
+		;
+	return rc;
 }
 
 struct pass_on {

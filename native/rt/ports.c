@@ -21,6 +21,8 @@
 #define L2_MAX 18u
 /* Buffers beyond the two queues: being read, being built, waiting for a neighbour, in reassembly. */
 #define SPARE_BUFS 128u
+/* Read of one ring at a time. */
+#define EVENTS_MAX 16
 
 #if defined(PV_HAVE_VERBS) || defined(PV_HAVE_XDP)
 
@@ -330,16 +332,37 @@ void pv_ports_close(struct pv_engine *e)
 	close_limbo(e);
 }
 
+/* The ring brings and takes nothing any more. caps.link_up is the ring's to write, and stays. */
+static void port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_event ev)
+{
+	p->gone |= ev == PV_RING_EV_GONE;
+	p->failed = true;
+	(void)pv_stack_iface_fail(e->stack, p->index);
+	pv_engine_route(e);
+}
+
 void pv_ports_events(struct pv_engine *e)
 {
 	static const char *const texts[] = { "", "link up", "link down", "the device is gone", "the device reports an error" };
+	bool hosts = false;
 
 	for (uint32_t i = 0; i < e->nports; i++) {
+		struct pv_port *p = &e->ports[i];
 		enum pv_ring_event ev;
 
-		while ((ev = pv_ring_event(e->ports[i].ring)) != PV_RING_EV_NONE) {
-			e->ports[i].gone |= ev == PV_RING_EV_GONE;
-			pv_log(ev >= PV_RING_EV_GONE ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", e->ports[i].spec.name, texts[ev]);
+		for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
+			bool bad = ev >= PV_RING_EV_GONE;
+
+			if (bad && p->failed)
+				continue;
+			pv_log(bad ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", p->spec.name, texts[ev]);
+			if (!bad)
+				continue;
+			port_failed(e, p, ev);
+			hosts |= *p->spec.netdev != '\0';
 		}
 	}
+	/* Rings of the kernel's interfaces are closed there, and opened again if they can be. */
+	if (hosts)
+		(void)pv_host_read(e);
 }

@@ -29,8 +29,8 @@ static const struct {
 	{                                                                                                                          \
 #n, offsetof(struct pv_fault_cfg, n##_ppm)                                                                         \
 	}
-	CHANCE(rx_post_short), CHANCE(tx_post_short), CHANCE(reap_none),  CHANCE(kick_again),  CHANCE(link_flap),
-	CHANCE(rx_drop),       CHANCE(rx_duplicate),  CHANCE(rx_corrupt), CHANCE(rx_truncate), CHANCE(tx_drop),
+	CHANCE(rx_post_short), CHANCE(tx_post_short), CHANCE(reap_none),   CHANCE(kick_again), CHANCE(link_flap), CHANCE(rx_drop),
+	CHANCE(rx_duplicate),  CHANCE(rx_corrupt),    CHANCE(rx_truncate), CHANCE(tx_drop),    CHANCE(error),
 };
 
 /* 0, 1, 0.25: at most six places, exactly in millionths. */

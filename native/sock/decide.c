@@ -394,6 +394,8 @@ static const char *kernel_reason(const struct pv_endpoint *ep)
 {
 	const char *text = pv_leg_engine() ? pv_host_reason(&pv_engine, &ep->addr) : NULL;
 
+	if (!text && pv_leg_engine())
+		text = pv_host_reason_to(&pv_engine, &ep->addr);
 	return text ? text : " is the kernel's";
 }
 

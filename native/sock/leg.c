@@ -241,8 +241,10 @@ int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struc
 	const char *reason = pv_opt_kernel_reason(so);
 	int rc;
 
-	if (!so->retired && !reason && !pv_decide_route(so, to))
-		reason = " is the kernel's";
+	if (!so->retired && !reason && !pv_decide_route(so, to)) {
+		reason = pv_host_reason_to(&pv_engine, &to->addr);
+		reason = reason ? reason : " is the kernel's";
+	}
 	if (!so->retired && reason) {
 		rc = *reason == ' ' ? pv_decide_may_kernel(&to->addr) : may_leave(so, reason);
 		if (rc)
@@ -305,6 +307,9 @@ bool pv_leg_ask_kernel(struct pv_sock *so, const struct pv_endpoint *to, int64_t
 {
 	struct pv_endpoint peer;
 
+	/* The ring's device is gone, and may not say so by its fd: who reads its events looks now. */
+	if (rc == -ENODEV && pv_engine.have_thread)
+		pv_engine_wake(&pv_engine.progress);
 	switch (rc) {
 	case -ENOBUFS:
 	case -EAGAIN:

@@ -119,7 +119,7 @@ static void interface_locked(const struct pv_port *p, struct pyvma_interface *ou
 	snprintf(out->ring, sizeof(out->ring), "%s", p->label);
 	snprintf(out->mode, sizeof(out->mode), "%s", caps->mode);
 	memcpy(out->mac, caps->mac, sizeof(out->mac));
-	out->link_up = caps->link_up;
+	out->link_up = caps->link_up && !p->failed;
 	out->naddr = (uint8_t)PV_MIN(ic->naddr, (uint32_t)pv_array_size(out->addr));
 	out->index = pv_ifindex_public(p->index);
 	out->mtu = ic->mtu ? ic->mtu : caps->mtu;

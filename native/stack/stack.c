@@ -185,6 +185,15 @@ int pv_stack_iface_set(struct pv_stack *s, uint32_t index, const struct pv_iface
 	return rc;
 }
 
+int pv_stack_iface_fail(struct pv_stack *s, uint32_t index)
+{
+	int rc = pv_net_iface_fail(s->net, index);
+
+	if (!rc && pv_iface_config(pv_net_iface(s->net, index))->steer == PV_STEER_ADDRESS)
+		pv_udp_iface_failed(s->udp, index);
+	return rc;
+}
+
 /* ---- a turn ------------------------------------------------------------------------------------------------------------ */
 
 pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns)

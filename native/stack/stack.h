@@ -37,6 +37,10 @@ int pv_stack_iface_del(struct pv_stack *s, uint32_t index);
 /* As pv_net_iface_set (net/host.h), and the sockets' rules follow the addresses. */
 int pv_stack_iface_set(struct pv_stack *s, uint32_t index, const struct pv_iface_state *state);
 
+/* Its ring works no more: what leaves by it meets -ENETDOWN, and unless it is the kernel's, whose sockets have another way, the sockets
+ * that are bound to it, or connected by it, hear of that once. 0, -ENODEV. */
+int pv_stack_iface_fail(struct pv_stack *s, uint32_t index);
+
 /* Receives at most `rx_budget` frames over all rings (fair between them), finishes sends, refills, runs due timers and kicks
  * what that posted. Returns the number of frames and timers handled; 0: nothing to do now. */
 uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget);

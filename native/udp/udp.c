@@ -385,6 +385,29 @@ uint32_t pv_udp_room(struct pv_udp_table *t)
 	return n;
 }
 
+static bool depends_on(const struct pv_udp *u, uint32_t iface)
+{
+	if (u->bound_iface)
+		return u->bound_iface == iface;
+	if (u->connected && u->path_iface == iface)
+		return true;
+	return !pv_udp_is_zero(&u->laddr) && pv_net_addr_owner(u->t->net, &u->laddr) == iface;
+}
+
+void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface)
+{
+	pv_list_for_each(it, &t->all) {
+		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
+
+		if (!depends_on(u, iface))
+			continue;
+		u->err = ENETDOWN;
+		pv_udp_wake(u, PV_EV_IN | PV_EV_ERR);
+	}
+	/* Who waits for room in its ring waits in vain. */
+	(void)pv_udp_room(t);
+}
+
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface)
 {
 	pv_udp_steer_gone(t, iface);

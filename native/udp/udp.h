@@ -175,6 +175,10 @@ void pv_udp_steer_changed(struct pv_udp_table *t);
 /* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface);
 
+/* From the stack, when nothing can be sent by an interface any more: ENETDOWN becomes the pending error of the sockets whose device,
+ * address or peer is there. */
+void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface);
+
 /* Readiness: sockets that became readable (or got an error, or room) since the last call, at most n; edge records, each socket
  * once. Returns how many; `user` pointers are stored. */
 uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n);
