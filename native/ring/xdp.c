@@ -176,7 +176,7 @@ static void fail(struct xdp_ring *r, struct pv_pkt *p)
 	pv_pktq_push(&r->failed, p);
 }
 
-static void note_gone(struct xdp_ring *r)
+void pv_xdp_set_gone(struct xdp_ring *r)
 {
 	r->gone = true;
 	r->ring.caps.link_up = false;
@@ -226,7 +226,7 @@ static int kick_once(struct xdp_ring *r, struct xdp_sock *s)
 	if (sendto(s->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
 		return 0;
 	if (errno == ENXIO || errno == ENODEV || errno == EBADF) {
-		note_gone(r);
+		pv_xdp_set_gone(r);
 		return -ENODEV;
 	}
 	/* EAGAIN, EBUSY, ENOBUFS: the driver is full. ENETDOWN: the link is down, the frames wait in the queue. */
@@ -348,7 +348,7 @@ static enum pv_ring_event event(struct pv_ring *ring)
 	/* The kernel leaves an error on the socket when the interface goes down or away; only one that cannot send any more is gone. */
 	if (!r->gone && !getsockopt(r->sock->fd, SOL_SOCKET, SO_ERROR, &problem, &len) && problem &&
 	    sendto(r->sock->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 && (errno == ENXIO || errno == ENODEV))
-		note_gone(r);
+		pv_xdp_set_gone(r);
 	if (!r->gone || r->gone_told)
 		return PV_RING_EV_NONE;
 	r->gone_told = true;
@@ -453,7 +453,7 @@ int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char 
 	int rc = ask(cfg->ifname, SIOCGIFMTU, &ifr);
 
 	if (rc) {
-		snprintf(err, errsize, "no interface is called %s: %s", cfg->ifname, strerror(-rc));
+		snprintf(err, errsize, "%s%s: %s", rc == -ENODEV ? "no interface is called " : "", cfg->ifname, strerror(-rc));
 		return rc;
 	}
 	if ((uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > BUF_LARGE) {
@@ -522,6 +522,9 @@ static int allocate(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	r->held_size = pv_pool_config(r->ring.pool)->count;
 	r->sock = r->mem->alloc(r->mem->ctx, r->nsocks * sizeof(*r->sock));
 	r->held = r->mem->alloc(r->mem->ctx, r->held_size);
+	/* From here on release() may look at them. */
+	for (uint32_t i = 0; r->sock && i < r->nsocks; i++)
+		r->sock[i].fd = -1;
 	return r->sock && r->held ? 0 : -ENOMEM;
 }
 
@@ -540,8 +543,9 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 		snprintf(err, errsize, "no interface is called %s", cfg->ifname);
 		return -ENODEV;
 	}
-	r->virtual_link = pv_xdp_is_virtual(cfg->ifname);
-	rc = allocate(r, cfg);
+	rc = pv_xdp_is_virtual(cfg->ifname);
+	r->virtual_link = rc > 0;
+	rc = rc < 0 ? rc : allocate(r, cfg);
 	rc = rc ? rc : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
 	if (rc) {
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
@@ -570,8 +574,10 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	if (!lib)
 		return -EOPNOTSUPP;
 	r = mem->alloc(mem->ctx, sizeof(*r));
-	if (!r)
+	if (!r) {
+		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(ENOMEM));
 		return -ENOMEM;
+	}
 	r->ring.ops = &xdp_ops;
 	r->ring.pool = pool;
 	r->mem = mem;

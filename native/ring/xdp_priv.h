@@ -79,12 +79,16 @@ struct xdp_ring {
 
 enum { XDP_HELD_NO, XDP_HELD_RX, XDP_HELD_TX };
 
+/* xdp.c: nothing is taken any more, PV_RING_EV_GONE is due. */
+void pv_xdp_set_gone(struct xdp_ring *r);
+
 /* xdp_sock.c */
 int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
 void pv_xdp_socks_close(struct xdp_ring *r);
 /* ETHTOOL: number of receive queues, driver's name. */
 uint32_t pv_xdp_channels(const char *ifname);
-bool pv_xdp_is_virtual(const char *ifname);
+/* Whether its frames may come with partial checksums: 1, 0, or -errno when the driver cannot be asked. */
+int pv_xdp_is_virtual(const char *ifname);
 
 /* xdp_prog.c */
 int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);

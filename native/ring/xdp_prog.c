@@ -203,11 +203,17 @@ int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *
 	rc = r->lib->map_update(r->rules_fd, &key, &one, BPF_NOEXIST);
 	if (rc)
 		return rc == -E2BIG ? -ENOSPC : rc;
+	/* The program looks only for kinds of which there is a rule. */
+	rc = r->kind_rules[flow->kind]++ ? 0 : pv_xdp_config_write(r);
+	if (rc) {
+		r->kind_rules[flow->kind]--;
+		(void)r->lib->map_delete(r->rules_fd, &key);
+		return rc;
+	}
 	r->free_rule = r->rule[slot].next_free;
 	r->rule[slot].flow = whole;
 	r->rule[slot].handle = *handle = ++r->next_handle << 32 | slot;
-	/* The program looks only for kinds of which there is a rule. */
-	return r->kind_rules[flow->kind]++ ? 0 : pv_xdp_config_write(r);
+	return 0;
 }
 
 int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle)
@@ -222,9 +228,16 @@ int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle)
 		return -ENOENT;
 	flow = &r->rule[slot].flow;
 	key_of(flow, &key);
+	rc = r->lib->map_delete(r->rules_fd, &key);
+	/* A rule that stays in force would take datagrams from whoever has the port next: the program has to go (a process that gave up
+	 * its privileges may not change maps before Linux 5.19). */
+	if (rc && rc != -ENOENT && !r->gone)
+		pv_xdp_set_gone(r);
 	r->rule[slot].handle = 0;
 	r->rule[slot].next_free = r->free_rule;
 	r->free_rule = slot;
-	rc = r->lib->map_delete(r->rules_fd, &key);
-	return --r->kind_rules[flow->kind] ? rc : pv_xdp_config_write(r);
+	/* A kind that the program goes on looking for, in vain, costs it a lookup and no more. */
+	if (!--r->kind_rules[flow->kind])
+		(void)pv_xdp_config_write(r);
+	return 0;
 }

@@ -50,18 +50,19 @@ uint32_t pv_xdp_channels(const char *ifname)
 	return PV_MAX(1u, channels.combined_count + channels.rx_count);
 }
 
-bool pv_xdp_is_virtual(const char *ifname)
+int pv_xdp_is_virtual(const char *ifname)
 {
 	static const char *const drivers[] = { "veth", "tun", "virtio_net", "bridge" };
 	struct ethtool_drvinfo info = { .cmd = ETHTOOL_GDRVINFO };
+	int rc = ethtool(ifname, &info);
 
-	if (ethtool(ifname, &info))
-		return false;
+	if (rc)
+		return rc == -EOPNOTSUPP ? 0 : rc;
 	for (size_t i = 0; i < pv_array_size(drivers); i++) {
 		if (!strcmp(info.driver, drivers[i]))
-			return true;
+			return 1;
 	}
-	return false;
+	return 0;
 }
 
 static int map_queue(int fd, struct xdp_queue *q, const struct xdp_ring_offset *at, off_t page, size_t desc_size)
@@ -186,8 +187,6 @@ static int explain(const struct pv_xdp_cfg *cfg, uint32_t queue, int rc, char *e
 
 int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
 {
-	for (uint32_t i = 0; i < r->nsocks; i++)
-		r->sock[i].fd = -1;
 	for (uint32_t i = 0; i < r->nsocks; i++) {
 		int rc = sock_open(r, i, cfg);
 

@@ -107,7 +107,7 @@ static __attribute__((unused)) struct any_addr peer_closed(int family)
 	return addr;
 }
 
-static void compare_here(void (*script)(const struct side *, int family, struct trace *))
+static __attribute__((unused)) void compare_here(void (*script)(const struct side *, int family, struct trace *))
 {
 	static struct trace kernel, ours;
 	const int families[] = { AF_INET, AF_INET6 };

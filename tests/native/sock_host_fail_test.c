@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every system call that an interface of the kernel's needs fails once, and from then on, one after the other: the engine then has a ring
+ * all the same or the sockets stay on the kernel with a reason, datagrams flow in either case, and nothing is left behind.
+ *
+ * The calls are wrapped here, in the program: its symbols come before libc's for every library of the process, libbpf and libmnl
+ * included. Only calls of the thread that asked for it fail.
+ */
+#include "test.h"
+
+#if !defined(PV_HAVE_NETLINK) || !defined(PV_HAVE_XDP)
+int main(void)
+{
+	puts("skip: built without libmnl or libbpf");
+	return 77;
+}
+#else
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "ring/fault.h"
+#include "rt/engine.h"
+#include "rt/host.h"
+#include "sock_host_env.h"
+
+/* ---- failures ---------------------------------------------------------------------------------------------------------- */
+
+/* X(call) */
+#define CALLS(X)                                                                                                                   \
+	X(bpf)                                                                                                                     \
+	X(socket)                                                                                                                  \
+	X(bind)                                                                                                                    \
+	X(setsockopt)                                                                                                              \
+	X(getsockopt)                                                                                                              \
+	X(mmap)                                                                                                                    \
+	X(ioctl)                                                                                                                   \
+	X(epoll_create1)                                                                                                           \
+	X(epoll_ctl)                                                                                                               \
+	X(eventfd)                                                                                                                 \
+	X(aligned_alloc)                                                                                                           \
+	X(sendto)                                                                                                                  \
+	X(sendmsg)                                                                                                                 \
+	X(recvmsg)                                                                                                                 \
+	X(getsockname)
+#define CALL_NAME(name) CALL_##name,
+enum call { CALLS(CALL_NAME) CALL_KINDS };
+#undef CALL_NAME
+static const char *const call_names[] = {
+#define CALL_TEXT(name) #name,
+	CALLS(CALL_TEXT)
+#undef CALL_TEXT
+};
+
+static _Thread_local struct {
+	bool armed, lasting;
+	enum call call;
+	unsigned int nth, seen, hits;
+	int err;
+} fault;
+
+static void arm(enum call call, unsigned int nth, bool lasting, int err)
+{
+	fault.call = call;
+	fault.nth = nth;
+	fault.lasting = lasting;
+	fault.err = err;
+	fault.seen = fault.hits = 0;
+	fault.armed = true;
+}
+
+static unsigned int disarm(void)
+{
+	fault.armed = false;
+	return fault.hits;
+}
+
+static bool fails(enum call call)
+{
+	if (!fault.armed || fault.call != call)
+		return false;
+	fault.seen++;
+	if (fault.lasting ? fault.seen < fault.nth : fault.seen != fault.nth)
+		return false;
+	fault.hits++;
+	errno = fault.err;
+	return true;
+}
+
+/* The next definition of a function, whoever's it is: a sanitizer's or libc's. */
+#define NEXT(ret, name, ...)                                                                                                       \
+	static ret (*next)(__VA_ARGS__);                                                                                           \
+	if (!next)                                                                                                                 \
+	*(void **)&next = dlsym(RTLD_NEXT, #name)
+
+#define SEEN __attribute__((visibility("default")))
+
+SEEN int socket(int domain, int type, int protocol)
+{
+	NEXT(int, socket, int, int, int);
+	return fails(CALL_socket) ? -1 : next(domain, type, protocol);
+}
+
+SEEN int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	NEXT(int, bind, int, const struct sockaddr *, socklen_t);
+	return fails(CALL_bind) ? -1 : next(fd, addr, len);
+}
+
+SEEN int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	NEXT(int, setsockopt, int, int, int, const void *, socklen_t);
+	return fails(CALL_setsockopt) ? -1 : next(fd, level, name, value, len);
+}
+
+SEEN int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+	NEXT(int, getsockopt, int, int, int, void *, socklen_t *);
+	return fails(CALL_getsockopt) ? -1 : next(fd, level, name, value, len);
+}
+
+SEEN int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	NEXT(int, getsockname, int, struct sockaddr *, socklen_t *);
+	return fails(CALL_getsockname) ? -1 : next(fd, addr, len);
+}
+
+SEEN ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
+{
+	NEXT(ssize_t, sendto, int, const void *, size_t, int, const struct sockaddr *, socklen_t);
+	return fails(CALL_sendto) ? -1 : next(fd, buf, n, flags, addr, len);
+}
+
+SEEN ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	NEXT(ssize_t, sendmsg, int, const struct msghdr *, int);
+	return fails(CALL_sendmsg) ? -1 : next(fd, msg, flags);
+}
+
+SEEN ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	NEXT(ssize_t, recvmsg, int, struct msghdr *, int);
+	return fails(CALL_recvmsg) ? -1 : next(fd, msg, flags);
+}
+
+SEEN int epoll_create1(int flags)
+{
+	NEXT(int, epoll_create1, int);
+	return fails(CALL_epoll_create1) ? -1 : next(flags);
+}
+
+SEEN int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	NEXT(int, epoll_ctl, int, int, int, struct epoll_event *);
+	return fails(CALL_epoll_ctl) ? -1 : next(epfd, op, fd, event);
+}
+
+SEEN int eventfd(unsigned int count, int flags)
+{
+	NEXT(int, eventfd, unsigned int, int);
+	return fails(CALL_eventfd) ? -1 : next(count, flags);
+}
+
+SEEN int ioctl(int fd, unsigned long request, ...)
+{
+	NEXT(int, ioctl, int, unsigned long, void *);
+	va_list ap;
+
+	va_start(ap, request);
+	void *arg = va_arg(ap, void *);
+
+	va_end(ap);
+	return fails(CALL_ioctl) ? -1 : next(fd, request, arg);
+}
+
+SEEN void *mmap(void *addr, size_t size, int prot, int flags, int fd, off_t at)
+{
+	NEXT(void *, mmap, void *, size_t, int, int, int, off_t);
+	return fails(CALL_mmap) ? MAP_FAILED : next(addr, size, prot, flags, fd, at);
+}
+
+SEEN void *aligned_alloc(size_t align, size_t size)
+{
+	NEXT(void *, aligned_alloc, size_t, size_t);
+	return fails(CALL_aligned_alloc) ? NULL : next(align, size);
+}
+
+/* libbpf's way into bpf(2). */
+SEEN long syscall(long number, ...)
+{
+	NEXT(long, syscall, long, long, long, long, long, long, long);
+	va_list ap;
+	long arg[6];
+
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		arg[i] = va_arg(ap, long);
+	va_end(ap);
+	return number == SYS_bpf && fails(CALL_bpf) ? -1 : next(number, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
+}
+
+/* ---- what is left ------------------------------------------------------------------------------------------------------ */
+
+static int open_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	CHECK(dir != NULL);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* Queues of AF_XDP sockets, buffers of pools. */
+static int mappings(void)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	char line[500];
+	int n = 0;
+
+	CHECK(f != NULL);
+	while (fgets(line, sizeof(line), f)) {
+		bool flags = !strncmp(line, "VmFlags:", 8);
+
+		n += strstr(line, "socket:[") != NULL || (flags && strstr(line, " dc"));
+	}
+	fclose(f);
+	return n;
+}
+
+/* Programs, maps and links of ours are fds; one that outlived its fd would still hang on the interface. */
+static bool has_program(void)
+{
+	int rc = system("timeout 20 ip -o link show v0 | grep -q xdp");
+
+	CHECK(WIFEXITED(rc));
+	return WEXITSTATUS(rc) == 0;
+}
+
+struct rest {
+	int fds, mappings;
+};
+
+static struct rest rest_now(void)
+{
+	return (struct rest){ open_fds(), mappings() };
+}
+
+static void check_rest(const struct rest *before)
+{
+	struct rest now = rest_now();
+
+	CHECK_EQ(now.fds, before->fds);
+	CHECK_EQ(now.mappings, before->mappings);
+	CHECK(!has_program());
+	/* The standard ones are the program's. */
+	for (int fd = 0; fd < 3; fd++)
+		CHECK(fcntl(fd, F_GETFD) >= 0);
+}
+
+/* ---- one life of an engine --------------------------------------------------------------------------------------------- */
+
+static struct any_addr echo_addr;
+static struct sk echo_sock;
+
+static void setup(void)
+{
+	world();
+	if (echo_sock.fd <= 0)
+		echo_sock = peer_open(AF_INET, &echo_addr);
+}
+
+/* There and back. */
+static void ping(struct sk s)
+{
+	static unsigned int number;
+	char text[40], buf[100];
+	struct any_addr from;
+
+	snprintf(text, sizeof(text), "ping %u", number++);
+	CHECK_EQ(sk_send(s, text, strlen(text), 0), (int64_t)strlen(text));
+	do {
+		CHECK_EQ(sk_recvfrom(echo_sock, buf, sizeof(buf), 0, &from), (int64_t)strlen(text));
+	} while (memcmp(buf, text, strlen(text)));
+	CHECK_EQ(sk_sendto(echo_sock, text, strlen(text), 0, from), (int64_t)strlen(text));
+	CHECK_EQ(sk_recv(s, buf, sizeof(buf), 0), (int64_t)strlen(text));
+	CHECK(!memcmp(buf, text, strlen(text)));
+}
+
+static const char *reason(void)
+{
+	static struct pyvma_kernel_interface ki;
+
+	CHECK_EQ(pyvma_kernel_interface_get(1, &ki), 0);
+	CHECK_EQ(!*ki.reason, ki.offloaded);
+	return ki.offloaded ? NULL : ki.reason;
+}
+
+/* Offloaded, or on the kernel with the interface's reason; by connect and by bind. */
+static void exchange(void)
+{
+	const char *why = reason();
+
+	for (int bound = 0; bound < 2; bound++) {
+		struct sk s = open_limited(&ours_here, AF_INET);
+		char text[300];
+
+		if (bound)
+			CHECK_EQ(sk_bind(s, ip("10.1.0.1", 0)), 0);
+		CHECK_EQ(sk_connect(s, echo_addr), 0);
+		CHECK_EQ(pyvma_sock_offload(s.h, text, sizeof(text)), why ? PYVMA_KERNEL : PYVMA_OFFLOADED);
+		if (why && strcmp(text, why))
+			fprintf(stderr, "the socket says \"%s\", the interface \"%s\"\n", text, why);
+		CHECK(!why || !strcmp(text, why));
+		ping(s);
+		sk_close(s);
+	}
+}
+
+/* Starts under the failure armed; true when it met it. */
+static bool one_life(const struct rest *before, unsigned int *fallbacks)
+{
+	int rc = pyvma_start();
+	unsigned int hits = disarm();
+
+	if (!rc) {
+		*fallbacks += reason() != NULL;
+		CHECK(hits || !reason());
+		exchange();
+		pyvma_stop();
+	} else {
+		/* Not the interface's: the engine itself cannot start, and says so. */
+		CHECK(hits && *pyvma_last_error());
+		++*fallbacks;
+	}
+	check_rest(before);
+	return hits != 0;
+}
+
+static void each_call(enum call call, bool lasting, int err)
+{
+	unsigned int n = 0, fallbacks = 0;
+	struct rest before;
+	bool hit;
+
+	setup();
+	pyvma_stop();
+	before = rest_now();
+	do {
+		arm(call, ++n, lasting, err);
+		hit = one_life(&before, &fallbacks);
+	} while (hit);
+	printf("# %s %s with %s: %u calls, %u times without a ring\n", call_names[call], lasting ? "fails for good" : "fails once",
+	       strerrorname_np(err), n - 1, fallbacks);
+	CHECK(n > 1);
+	CHECK_EQ(pyvma_start(), 0);
+}
+
+#define EACH(id, call, lasting, err)                                                                                               \
+	TEST(id)                                                                                                                   \
+	{                                                                                                                          \
+		each_call(CALL_##call, lasting, err);                                                                              \
+	}
+
+EACH(bpf_once, bpf, false, ENOMEM)
+EACH(bpf_from_then_on, bpf, true, EPERM)
+EACH(socket_once, socket, false, EMFILE)
+EACH(socket_from_then_on, socket, true, EAFNOSUPPORT)
+EACH(bind_once, bind, false, EINVAL)
+EACH(bind_from_then_on, bind, true, EBUSY)
+EACH(setsockopt_once, setsockopt, false, ENOBUFS)
+EACH(setsockopt_from_then_on, setsockopt, true, ENOPROTOOPT)
+EACH(getsockopt_once, getsockopt, false, EOPNOTSUPP)
+EACH(mmap_once, mmap, false, ENOMEM)
+EACH(mmap_from_then_on, mmap, true, EPERM)
+EACH(ioctl_once, ioctl, false, ENODEV)
+EACH(epoll_create_once, epoll_create1, false, EMFILE)
+EACH(epoll_ctl_once, epoll_ctl, false, ENOSPC)
+EACH(eventfd_once, eventfd, false, EMFILE)
+EACH(memory_once, aligned_alloc, false, ENOMEM)
+EACH(netlink_send_once, sendto, false, ENOBUFS)
+EACH(netlink_receive_once, recvmsg, false, ENOBUFS)
+EACH(netlink_receive_from_then_on, recvmsg, true, EAGAIN)
+EACH(getsockname_once, getsockname, false, ENOBUFS)
+
+/* In strict mode the start fails instead. */
+TEST(strict)
+{
+	unsigned int n = 0, failures = 0, hits;
+	struct rest before;
+
+	setup();
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("strict", "1"), 0);
+	before = rest_now();
+	do {
+		arm(CALL_setsockopt, ++n, false, ENOMEM);
+		int rc = pyvma_start();
+
+		hits = disarm();
+		if (rc) {
+			CHECK(hits);
+			CHECK_EQ(rc, -ENOMEM);
+			CHECK(strstr(pyvma_last_error(), "v0"));
+			failures++;
+		} else {
+			CHECK(!reason());
+			pyvma_stop();
+		}
+		check_rest(&before);
+	} while (hits);
+	CHECK(failures > 0);
+	CHECK_EQ(pyvma_config_set("strict", "0"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+}
+
+/* ---- an engine that runs ----------------------------------------------------------------------------------------------- */
+
+static void wait_ring(bool there)
+{
+	const struct timespec nap = { .tv_nsec = 2 * NS_MS };
+
+	for (int i = 0; i < 10000; i++) {
+		struct pyvma_interface ifc;
+
+		if (!reason() == there && (!there || (pyvma_interface_get(1, &ifc) == 0 && ifc.link_up)))
+			return;
+		nanosleep(&nap, NULL);
+	}
+	CHECK(!"the interface has a ring, or none");
+}
+
+/* What could not be read at the start is read with the next change. */
+TEST(the_tables_are_read_later)
+{
+	unsigned int n = 0;
+
+	setup();
+	do {
+		pyvma_stop();
+		arm(CALL_recvmsg, ++n, false, ENOBUFS);
+		CHECK_EQ(pyvma_start(), 0);
+		unsigned int hits = disarm();
+
+		if (!hits)
+			break;
+		CHECK(strstr(reason(), "cannot be read"));
+		ip_in(own_ns, "addr add 10.1.0.%u/24 dev v0", 100 + n);
+		wait_ring(true);
+		exchange();
+		ip_in(own_ns, "addr del 10.1.0.%u/24 dev v0", 100 + n);
+	} while (true);
+	CHECK(n > 1);
+}
+
+static int state_of(struct sk s, const char **text)
+{
+	static char buf[300];
+
+	*text = buf;
+	return pyvma_sock_offload(s.h, buf, sizeof(buf));
+}
+
+/* No rule, be it that the map is full: that socket stays on the kernel, the next one need not. */
+TEST(rules_that_cannot_be_had)
+{
+	static const int errors[] = { ENOMEM, E2BIG, EPERM, EBUSY };
+
+	setup();
+	for (size_t i = 0; i < pv_array_size(errors); i++) {
+		const char *text;
+
+		for (unsigned int n = 1;; n++) {
+			struct sk s = open_limited(&ours_here, AF_INET), u;
+			struct any_addr name;
+
+			arm(CALL_bpf, n, false, errors[i]);
+			CHECK_EQ(sk_bind(s, ip("10.1.0.1", 0)), 0);
+			unsigned int hits = disarm();
+
+			CHECK_EQ(state_of(s, &text), hits ? PYVMA_KERNEL : PYVMA_OFFLOADED);
+			CHECK(!hits || strstr(text, errors[i] == ENOMEM ? "no memory" : "no flow rule"));
+			CHECK_EQ(sk_name(s, &name), 0);
+			CHECK_EQ(sk_connect(s, echo_addr), 0);
+			ping(s);
+			sk_close(s);
+			/* Nothing of the half-made rule is in the way. */
+			u = open_limited(&ours_here, AF_INET);
+			CHECK_EQ(sk_bind(u, name), 0);
+			CHECK_EQ(state_of(u, &text), PYVMA_OFFLOADED);
+			CHECK_EQ(sk_connect(u, echo_addr), 0);
+			ping(u);
+			sk_close(u);
+			if (!hits)
+				break;
+			CHECK(n < 10);
+		}
+	}
+}
+
+/* Connecting exchanges the rule of the port for one of the flow. Where the new one fails the socket is the kernel's; where the old one
+ * stays, the program goes, lest it takes what is another's: the ring is opened again. */
+TEST(rules_that_cannot_be_exchanged)
+{
+	unsigned int n = 0, hits;
+
+	setup();
+	do {
+		struct sk s = open_limited(&ours_here, AF_INET), stranger;
+		struct any_addr name, there;
+		char buf[100];
+
+		CHECK_EQ(sk_bind(s, ip("10.1.0.1", 0)), 0);
+		CHECK_EQ(sk_name(s, &name), 0);
+		arm(CALL_bpf, ++n, false, EPERM);
+		CHECK_EQ(sk_connect(s, echo_addr), 0);
+		hits = disarm();
+		ping(s);
+		CHECK_EQ(sk_close(s), 0);
+		/* The port is the next one's, whoever that is. */
+		stranger = open_limited(&kernel_here, AF_INET);
+		CHECK_EQ(sk_bind(stranger, name), 0);
+		for (int64_t got = -EAGAIN; got != 5;) {
+			struct timeval moment = { .tv_usec = 100000 };
+
+			CHECK_EQ(sk_set(stranger, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof(moment)), 0);
+			CHECK_EQ(sk_sendto(echo_sock, "hello", 5, 0, name), 5);
+			got = sk_recvfrom(stranger, buf, sizeof(buf), 0, &there);
+			CHECK(got == 5 || got == -EAGAIN);
+		}
+		sk_close(stranger);
+		wait_ring(true);
+		exchange();
+		CHECK(n < 20);
+	} while (hits);
+	CHECK(n > 2);
+}
+
+/* The doorbell of the send queue: a driver that is full, or a link that is down, is tried again; the frames wait meanwhile. */
+TEST(kicks_that_are_tried_again)
+{
+	static const int errors[] = { EAGAIN, EBUSY, ENOBUFS, ENETDOWN };
+	struct sk s;
+
+	setup();
+	s = open_limited(&ours_here, AF_INET);
+	CHECK_EQ(sk_connect(s, echo_addr), 0);
+	ping(s);
+	for (size_t i = 0; i < pv_array_size(errors); i++) {
+		for (unsigned int n = 1; n < 4; n++) {
+			struct any_addr from;
+			char buf[10];
+
+			arm(CALL_sendto, 1, true, errors[i]);
+			for (unsigned int k = 0; k < n; k++)
+				CHECK_EQ(sk_send(s, "wait", 4, 0), 4);
+			CHECK(disarm() > 0);
+			for (unsigned int k = 0; k < n; k++)
+				CHECK_EQ(sk_recvfrom(echo_sock, buf, sizeof(buf), 0, &from), 4);
+		}
+	}
+	CHECK(!reason());
+	ping(s);
+	sk_close(s);
+}
+
+/* A queue that is bound to nothing any more: the datagram is lost as on a wire, or goes by the kernel; the ring is opened again. */
+TEST(kicks_of_a_dead_queue)
+{
+	static const int errors[] = { ENXIO, ENODEV };
+
+	setup();
+	for (size_t i = 0; i < pv_array_size(errors); i++) {
+		struct sk s = open_limited(&ours_here, AF_INET);
+		struct timeval moment = { .tv_usec = 100000 };
+		struct any_addr from;
+		char buf[10];
+		int64_t got;
+
+		CHECK_EQ(sk_connect(s, echo_addr), 0);
+		ping(s);
+		arm(CALL_sendto, 1, false, errors[i]);
+		got = sk_send(s, "lost", 4, 0);
+		CHECK_EQ(disarm(), 1);
+		CHECK_EQ(got, 4);
+		CHECK_EQ(sk_set(echo_sock, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof(moment)), 0);
+		do {
+			CHECK_EQ(sk_send(s, "more", 4, 0), 4);
+			got = sk_recvfrom(echo_sock, buf, sizeof(buf), 0, &from);
+			CHECK(got == 4 || got == -EAGAIN);
+		} while (got < 0);
+		wait_ring(true);
+		moment = (struct timeval){ .tv_sec = 30 };
+		while (sk_recvfrom(echo_sock, buf, sizeof(buf), MSG_DONTWAIT, &from) >= 0)
+			;
+		CHECK_EQ(sk_set(echo_sock, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof(moment)), 0);
+		ping(s);
+		sk_close(s);
+		exchange();
+	}
+}
+
+/* What cannot be asked of the kernel's routing is left to the kernel. */
+TEST(questions_that_fail)
+{
+	static const enum call calls[] = { CALL_sendto, CALL_recvmsg };
+
+	setup();
+	for (size_t i = 0; i < pv_array_size(calls); i++) {
+		unsigned int n = 0, hits;
+
+		do {
+			struct sk s = open_limited(&ours_here, AF_INET);
+
+			arm(calls[i], ++n, false, ENOBUFS);
+			CHECK_EQ(sk_connect(s, echo_addr), 0);
+			hits = disarm();
+			ping(s);
+			sk_close(s);
+			CHECK(n < 20);
+		} while (hits);
+		CHECK(n > 1);
+	}
+	exchange();
+}
+
+/* Told of a change, the engine cannot read what is now: it does with the next one. */
+TEST(changes_that_cannot_be_read)
+{
+	struct pv_addr second = pv_addr_from4(&(uint32_t){ inet_addr("10.1.0.200") });
+	unsigned int n = 0, hits;
+
+	setup();
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("progress", "0"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+	do {
+		hits = 0;
+		n++;
+		for (int there = 1; there >= 0; there--) {
+			ip_in(own_ns, "addr %s 10.1.0.200/24 dev v0", there ? "add" : "del");
+			pv_lock_get(&pv_engine.lock);
+			arm(CALL_recvmsg, n, false, ENOBUFS);
+			pv_host_read(&pv_engine);
+			hits += disarm();
+			pv_lock_put(&pv_engine.lock);
+			ip_in(own_ns, "route add 192.0.2.%d via 10.1.0.2", there + 1);
+			pv_lock_get(&pv_engine.lock);
+			pv_host_read(&pv_engine);
+			CHECK_EQ(pv_host_owner(&pv_engine, &second) != 0, there);
+			pv_lock_put(&pv_engine.lock);
+			ip_in(own_ns, "route del 192.0.2.%d via 10.1.0.2", there + 1);
+		}
+		exchange();
+		CHECK(n < 40);
+	} while (hits);
+	CHECK(n > 2);
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("progress", "1"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+}
+
+/* The device is there and does not work: its sockets go on as the kernel's, those to come say why, and a link that changes is a reason
+ * to try again. */
+TEST(devices_that_report_an_error)
+{
+	const struct pv_fault_cfg error = { .error_ppm = 1000000 };
+	struct sk s;
+
+	setup();
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("fault", "seed=1"), 0);
+	CHECK_EQ(pyvma_config_set("log_level", "none"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+	exchange();
+	s = open_limited(&ours_here, AF_INET);
+	CHECK_EQ(sk_bind(s, ip("10.1.0.1", 0)), 0);
+	CHECK_EQ(sk_connect(s, echo_addr), 0);
+	for (int i = 0; i < 3; i++) {
+		ping(s);
+		pv_lock_get(&pv_engine.lock);
+		pv_fault_set(pv_engine.ports[0].ring, &error);
+		pv_engine_wake(&pv_engine.progress); /* a real one has the ring's fd for that */
+		pv_lock_put(&pv_engine.lock);
+		wait_ring(false);
+		CHECK(strstr(reason(), "reported an error"));
+		CHECK(!has_program());
+		ping(s);
+		exchange();
+		ip_in(own_ns, "link set v0 down");
+		ip_in(own_ns, "link set v0 up");
+		wait_ring(true);
+		exchange();
+	}
+	sk_close(s);
+	pyvma_stop();
+	CHECK_EQ(pyvma_config_set("fault", ""), 0);
+	CHECK_EQ(pyvma_config_set("log_level", "error"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
+#endif
