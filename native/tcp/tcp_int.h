@@ -112,10 +112,12 @@ struct pv_tcp;
 struct pv_tcp_ack_sample {
 	int64_t rtt_ns; /* of what this acknowledgement covers; -1: none */
 	uint32_t acked; /* segments newly delivered, cumulatively or by SACK */
-	uint32_t acked_bytes;
-	uint32_t lost; /* segments newly marked lost */
-	uint32_t in_flight_before;
-	bool ece, cwnd_limited, una_advanced;
+	bool cwnd_limited; /* cwnd was in use whole: it may grow */
+};
+
+enum pv_cc_event {
+	PV_CC_RTO, /* after ssthresh */
+	PV_CC_START, /* new data after everything had been acknowledged: now_ns - last_data_sent_ns were idle */
 };
 
 struct pv_cc_ops {
@@ -124,10 +126,9 @@ struct pv_cc_ops {
 	void (*init)(struct pv_tcp *c);
 	uint32_t (*ssthresh)(struct pv_tcp *c); /* at a loss or ECN event, before anything changes */
 	void (*acked)(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int64_t now_ns); /* not while recovering */
-	void (*undo)(struct pv_tcp *c); /* the event was none */
-	void (*event)(struct pv_tcp *c, int what, int64_t now_ns); /* PV_CC_* */
+	void (*undo)(struct pv_tcp *c); /* the event was none; cwnd and ssthresh are the caller's. May be NULL */
+	void (*event)(struct pv_tcp *c, enum pv_cc_event what, int64_t now_ns); /* may be NULL */
 };
-enum { PV_CC_RTO, PV_CC_RECOVERY, PV_CC_CWR, PV_CC_IDLE_RESTART, PV_CC_ROUND };
 extern const struct pv_cc_ops pv_cc_cubic, pv_cc_reno, pv_cc_none;
 const struct pv_cc_ops *pv_cc_find(const char *name); /* NULL: no such */
 
@@ -254,7 +255,7 @@ struct pv_tcp {
 	uint32_t max_out, cwnd_used; /* how much of cwnd was in use (RFC 7661) */
 	pv_seq cwnd_usage_seq;
 	int64_t cwnd_stamp_ns;
-	uint32_t delivered, delivered_ce;
+	uint32_t delivered, delivered_ce, lost_marks; /* segments in all: delivered, with ECE; marked lost */
 	pv_seq tlp_high_seq;
 	/* RACK (RFC 8985 6.1) */
 	int64_t rack_tx_ns, rack_rtt_ns;
@@ -269,7 +270,7 @@ struct pv_tcp {
 	int64_t first_rtx_ns; /* the first retransmission of this recovery (Eifel); 0: none */
 	int64_t stall_ns; /* the first timeout since snd_una moved: retries2 and the user timeout count from it */
 	const struct pv_cc_ops *cc;
-	uint64_t cc_priv[10];
+	uint64_t cc_priv[12];
 	/* timers */
 	struct pv_wtimer timer;
 	int64_t deadline_ns[PV_TT_COUNT]; /* PV_NEVER: off */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TCP_INFO: Linux's fields, filled with what they mean there. */
+#include "tcp/recovery.h"
+
+#include <string.h>
+
+/* Linux's TCPI_OPT_* */
+#define OPT_TIMESTAMPS 1u
+#define OPT_SACK 2u
+#define OPT_WSCALE 4u
+#define OPT_ECN 8u
+
+static uint32_t us(int64_t ns)
+{
+	return ns <= 0 ? 0 : (uint32_t)PV_MIN(ns / 1000, (int64_t)UINT32_MAX);
+}
+
+/* Linux counts from the start of the machine's clock what never was. */
+static uint32_t ms_since(int64_t then_ns, int64_t now_ns)
+{
+	return us(now_ns - then_ns) / 1000;
+}
+
+static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
+{
+	o->ca_state = c->ca;
+	o->retransmits = c->retransmits;
+	o->probes = c->probes_out;
+	o->backoff = c->backoff;
+	o->rto_us = us(pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns));
+	o->snd_mss = c->mss;
+	o->unacked = c->in_flight;
+	o->sacked = c->sacked;
+	o->lost = c->lost;
+	o->retrans = c->retrans;
+	o->rtt_us = us(c->srtt_ns);
+	o->rttvar_us = us(c->mdev_ns / 4);
+	o->min_rtt_us = c->min_rtt_ns == PV_NEVER ? UINT32_MAX : us(c->min_rtt_ns);
+	o->snd_ssthresh = c->ssthresh;
+	o->snd_cwnd = c->cwnd;
+	o->reordering = c->reordering;
+	o->reord_seen = c->reord_seen;
+	o->total_retrans = c->total_retrans;
+	o->notsent_bytes = pv_tcp_outq_nsd(c);
+	o->snd_wnd = c->snd_wnd;
+	o->dsack_dups = c->dsack_dups;
+	o->pacing_rate = c->pacing_rate;
+	o->max_pacing_rate = c->opts.pacing_rate;
+	o->bytes_acked = c->bytes_acked;
+	o->bytes_sent = c->bytes_sent;
+	o->bytes_retrans = c->bytes_retrans;
+	o->segs_out = c->segs_out;
+	o->data_segs_out = c->data_segs_out;
+	o->delivered = c->delivered;
+	o->delivered_ce = c->delivered_ce;
+}
+
+void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t now_ns)
+{
+	struct pv_tcp_info *o = out;
+
+	memset(o, 0, sizeof(*o));
+	o->state = c->state;
+	if (c->state == PV_TCP_LISTEN)
+		return;
+	o->options = (uint8_t)((c->flags & PV_TF_TS ? OPT_TIMESTAMPS : 0) | (c->flags & PV_TF_SACK ? OPT_SACK : 0) |
+			       (c->flags & PV_TF_WS ? OPT_WSCALE : 0) | (c->flags & PV_TF_ECN ? OPT_ECN : 0));
+	o->snd_wscale = c->snd_wscale;
+	o->rcv_wscale = c->rcv_wscale;
+	info_send(c, o);
+	o->ato_us = us(c->t->cfg.delack_max_ns);
+	o->rcv_mss = c->rcv_mss;
+	o->last_data_sent_ms = ms_since(c->last_data_sent_ns, now_ns);
+	o->last_data_recv_ms = ms_since(c->last_data_rcvd_ns, now_ns);
+	o->last_ack_recv_ms = ms_since(c->last_ack_rcvd_ns, now_ns);
+	o->pmtu = c->pmtu;
+	o->rcv_ssthresh = c->rcv_ssthresh;
+	o->advmss = c->advmss;
+	o->rcv_rtt_us = us(c->rcv_rtt_ns);
+	o->rcv_space = c->rcv_space;
+	o->rcv_wnd = pv_seq_gt(c->rcv_adv, c->rcv_nxt) ? pv_seq_dist(c->rcv_nxt, c->rcv_adv) : 0;
+	o->bytes_received = c->bytes_received;
+	o->segs_in = c->segs_in;
+	o->data_segs_in = c->data_segs_in;
+}
