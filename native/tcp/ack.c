@@ -313,10 +313,8 @@ void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)
 		return;
 	}
 	scoreboard(c, &a);
-	if (a.flags & PV_ACK_FREED && c->flags & PV_TF_NOSPACE && pv_tcp_writable(c)) {
-		c->flags &= ~PV_TF_NOSPACE;
-		pv_tcp_tell(c, PV_EV_OUT);
-	}
+	if (a.flags & PV_ACK_FREED)
+		pv_tcp_space(c);
 	if (c->unsent || c->lost_hint)
 		pv_tcp_owe(c);
 }

@@ -352,7 +352,7 @@ static uint32_t send_new(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
 	bool paced = c->pacing_rate != UINT64_MAX;
 	uint32_t quota, run, done, sent = 0;
 
-	if (!c->in_flight && now_ns - c->last_data_sent_ns > c->rto_ns)
+	if (!c->in_flight)
 		pv_tcp_idle_restart(c, now_ns);
 	quota = pv_tcp_cwnd_room(c);
 	while (c->unsent && quota) {
@@ -367,8 +367,6 @@ static uint32_t send_new(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
 		if (!paced || !done)
 			break;
 	}
-	if (c->unsent && !quota)
-		c->flags |= PV_TF_CWND_LIMITED;
 	return sent;
 }
 
@@ -404,10 +402,14 @@ static void push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
 		if (c->unsent)
 			sent += send_new(c, nagle, now_ns);
 	}
-	if (pv_likely(sent))
+	if (pv_likely(sent)) {
 		pv_tcp_rack_sent(c, now_ns);
-	else if (c->unsent && !c->in_flight && c->deadline_ns[PV_TT_RTO] == PV_NEVER)
+		/* What was waiting is under way: by TCP_NOTSENT_LOWAT that makes room. */
+		if (pv_unlikely(c->flags & PV_TF_NOSPACE))
+			pv_tcp_space(c);
+	} else if (c->unsent && !c->in_flight && c->deadline_ns[PV_TT_RTO] == PV_NEVER) {
 		pv_tcp_rearm_rto(c, now_ns);
+	}
 }
 
 void pv_tcp_push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
@@ -442,17 +444,6 @@ int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns)
 	return post_run(c, c->unsent, 1, now_ns) ? 0 : -ENOBUFS;
 }
 
-/* What was acknowledged alone needs not go again. */
-static void trim(struct pv_tcp *c, struct pv_tcp_seg *s)
-{
-	uint32_t n = PV_MIN(pv_seq_dist(s->seq, c->snd_una), (uint32_t)s->len);
-
-	s->seq = pv_seq_add(s->seq, n);
-	s->off = (uint16_t)(s->off + n);
-	s->len = (uint16_t)(s->len - n);
-	c->sndq_bytes -= n;
-}
-
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 {
 	int32_t room;
@@ -460,8 +451,6 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 
 	if (rc)
 		return rc;
-	if (pv_seq_lt(s->seq, c->snd_una))
-		trim(c, s);
 	room = pv_seq_diff(wnd_end(c), s->seq);
 	if (room <= 0) {
 		/* Beyond a window that was taken back; the first segment probes it (RFC 9293 3.8.6.1). */

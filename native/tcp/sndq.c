@@ -202,6 +202,14 @@ bool pv_tcp_writable(const struct pv_tcp *c)
 	return !c->path.ring || packets_left(c);
 }
 
+void pv_tcp_space(struct pv_tcp *c)
+{
+	if (!(c->flags & PV_TF_NOSPACE) || !pv_tcp_writable(c))
+		return;
+	c->flags &= ~PV_TF_NOSPACE;
+	pv_tcp_tell(c, PV_EV_OUT);
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
 struct source {
