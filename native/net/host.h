@@ -57,6 +57,9 @@ int pv_net_neigh_set(struct pv_net *net, uint32_t iface, const struct pv_addr *a
 /* It does not answer: what waits is dropped and its senders hear -EHOSTUNREACH. 0, -ENODEV, -ESRCH. */
 int pv_net_neigh_fail(struct pv_net *net, uint32_t iface, const struct pv_addr *addr, int64_t now_ns);
 
+/* News of neighbours were lost: each is asked for again when it is next needed. */
+void pv_net_neigh_doubt(struct pv_net *net);
+
 /* Routes or rules changed: every path is looked up again. */
 void pv_net_host_changed(struct pv_net *net);
 /* A path MTU that the host was told: as if the ICMP message had come to us. Below the least plausible value the path is locked. */

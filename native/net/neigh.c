@@ -415,3 +415,17 @@ int pv_net_neigh_fail(struct pv_net *net, uint32_t iface, const struct pv_addr *
 	neigh_fail(net, n, now_ns);
 	return 0;
 }
+
+void pv_net_neigh_doubt(struct pv_net *net)
+{
+	for (uint32_t i = 0; i < net->cfg.neigh_max; i++) {
+		struct pv_neigh *n = &net->neigh[i];
+
+		/* What waits for an answer asks again by itself. */
+		if (n->state == PV_NEIGH_FREE || n->state == PV_NEIGH_PERMANENT || n->state == PV_NEIGH_INCOMPLETE ||
+		    !pv_iface_is_hosts(net, net->iface[n->iface]))
+			continue;
+		n->state = PV_NEIGH_NONE;
+		pv_net_timer_del(net, &n->timer);
+	}
+}

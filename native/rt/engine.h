@@ -114,6 +114,7 @@ struct pv_engine_hooks {
 	void (*fork_lock)(void); /* before fork, ahead of the engine's lock */
 	void (*fork_unlock)(void); /* after it, in both */
 	void (*extra)(void); /* extra_fd is readable; the lock is held */
+	void (*ifaces)(void); /* rings were opened or closed while sockets may use them; the lock is held */
 };
 void pv_engine_set_hooks(const struct pv_engine_hooks *hooks);
 const struct pv_engine_hooks *pv_engine_hooks(void);
@@ -156,7 +157,7 @@ int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n
 void pv_ports_close(struct pv_engine *e);
 /* One more at the end of e->ports; `host` NULL: the entry has addresses of its own. 0 or -errno with a text. */
 int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host);
-/* The last one takes its place. Who sleeps on the ring's fd must be woken. */
+/* What its ring has received goes to the sockets first. The last one takes its place. Who sleeps on the ring's fd must be woken. */
 void pv_port_close(struct pv_engine *e, struct pv_port *p);
 /* Reads the rings' events (link, device gone) and says so. */
 void pv_ports_events(struct pv_engine *e);

@@ -17,6 +17,8 @@
 #include "rt/netlink.h"
 
 #define REASONS_MAX 64
+/* How often a table is read that changes while it is. */
+#define DUMP_TRIES 10
 
 struct host_entry {
 	struct pv_ifspec spec; /* as in the settings: the name by which a new interface is found */
@@ -34,7 +36,7 @@ struct pv_host {
 	struct host_entry entry[PV_IFACE_MAX];
 	uint32_t n;
 	bool links, addrs, routes; /* changed since the last round */
-	bool moved; /* rings or interfaces were changed by this round */
+	bool moved, rings; /* interfaces, rings of them were changed by this round */
 	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
 };
 
@@ -174,7 +176,7 @@ static void take_link(struct host_entry *en, const struct pv_nl_msg *m)
 struct round {
 	struct pv_host *h;
 	bool seen[PV_IFACE_MAX];
-	bool adopt;
+	bool adopt; /* links for entries that have none; else the links that entries have */
 };
 
 static void dump_link(void *ctx, const struct pv_nl_msg *m)
@@ -207,6 +209,35 @@ static void dump_addr(void *ctx, const struct pv_nl_msg *m)
 	s->addr[s->naddr++] = (struct pv_ifaddr){ .addr = m->addr, .prefix_len = m->prefix_len };
 }
 
+/* What an interrupted reading told. */
+static void forget_links(struct round *r)
+{
+	for (uint32_t i = 0; i < r->h->n; i++)
+		if (r->adopt && r->seen[i])
+			memset(&r->h->entry[i].state, 0, sizeof(r->h->entry[i].state));
+	memset(r->seen, 0, sizeof(r->seen));
+}
+
+static void forget_addrs(struct round *r)
+{
+	for (uint32_t i = 0; i < r->h->n; i++)
+		r->h->entry[i].state.naddr = 0;
+}
+
+static int dump(struct round *r, enum pv_nl_kind kind)
+{
+	int rc = -EINTR;
+
+	for (int tries = 0; rc == -EINTR && tries < DUMP_TRIES; tries++) {
+		if (kind == PV_NL_LINK)
+			forget_links(r);
+		else
+			forget_addrs(r);
+		rc = pv_nl_dump(r->h->nl, kind, kind == PV_NL_LINK ? dump_link : dump_addr, r);
+	}
+	return rc;
+}
+
 /* 0, or the tables could not be read and are as they were but for what is gone. */
 static int read_tables(struct pv_host *h)
 {
@@ -214,7 +245,7 @@ static int read_tables(struct pv_host *h)
 	bool awaited = false;
 	int rc;
 
-	rc = pv_nl_dump(h->nl, PV_NL_LINK, dump_link, &r);
+	rc = dump(&r, PV_NL_LINK);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < h->n; i++) {
@@ -225,12 +256,11 @@ static int read_tables(struct pv_host *h)
 			memset(&en->state, 0, sizeof(en->state));
 		awaited |= !en->state.kernel_index;
 	}
+	memset(r.seen, 0, sizeof(r.seen));
 	r.adopt = true;
 	if (awaited)
-		rc = pv_nl_dump(h->nl, PV_NL_LINK, dump_link, &r);
-	for (uint32_t i = 0; i < h->n; i++)
-		h->entry[i].state.naddr = 0;
-	return rc ? rc : pv_nl_dump(h->nl, PV_NL_ADDR, dump_addr, &r);
+		rc = dump(&r, PV_NL_LINK);
+	return rc ? rc : dump(&r, PV_NL_ADDR);
 }
 
 /* ---- bringing the stack in line ---------------------------------------------------------------------------------------- */
@@ -264,7 +294,7 @@ static void close_entry(struct pv_engine *e, struct host_entry *en)
 	en->iface = 0;
 	if (!en->retry)
 		set_reason(en, "its device reported an error");
-	e->host->moved = true;
+	e->host->moved = e->host->rings = true;
 }
 
 static bool can_open(struct host_entry *en)
@@ -302,7 +332,7 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 	}
 	en->iface = e->ports[e->nports - 1].index;
 	en->reason = NULL;
-	e->host->moved = true;
+	e->host->moved = e->host->rings = true;
 	return 0;
 }
 
@@ -415,11 +445,12 @@ bool pv_host_read(struct pv_engine *e)
 
 	if (!h || !h->nl)
 		return false;
-	h->moved = false;
+	h->moved = h->rings = false;
 	n = pv_nl_read(h->nl, change, e);
 	if (n < 0) {
 		h->links = h->addrs = h->routes = true;
 		e->kernel_addrs++;
+		pv_net_neigh_doubt(e->net);
 	}
 	for (uint32_t i = 0; i < e->nports; i++)
 		h->links |= e->ports[i].failed && *e->ports[i].spec.netdev;
@@ -430,6 +461,8 @@ bool pv_host_read(struct pv_engine *e)
 			(void)bring_in_line(e, false);
 		}
 	}
+	if (h->rings && pv_engine_hooks())
+		pv_engine_hooks()->ifaces();
 	if (h->routes)
 		pv_net_host_changed(e->net);
 	h->routes = false;

@@ -107,7 +107,6 @@ static bool parse_link(const struct nlmsghdr *nh, struct pv_nl_msg *msg)
 	}
 	get_mac(&a, IFLA_ADDRESS, msg->mac);
 	get_u32(&a, IFLA_MTU, &msg->mtu);
-	get_u32(&a, IFLA_LINK, &msg->lower);
 	return true;
 }
 
@@ -164,6 +163,8 @@ static bool parse_one(const struct nlmsghdr *nh, struct pv_nl_msg *msg)
 	case RTM_DELROUTE:
 	case RTM_NEWRULE:
 	case RTM_DELRULE:
+	case RTM_NEWNEXTHOP:
+	case RTM_DELNEXTHOP:
 		msg->kind = PV_NL_ROUTE;
 		return true;
 	default:
@@ -210,7 +211,7 @@ static struct mnl_socket *open_socket(uint32_t groups)
 int pv_nl_open(struct pv_nl **out, char *err, size_t errsize)
 {
 	const uint32_t groups = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE |
-				RTMGRP_IPV6_ROUTE | RTMGRP_IPV4_RULE | 1u << (RTNLGRP_IPV6_RULE - 1);
+				RTMGRP_IPV6_ROUTE | RTMGRP_IPV4_RULE | 1u << (RTNLGRP_IPV6_RULE - 1) | 1u << (RTNLGRP_NEXTHOP - 1);
 	struct pv_nl *nl;
 	int rc;
 
@@ -258,9 +259,23 @@ static struct nlmsghdr *request(struct pv_nl *nl, void *buf, uint16_t type, uint
 
 typedef void (*answer_fn)(void *ctx, const struct nlmsghdr *nh);
 
-/* Reads until the end of the answer to the last request. 0 or the kernel's -errno. */
+/* What the end of a dump, or an error in place of an answer, says: both begin with the number. */
+static int verdict(const struct nlmsghdr *nh)
+{
+	int error;
+
+	if (mnl->mnl_nlmsg_get_payload_len(nh) < sizeof(error))
+		return nh->nlmsg_type == NLMSG_DONE ? 0 : -EBADMSG;
+	memcpy(&error, mnl->mnl_nlmsg_get_payload(nh), sizeof(error));
+	return PV_MIN(error, 0);
+}
+
+/* Reads until the end of the answer to the last request, also when it is worth nothing any more: the kernel begins no other dump before.
+ * 0, the kernel's -errno, or -EINTR. */
 static int answers(struct pv_nl *nl, bool dump, answer_fn fn, void *ctx)
 {
+	bool interrupted = false;
+
 	for (;;) {
 		ssize_t n = mnl->mnl_socket_recvfrom(nl->ask, nl->buf, sizeof(nl->buf));
 		const struct nlmsghdr *nh = (const void *)nl->buf;
@@ -274,15 +289,9 @@ static int answers(struct pv_nl *nl, bool dump, answer_fn fn, void *ctx)
 		for (; whole(nh, left); nh = mnl->mnl_nlmsg_next(nh, &left)) {
 			if (nh->nlmsg_seq != nl->seq)
 				continue; /* of an earlier request that timed out */
-			if (nh->nlmsg_flags & NLM_F_DUMP_INTR)
-				return -EINTR;
-			if (nh->nlmsg_type == NLMSG_DONE)
-				return 0;
-			if (nh->nlmsg_type == NLMSG_ERROR) {
-				const struct nlmsgerr *e = mnl->mnl_nlmsg_get_payload(nh);
-
-				return mnl->mnl_nlmsg_get_payload_len(nh) < sizeof(*e) ? -EBADMSG : e->error;
-			}
+			interrupted |= nh->nlmsg_flags & NLM_F_DUMP_INTR;
+			if (nh->nlmsg_type == NLMSG_DONE || nh->nlmsg_type == NLMSG_ERROR)
+				return interrupted ? -EINTR : verdict(nh);
 			fn(ctx, nh);
 			if (!dump)
 				return 0;
@@ -331,29 +340,30 @@ int pv_nl_dump(struct pv_nl *nl, enum pv_nl_kind kind, pv_nl_fn fn, void *ctx)
 	struct pass_on to = { fn, ctx };
 	uint8_t buf[256] = { 0 };
 	struct nlmsghdr *nh;
-	int rc = -EINTR;
 
 	if ((size_t)kind >= pv_array_size(of))
 		return -EINVAL;
-	/* An interrupted dump saw the tables while they changed. */
-	for (int tries = 0; rc == -EINTR && tries < 10; tries++) {
-		nh = request(nl, buf, of[kind].type, NLM_F_DUMP);
-		mnl->mnl_nlmsg_put_extra_header(nh, of[kind].header);
-		rc = ask(nl, nh, true, pass_on, &to);
-	}
-	return rc;
+	nh = request(nl, buf, of[kind].type, NLM_F_DUMP);
+	mnl->mnl_nlmsg_put_extra_header(nh, of[kind].header);
+	return ask(nl, nh, true, pass_on, &to);
 }
 
 int pv_nl_read(struct pv_nl *nl, pv_nl_fn fn, void *ctx)
 {
-	int total = 0;
+	int total = 0, lost = 0;
 
-	for (int packets = 0; packets < READ_MAX; packets++) {
+	/* Once some were lost the kernel adds none, and tells of no further loss, before all that it kept are read; what these say is older
+	 * than what the tables say now. */
+	for (int packets = 0; lost || packets < READ_MAX; packets++) {
 		ssize_t n = mnl->mnl_socket_recvfrom(nl->told, nl->news, sizeof(nl->news));
 		int count;
 
+		if (n < 0 && (errno == ENOBUFS || errno == ENOSPC)) {
+			lost = -ENOBUFS;
+			continue;
+		}
 		if (n < 0)
-			return errno == EAGAIN || errno == EINTR ? total : -errno;
+			return lost ? lost : errno == EAGAIN || errno == EINTR ? total : -errno;
 		count = pv_nl_parse(nl->news, (size_t)n, fn, ctx);
 		if (count > 0)
 			total += count;

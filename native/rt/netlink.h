@@ -19,8 +19,8 @@ struct pv_nl;
 
 enum pv_nl_kind { PV_NL_LINK, PV_NL_ADDR, PV_NL_NEIGH, PV_NL_ROUTE };
 
-/* One object of the kernel's, or a change of one. PV_NL_ROUTE stands for routes and policy rules alike: it says only that something
- * changed, since decisions are asked for (pv_nl_route_get), not made again here. */
+/* One object of the kernel's, or a change of one. PV_NL_ROUTE stands for routes, nexthops and policy rules alike: it says only that
+ * something changed, since decisions are asked for (pv_nl_route_get), not made again here. */
 struct pv_nl_msg {
 	enum pv_nl_kind kind;
 	bool deleted;
@@ -30,7 +30,6 @@ struct pv_nl_msg {
 	uint8_t mac[PV_ETH_ALEN];
 	uint32_t mtu;
 	bool up, running, loopback;
-	uint32_t lower; /* IFLA_LINK: the device beneath; 0: none */
 	/* PV_NL_ADDR, PV_NL_NEIGH */
 	struct pv_addr addr;
 	uint8_t prefix_len; /* of the family */
@@ -45,10 +44,11 @@ int pv_nl_open(struct pv_nl **out, char *err, size_t errsize);
 void pv_nl_close(struct pv_nl *nl);
 /* Readable when there are changes. */
 int pv_nl_fd(const struct pv_nl *nl);
-/* All objects of a kind, one call of `fn` each. 0 or -errno. Not for PV_NL_ROUTE. */
+/* All objects of a kind, one call of `fn` each. 0 or -errno; -EINTR: they changed meanwhile, and what `fn` was told is a mixture: to be
+ * forgotten and asked for again. Not for PV_NL_ROUTE. */
 int pv_nl_dump(struct pv_nl *nl, enum pv_nl_kind kind, pv_nl_fn fn, void *ctx);
-/* The changes that have come, at most a few dozen packets of them; never waits. Number of messages, or -ENOBUFS: some were lost, dump
- * everything anew. */
+/* The changes that have come, at most a few dozen packets of them unless some were lost; never waits. Number of messages, or -ENOBUFS:
+ * some were lost, and `fn` heard all that were not; dump everything anew. */
 int pv_nl_read(struct pv_nl *nl, pv_nl_fn fn, void *ctx);
 
 struct pv_nl_query {

@@ -23,6 +23,8 @@
 #define SPARE_BUFS 128u
 /* Read of one ring at a time. */
 #define EVENTS_MAX 16
+/* Turns that empty a ring for sure when nobody keeps filling it. */
+#define DRAIN_POLLS 64
 
 #if defined(PV_HAVE_VERBS) || defined(PV_HAVE_XDP)
 
@@ -200,14 +202,14 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 	return p->spec.ring == PV_IFSPEC_XDP ? open_xdp(p, cfg) : open_verbs(p, cfg);
 }
 
-/* What is lent at the moment keeps its pool until it comes back. */
+/* What is lent at the moment, or queued at a socket, keeps its pool until it comes back. */
 static void close_pool(struct pv_engine *e, struct pv_pool *pool, const char *name)
 {
 	uint32_t away = pv_pool_close(pool);
 
 	if (!away)
 		return;
-	pv_log(PV_LOG_INFO, "%s: %u lent buffers were not given back yet", name, away);
+	pv_log(PV_LOG_INFO, "%s: %u buffers were not given back yet", name, away);
 	if (e->nlimbo < pv_array_size(e->limbo))
 		e->limbo[e->nlimbo++] = pool;
 }
@@ -303,8 +305,23 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	return 0;
 }
 
+/* Sockets that nobody reads shall not keep a pool for each ring that there ever was. */
+static void make_room_in_limbo(struct pv_engine *e)
+{
+	close_limbo(e);
+	if (e->nlimbo < pv_array_size(e->limbo))
+		return;
+	for (uint32_t i = 0; i < e->nlimbo; i++)
+		pv_udp_pool_purge(e->udp, e->limbo[i]);
+	close_limbo(e);
+}
+
 void pv_port_close(struct pv_engine *e, struct pv_port *p)
 {
+	/* Not by pv_engine_poll, which may be what called. */
+	for (int i = 0; i < DRAIN_POLLS && pv_stack_poll(e->stack, pv_clock_now(&e->clock), e->rx_budget); i++)
+		;
+	make_room_in_limbo(e);
 	atomic_store_explicit(&e->kernel_index[p->index], 0, memory_order_relaxed);
 	(void)pv_stack_iface_del(e->stack, p->index);
 	close_ring(e, p);

@@ -11,7 +11,7 @@
 
 static uint32_t kernel_index(uint32_t core)
 {
-	return atomic_load_explicit(&pv_engine.kernel_index[core], memory_order_relaxed);
+	return core <= PV_IFACE_MAX ? atomic_load_explicit(&pv_engine.kernel_index[core], memory_order_relaxed) : 0;
 }
 
 /* Without the lock: an address is read before it is taken. */
@@ -34,7 +34,7 @@ uint32_t pv_ifindex_public(uint32_t core)
 
 bool pv_iface_is_host(uint32_t core)
 {
-	return core && core <= PV_IFACE_MAX && kernel_index(core);
+	return core && kernel_index(core);
 }
 
 static bool parse4(const struct sockaddr *addr, socklen_t len, struct pv_endpoint *out)

@@ -188,7 +188,7 @@ uint32_t pv_decide_device(const struct pv_sock *so, bool *kernels)
 	uint32_t iface = so->u ? pv_udp_options(so->u)->bound_iface : 0;
 
 	*kernels = false;
-	if ((iface && !pv_iface_is_host(iface)) || !so->kernel_device)
+	if ((iface && iface != PV_UDP_IFACE_GONE && !pv_iface_is_host(iface)) || !so->kernel_device)
 		return iface;
 	iface = pv_ifindex_core(so->kernel_device);
 	*kernels = !iface;

@@ -141,14 +141,25 @@ static void import_segment(struct pv_sock *so)
 	so->segment = getsockopt(pv_sock_kfd(so), IPPROTO_UDP, UDP_SEGMENT, &val, &len) == 0 ? (uint32_t)val : 0;
 }
 
-/* On the kernel's interfaces what names an interface is the kernel socket's. */
+/* On the kernel's interfaces what names an interface is the kernel socket's: a device by its number, which another one that is made
+ * under the same name has not. */
 static void import_host(struct pv_sock *so)
 {
 	struct pv_udp_opts *o = pv_udp_options(so->u);
 	bool kernels;
+	uint32_t iface = pv_decide_device(so, &kernels);
 
-	o->bound_iface = pv_decide_device(so, &kernels);
+	o->bound_iface = kernels ? PV_UDP_IFACE_GONE : iface;
 	pv_mcast_import(so);
+}
+
+void pv_opt_ifaces_changed(struct pv_sock *so)
+{
+	if (!so->host || !(so->kernel_device || so->kernel_mcast4 || so->kernel_mcast6 || so->mcast_index4))
+		return;
+	import_host(so);
+	pv_udp_options_changed(so->u);
+	pv_leg_options(so);
 }
 
 void pv_opt_import(struct pv_sock *so)
@@ -338,12 +349,16 @@ static int path_mtu(struct pv_sock *so, void *val, socklen_t *len)
 	return rc ? rc : give_int((int)path.mtu, val, len);
 }
 
-static int get_device(struct pv_sock *so, int name, uint32_t iface, void *val, socklen_t *len)
+static bool is_own(uint32_t iface)
+{
+	return pv_net_iface(pv_engine.net, iface) && !pv_iface_is_host(iface);
+}
+
+static int get_device(int name, uint32_t iface, void *val, socklen_t *len)
 {
 	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, iface));
 	socklen_t need = (socklen_t)strlen(ic->name) + 1;
 
-	(void)so;
 	if (name == SO_BINDTOIFINDEX)
 		return give_int((int)pv_ifindex_public(iface), val, len);
 	if (*len < need)
@@ -372,8 +387,7 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 			return give_int((int)o->sndbuf, val, len);
 		case SO_BINDTODEVICE:
 		case SO_BINDTOIFINDEX:
-			return o->bound_iface && !pv_iface_is_host(o->bound_iface) ? get_device(so, name, o->bound_iface, val, len)
-										   : -ENOPROTOOPT;
+			return is_own(o->bound_iface) ? get_device(name, o->bound_iface, val, len) : -ENOPROTOOPT;
 		}
 	}
 	if (so->core_leg && !so->host &&
@@ -385,22 +399,23 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 int pyvma_sock_getsockopt(pyvma_sock *h, int level, int name, void *val, socklen_t *len)
 {
 	struct pv_sock *so = pv_handle_sock(h);
-	int rc = -ENOPROTOOPT;
+	int rc;
 
 	if (!so)
 		return -EBADF;
 	if (!val || !len)
 		return -EFAULT;
-	if (pv_sock_is_core(so)) {
-		rc = pv_sock_lock(h, so);
-		if (rc)
-			return rc;
-		rc = get_locked(so, level, name, val, len);
-		if (!rc && level == SOL_SOCKET && name == SO_ERROR)
-			pv_ready_update(so);
-		pv_sock_unlock();
-	}
-	if (rc != -ENOPROTOOPT)
+	if (!pv_sock_is_core(so))
+		return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	rc = pv_sock_lock(h, so);
+	if (rc)
 		return rc;
-	return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	rc = get_locked(so, level, name, val, len);
+	if (rc == -ENOPROTOOPT)
+		rc = getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	/* Whoever had it, the error is told now and no reason to be readable any more. */
+	if (level == SOL_SOCKET && name == SO_ERROR)
+		pv_ready_update(so);
+	pv_sock_unlock();
+	return rc;
 }

@@ -212,6 +212,12 @@ static void on_forked(void)
 		pv_log(PV_LOG_WARN, "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
 }
 
+static void on_ifaces(void)
+{
+	pv_list_for_each(it, &pv_core_socks)
+		pv_opt_ifaces_changed(pv_list_entry(it, struct pv_sock, on_core));
+}
+
 static void fork_lock(void)
 {
 	pthread_mutex_lock(&registry_lock);
@@ -226,7 +232,12 @@ static void fork_unlock(void)
 __attribute__((constructor)) static void set_hooks(void)
 {
 	static const struct pv_engine_hooks hooks = {
-		.stop = on_stop, .forked = on_forked, .fork_lock = fork_lock, .fork_unlock = fork_unlock, .extra = pv_ready_extra
+		.stop = on_stop,
+		.forked = on_forked,
+		.fork_lock = fork_lock,
+		.fork_unlock = fork_unlock,
+		.extra = pv_ready_extra,
+		.ifaces = on_ifaces,
 	};
 
 	pv_engine_set_hooks(&hooks);

@@ -243,6 +243,8 @@ pv_inline bool pv_leg_engine(void)
 
 /* Reads every option that the stack must know from the kernel socket; the lock is held. */
 void pv_opt_import(struct pv_sock *so);
+/* Rings were opened or closed: which interfaces are meant by the kernel socket's options? The lock is held. */
+void pv_opt_ifaces_changed(struct pv_sock *so);
 /* Multicast options that name one of our interfaces, or none. -ENOPROTOOPT: the kernel's business alone. */
 int pv_mcast_set(struct pyvma_sock *h, struct pv_sock *so, int level, int name, const void *val, socklen_t len);
 int pv_mcast_get(struct pv_sock *so, int level, int name, void *val, socklen_t *len);

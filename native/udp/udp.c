@@ -408,28 +408,52 @@ void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface)
 	(void)pv_udp_room(t);
 }
 
+/* Its number will be another interface's. */
+static void forget_iface(struct pv_udp *u, uint32_t iface)
+{
+	struct pv_udp_opts *o = &u->opts;
+
+	if (o->bound_iface == iface)
+		o->bound_iface = u->bound_iface = PV_UDP_IFACE_GONE;
+	if (u->conn.scope == iface)
+		u->conn.scope = PV_UDP_IFACE_GONE;
+	o->mcast_iface4 = o->mcast_iface4 == iface ? PV_UDP_IFACE_GONE : o->mcast_iface4;
+	o->mcast_iface6 = o->mcast_iface6 == iface ? PV_UDP_IFACE_GONE : o->mcast_iface6;
+	for (struct pv_pkt *p = u->rxq.head; p; p = p->next)
+		p->iface = p->iface == iface ? 0 : p->iface;
+}
+
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface)
 {
 	pv_udp_steer_gone(t, iface);
 	pv_list_for_each(it, &t->all) {
 		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
+
+		pv_udp_leave_all(u, iface, t->head.now_ns);
+		forget_iface(u, iface);
+	}
+	pv_udp_demux_changed(t);
+	t->going = 0;
+}
+
+void pv_udp_pool_purge(struct pv_udp_table *t, const struct pv_pool *pool)
+{
+	pv_list_for_each(it, &t->all) {
+		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
 		struct pv_pktq keep;
 		struct pv_pkt *p;
 
-		pv_udp_leave_all(u, iface, t->head.now_ns);
 		pv_pktq_init(&keep);
-		u->rx_bytes = 0;
 		while ((p = pv_pktq_pop(&u->rxq))) {
-			if (p->iface == iface) {
-				pv_pkt_put(p);
+			if (p->pool != pool) {
+				pv_pktq_push(&keep, p);
 				continue;
 			}
-			u->rx_bytes += p->total + PV_UDP_OVERHEAD;
-			pv_pktq_push(&keep, p);
+			u->rx_bytes -= p->total + PV_UDP_OVERHEAD;
+			pv_pkt_put(p);
 		}
 		u->rxq = keep;
 		if (!keep.head)
 			u->rxq.tail = &u->rxq.head;
 	}
-	t->going = 0;
 }

@@ -88,6 +88,8 @@ uint32_t pv_udp_steered(const struct pv_udp *u, int *err);
 /* `off`: leave everything to the kernel; the rules go. */
 void pv_udp_steer_off(struct pv_udp *u, bool off);
 
+#define PV_UDP_IFACE_GONE UINT32_MAX
+
 /* Options; the socket layer translates setsockopt to these fields and back. */
 struct pv_udp_opts {
 	uint32_t rcvbuf; /* bytes of payload and overhead queued, as Linux counts (doubled value); default 212992 */
@@ -101,7 +103,7 @@ struct pv_udp_opts {
 	bool mcast_all4, mcast_all6; /* IP_MULTICAST_ALL; default true */
 	uint32_t mcast_iface4, mcast_iface6;
 	struct pv_addr mcast_src4; /* IP_MULTICAST_IF given by address */
-	uint32_t bound_iface; /* SO_BINDTODEVICE */
+	uint32_t bound_iface; /* SO_BINDTODEVICE; PV_UDP_IFACE_GONE: one that was removed, nothing comes and nothing goes by it */
 	bool broadcast, reuse_addr, reuse_port, v6only, no_check, recverr4, recverr6, freebind;
 	uint8_t pmtudisc4, pmtudisc6; /* enum pv_pmtudisc; default WANT */
 	uint32_t flow_label;
@@ -172,8 +174,11 @@ pv_inline bool pv_udp_ready(const struct pv_udp_table *t)
 
 /* From the stack, when an interface of the kernel's came or its addresses changed: the rules of all sockets are brought in line. */
 void pv_udp_steer_changed(struct pv_udp_table *t);
-/* From the stack, when an interface goes: packets that came by it leave the queues, memberships on it end. */
+/* From the stack, when an interface goes: memberships on it end, and no socket is bound to the next one of its number. What came by it
+ * is still to be read, and holds its pool until then. */
 void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface);
+/* Drops from all queues what lies in the pool's buffers. */
+void pv_udp_pool_purge(struct pv_udp_table *t, const struct pv_pool *pool);
 
 /* From the stack, when nothing can be sent by an interface any more: ENETDOWN becomes the pending error of the sockets whose device,
  * address or peer is there. */

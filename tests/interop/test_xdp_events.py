@@ -330,3 +330,85 @@ def test_second_process_on_the_same_interface(both: Both) -> None:
         third("t = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nt.settimeout(20)\nt.connect((host, port))", host=KERNEL[4], port=PORT)
         assert third("t.send(b'third'); t.recv(10)") == b"third"
         assert third("t.offload.state") == "offloaded"
+
+
+# Sockets of their own, beside the traffic: `asked` is bound to an address, `bound` to the device.
+BESIDE = """
+def open_bound(port, device=b''):
+    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    u.settimeout(0.5)
+    if device:
+        u.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+    u.bind(('', port))
+    return u
+
+def outcome(call, *arguments):
+    try:
+        return call(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno] if error.errno else type(error).__name__
+
+asked, bound = open_bound(7101), open_bound(7102, b'v0')
+"""
+TELL = """
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as t:
+    for number in range(count):
+        t.sendto(b'%d' % number, (host, port))
+"""
+
+
+def told(both: Both, port: int, count: int = 1) -> None:
+    """The kernel peers send to that port, and have been heard."""
+    for side in (both.engine, both.oracle):
+        side.server(TELL, host=ENGINE[4], port=port, count=count)
+        # What was sent before an answer to a ping has come before it.
+        side.there.run("ping", "-c", "1", "-w", "10", ENGINE[4])
+
+
+@pytest.mark.parametrize("event", ["deleted", "larger"])
+def test_what_has_come_stays_to_be_read(both: Both, event: str) -> None:
+    """An AF_XDP ring is closed with its interface, and opened anew for an MTU above what its buffers hold."""
+    both.start()
+    for side in (both.engine, both.oracle):
+        side.client(BESIDE)
+    told(both, 7101, 100)
+    if event == "deleted":
+        both.here("link", "del", "v0")
+        both.same("ENETUNREACH")
+    else:
+        both.there("link", "set", "v1", "mtu", "3000")
+        both.here("link", "set", "v0", "mtu", "3000")
+        both.same("ok")
+        told(both, 7101, 1)
+    got = [side.client("[outcome(asked.recv, 10) for _ in range(102)]") for side in (both.engine, both.oracle)]
+    assert got[0] == got[1]
+    assert got[1][:100] == [b"%d" % number for number in range(100)]
+    both.finish()
+
+
+def test_bound_to_a_device_that_is_made_again(both: Both) -> None:
+    """A socket is bound to a device's number, not to its name; that of a ring which was only opened anew stays."""
+    both.start()
+    for side in (both.engine, both.oracle):
+        side.client(BESIDE)
+    both.there("link", "set", "v1", "mtu", "3000")
+    both.here("link", "set", "v0", "mtu", "3000")
+    both.same("ok")
+    told(both, 7102)
+    for side in (both.engine, both.oracle):
+        assert side.client("outcome(bound.recv, 10)") == b"0"
+    assert both.engine.client("bound.stats['rx_datagrams']") == 1
+    both.here("link", "del", "v0")
+    both.same("ENETUNREACH")
+    for side in (both.engine, both.oracle):
+        create(side)
+    both.recover("traffic on the new interface")
+    told(both, 7101)
+    told(both, 7102)
+    met = [
+        side.client("(asked.recv(10), outcome(bound.recv, 10), outcome(bound.sendto, b'x', (host, port)))")
+        for side in (both.engine, both.oracle)
+    ]
+    assert met[0] == met[1]
+    assert met[1] == (b"0", "TimeoutError", "ENODEV")
+    both.finish()

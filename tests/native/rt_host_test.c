@@ -191,6 +191,32 @@ TEST(neighbour_has_another_mac)
 	teardown();
 }
 
+/* More changes than the kernel keeps for us, so that some are lost, the neighbour's among them. */
+TEST(news_are_lost)
+{
+	int small = 1, peer;
+	struct us s;
+
+	setup();
+	peer = peer_open("10.1.0.2", 7000);
+	us_open(&s, "10.1.0.1", 7001);
+	ping_pong(&s, peer, "10.1.0.2", 7000);
+	CHECK_EQ(setsockopt(pv_host_fd(e), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+	pv_lock_get(&e->lock);
+	for (int i = 0; i < 20; i++)
+		ip("route add 192.0.2.%d dev v0", i);
+	peer_ip("link set p0 address 02:00:00:00:01:99");
+	ip("neigh replace 10.1.0.2 lladdr 02:00:00:00:01:99 dev v0");
+	ip("addr add 10.1.0.9/24 dev v0");
+	pv_lock_put(&e->lock);
+	WAIT_FOR(have_addr("10.1.0.9"));
+	ping_pong(&s, peer, "10.1.0.2", 7000);
+	CHECK(us_mac(&s, "10.1.0.2", 0x99));
+	us_close(&s);
+	close(peer);
+	teardown();
+}
+
 static int64_t send_len(struct us *s, size_t len)
 {
 	static char text[4000];

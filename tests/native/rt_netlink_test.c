@@ -14,7 +14,9 @@ int main(void)
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rt/netlink.h"
@@ -199,6 +201,16 @@ TEST(changes_come)
 	wait_change(PV_NL_ROUTE, NULL);
 	ip("rule add to 10.6.0.0/16 lookup 79");
 	wait_change(PV_NL_ROUTE, NULL);
+	CHECK_EQ(system("sysctl -qw net.ipv4.nexthop_compat_mode=0"), 0);
+	ip("nexthop add id 9 via 10.1.0.9 dev v0");
+	wait_change(PV_NL_ROUTE, NULL);
+	ip("route add 10.7.0.0/16 nhid 9");
+	wait_change(PV_NL_ROUTE, NULL);
+	check_route("10.7.0.1", 0, "10.1.0.9", "10.1.0.1");
+	/* No route is said to have changed by this. */
+	ip("nexthop replace id 9 via 10.1.0.8 dev v0");
+	wait_change(PV_NL_ROUTE, NULL);
+	check_route("10.7.0.1", 0, "10.1.0.8", "10.1.0.1");
 	ip("neigh add 10.1.0.50 lladdr 02:00:00:00:00:50 dev v0");
 	m = wait_change(PV_NL_NEIGH, &there);
 	CHECK(m.usable && !memcmp(m.mac, "\x02\0\0\0\0\x50", 6));
@@ -207,6 +219,79 @@ TEST(changes_come)
 		m = wait_change(PV_NL_NEIGH, &nobody);
 	while (!m.failed);
 	CHECK(!m.usable);
+	pv_nl_close(nl);
+}
+
+#define MANY 3000 /* addresses: more than one packet of the kernel's can tell */
+
+struct many {
+	uint32_t n, twice;
+	bool seen[MANY];
+};
+
+static void note_many(void *ctx, const struct pv_nl_msg *msg)
+{
+	struct many *f = ctx;
+	uint32_t k = (uint32_t)msg->addr.b[14] << 8 | msg->addr.b[15];
+
+	if (!pv_addr_is4(&msg->addr) || msg->addr.b[12] != 10 || msg->addr.b[13] != 200 || k >= MANY)
+		return;
+	f->twice += f->seen[k];
+	f->seen[k] = true;
+	f->n++;
+}
+
+/* Feeds `ip -batch` until it is stopped. */
+static pid_t changer(void)
+{
+	pid_t pid = fork();
+	FILE *to;
+
+	CHECK(pid >= 0);
+	if (pid)
+		return pid;
+	to = popen("ip -batch - >/dev/null 2>&1", "w");
+	while (to && fprintf(to, "addr add 10.201.0.1/32 dev lo\naddr del 10.201.0.1/32 dev lo\n") > 0)
+		;
+	_exit(0);
+}
+
+/* A table that changes while it is read is said to have; it is read to its end all the same, or no other could be. */
+TEST(interrupted_dumps)
+{
+	static struct many f;
+	uint32_t interrupted = 0, whole = 0;
+	FILE *to;
+	pid_t pid;
+
+	setup();
+	to = popen("ip -batch -", "w");
+	CHECK(to);
+	for (int i = 0; i < MANY; i++)
+		fprintf(to, "addr add 10.200.%d.%d/32 dev lo\n", i >> 8, i & 255);
+	CHECK_EQ(pclose(to), 0);
+	pid = changer();
+	for (int i = 0; i < 20000 && (interrupted < 20 || i < 100); i++) {
+		int rc;
+
+		memset(&f, 0, sizeof(f));
+		rc = pv_nl_dump(nl, PV_NL_ADDR, note_many, &f);
+		if (rc)
+			CHECK_EQ(rc, -EINTR);
+		else
+			CHECK_EQ(f.n, MANY);
+		CHECK_EQ(f.twice, 0);
+		interrupted += rc != 0;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	CHECK(interrupted >= 20);
+	for (int i = 0; i < 1000 && !whole; i++) {
+		memset(&f, 0, sizeof(f));
+		whole = !pv_nl_dump(nl, PV_NL_ADDR, note_many, &f);
+	}
+	CHECK_EQ(f.n, MANY);
+	ip("addr flush dev lo to 10.200.0.0/15");
 	pv_nl_close(nl);
 }
 

@@ -286,6 +286,31 @@ TEST(interface_goes_and_comes)
 	steer_close(b);
 }
 
+/* The next interface of its number is another one. */
+TEST(bound_to_an_interface_that_goes)
+{
+	struct bench *b = steer_open(TUPLES);
+	struct pv_udp *u = sock(PV_AF_INET, "0.0.0.0", 7, false);
+	struct pv_iface_cfg again = *pv_iface_config(pv_net_iface(b->net, b->iface[0]));
+
+	pv_udp_options(u)->bound_iface = b->iface[0];
+	pv_udp_options(u)->mcast_iface4 = b->iface[0];
+	pv_udp_options_changed(u);
+	CHECK_EQ(live(b), 1);
+	pv_udp_iface_gone(table, b->iface[0]);
+	CHECK_EQ(pv_net_iface_del(b->net, b->iface[0]), 0);
+	CHECK_EQ(pv_net_iface_add(b->net, &again), b->iface[0]);
+	pv_udp_steer_changed(table);
+	CHECK_EQ(live(b), 0);
+	CHECK_EQ(pv_udp_options(u)->bound_iface, PV_UDP_IFACE_GONE);
+	CHECK_EQ(pv_udp_options(u)->mcast_iface4, PV_UDP_IFACE_GONE);
+	pv_udp_options(u)->bound_iface = 0;
+	pv_udp_options_changed(u);
+	CHECK_EQ(live(b), 1);
+	pv_udp_close(u);
+	steer_close(b);
+}
+
 TEST(rules_that_cannot_be_had)
 {
 	struct bench *b = steer_open(TUPLES);
