@@ -364,6 +364,7 @@ int pv_leg_error(struct pv_sock *so, int64_t now_ns)
 	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_ERROR, &err, &len) < 0 || !err)
 		return 0;
 	pv_leg_saw_error(so, -err);
+	pv_ready_update(so);
 	return -err;
 }
 
