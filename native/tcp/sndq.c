@@ -371,3 +371,15 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 		return -EAGAIN;
 	return (int64_t)(all - src.left);
 }
+
+uint32_t pv_tcp_outq(const struct pv_tcp *c)
+{
+	bool none = c->state == PV_TCP_LISTEN || c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_SYN_RCVD;
+
+	return none ? 0 : pv_seq_dist(c->snd_una, c->write_seq);
+}
+
+uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c)
+{
+	return pv_seq_dist(c->snd_nxt, c->write_seq);
+}

@@ -146,6 +146,7 @@ static void syn_fired(struct pv_tcp *c, int64_t now_ns)
 {
 	const struct pv_tcp_cfg *cfg = &c->t->cfg;
 	uint32_t max = c->state == PV_TCP_SYN_SENT ? cfg->syn_retries : cfg->synack_retries;
+	int rc;
 
 	if (c->opts.syncnt)
 		max = c->opts.syncnt;
@@ -154,7 +155,13 @@ static void syn_fired(struct pv_tcp *c, int64_t now_ns)
 		return;
 	}
 	c->retransmits++;
-	if (pv_tcp_send_syn(c, now_ns) == -ENOBUFS) {
+	rc = pv_tcp_send_syn(c, now_ns);
+	if (rc == -EHOSTUNREACH && c->state == PV_TCP_SYN_SENT) {
+		/* Nobody answered for the address since the last one: Linux hears of that from its own ICMP and ends the connect. */
+		pv_tcp_abort(c, EHOSTUNREACH);
+		return;
+	}
+	if (rc == -ENOBUFS) {
 		c->retransmits--;
 		pv_tcp_timer_set(c, PV_TT_RTO, clamp(c, RETRY_NS, c->opened_ns, now_ns));
 		return;
