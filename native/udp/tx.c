@@ -12,6 +12,11 @@
 #include "wire/ipv6.h"
 #include "wire/udp.h"
 
+/* How old a path by an interface of the kernel's may be for a datagram that may be too long for it. */
+#define PMTU_LOOK_NS (100 * PV_NS_PER_MS)
+/* What passes by any path: Linux's net.ipv4.route.min_pmtu. */
+#define PMTU_LEAST4 552u
+
 /* ---- destinations ------------------------------------------------------------------------------------------------------ */
 
 static void fill_opts(const struct pv_udp *u, struct pv_udp_dst *d)
@@ -49,6 +54,24 @@ static void fill_sizes(struct pv_udp_dst *d)
 	d->pool = d->path.ring->pool;
 	/* Buffers that cannot hold a fragment: the network layer copies, any size will do. */
 	d->chunk = chunk <= room ? chunk : room & ~7u;
+}
+
+/*
+ * On an interface of the kernel's the kernel hears of too long datagrams. For a connected socket that is the kernel socket's error; of an
+ * unconnected one without IP_RECVERR nobody is told, but the route is narrower from then on (__udp4_lib_err, ip_rt_update_pmtu), and the
+ * next datagram goes in fragments, or is refused. So what may be too long asks for the route now and then.
+ */
+static void fill_again(const struct pv_udp *u, struct pv_udp_dst *d, int64_t now_ns)
+{
+	uint32_t least = d->path.is4 ? PMTU_LEAST4 - PV_IP4_HLEN : PV_IP6_MIN_MTU - PV_IP6_HLEN;
+
+	d->again_ns = 0;
+	/* Routers cut IPv4 datagrams without DF themselves; IPv6's never. */
+	if (d != &u->to || d->group || d->opts.pmtudisc >= PV_PMTU_PROBE || (d->path.is4 && d->opts.pmtudisc == PV_PMTU_DONT) ||
+	    pv_iface_config(pv_net_iface(u->t->net, d->path.iface))->steer != PV_STEER_SOCKET)
+		return;
+	d->quick = PV_MIN(d->quick, least - PV_UDP_HLEN + 1);
+	d->again_ns = now_ns + PMTU_LOOK_NS;
 }
 
 /* Linux: an address of the other family cannot be reached (inet) or is no route (a v6only socket). */
@@ -114,6 +137,7 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 	d->scope = to->iface;
 	d->iface = msg->iface;
 	d->plain = !msg->src && !msg->iface;
+	fill_again(u, d, now_ns);
 	return 0;
 }
 
@@ -347,8 +371,8 @@ static pv_noinline int find_dst(struct pv_udp *u, const struct pv_udp_send *msg,
 	}
 	*out = d;
 	/* The source compares with the socket's: what changes that, forgets the destinations. */
-	if (pv_path_valid(u->t->net, &d->path) && pv_addr_eq(&d->to, &to->addr) && d->scope == to->iface &&
-	    d->iface == msg->iface && pv_addr_eq(&d->src, msg->src ? msg->src : &u->saddr))
+	if (pv_path_valid(u->t->net, &d->path) && (!d->again_ns || now_ns < d->again_ns) && pv_addr_eq(&d->to, &to->addr) &&
+	    d->scope == to->iface && d->iface == msg->iface && pv_addr_eq(&d->src, msg->src ? msg->src : &u->saddr))
 		return 0;
 	return pv_udp_dst_make(u, msg, to, now_ns, d);
 }

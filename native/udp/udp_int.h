@@ -85,6 +85,7 @@ struct pv_udp_dst {
 	/* what was asked for */
 	struct pv_addr to, src;
 	uint32_t scope, iface;
+	int64_t again_ns; /* from then on payloads that are not quick have the path looked up again; 0: never */
 };
 
 struct pv_udp_queued_errors {

@@ -9,6 +9,7 @@ int main(void)
 	return 77;
 }
 #else
+#include "base/compiler.h"
 #include "sock_host_env.h"
 
 /* ---- the world changes ------------------------------------------------------------------------------------------------- */
@@ -156,6 +157,119 @@ HERE(routes_change)
 	T(t, recv_again(p));
 	sk_close(s);
 	sk_close(u);
+	sk_close(p);
+}
+
+/* ---- path MTU ---------------------------------------------------------------------------------------------------------- */
+
+#define NARROW 1300
+
+/* Behind the peer, by a link that is narrower than ours, a host with many addresses: what one side learns of one tells the other nothing. */
+static int far_ns = -1;
+
+static void make_far(void)
+{
+	if (far_ns >= 0)
+		return;
+	far_ns = new_ns();
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	ip_in(peer_ns, "link add r0 mtu %d type veth peer name f0 mtu %d netns /proc/%d/fd/%d", NARROW, NARROW, getpid(), far_ns);
+	ip_in(peer_ns, "addr add 10.2.0.1/24 dev r0");
+	ip_in(peer_ns, "-6 addr add fd02::1/64 dev r0 nodad");
+	ip_in(peer_ns, "link set r0 up");
+	CHECK_EQ(setns(peer_ns, CLONE_NEWNET), 0);
+	CHECK_EQ(system("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"), 0);
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	ip_in(far_ns, "link set f0 up");
+	for (int i = 10; i < 30; i++) {
+		ip_in(far_ns, "addr add 10.2.0.%d/24 dev f0", i);
+		ip_in(far_ns, "-6 addr add fd02::%d/64 dev f0 nodad", i);
+	}
+	ip_in(far_ns, "route add default via 10.2.0.1");
+	ip_in(far_ns, "-6 route add default via fd02::1");
+	ip_in(own_ns, "route add 10.2.0.0/24 via 10.1.0.2");
+	ip_in(own_ns, "-6 route add fd02::/64 via fd01::2");
+}
+
+static struct any_addr far_addr(int family, int port)
+{
+	static int number = 10;
+	char text[40];
+
+	snprintf(text, sizeof(text), family == AF_INET ? "10.2.0.%d" : "fd02::%d", number++);
+	CHECK(number <= 30);
+	return ip(text, port);
+}
+
+static struct sk far_open(int family, int *port)
+{
+	static const struct side there = { false, "0.0.0.0", "::" };
+	struct timeval limit = { .tv_usec = 50000 };
+	struct any_addr addr;
+
+	CHECK_EQ(setns(far_ns, CLONE_NEWNET), 0);
+	struct sk s = sk_bound(&there, family, &addr);
+
+	CHECK_EQ(sk_set(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	*port = addr_port(&addr);
+	return s;
+}
+
+/* Until one arrives, or is refused; a first one that is too long is lost, as it tells of the narrow link. */
+static int64_t insist(struct sk s, struct sk peer, size_t len, struct any_addr to, int *lost)
+{
+	static char data[2000], buf[2000];
+	struct any_addr from;
+
+	for (*lost = 0; *lost < 600; ++*lost) {
+		int64_t n = sk_sendto(s, data, len, 0, to);
+
+		if (n < 0)
+			return n;
+		do {
+			n = sk_recvfrom(peer, buf, sizeof(buf), 0, &from);
+		} while (n >= 0 && n != (int64_t)len); /* one that waited for a neighbour, and was sent again */
+		if (n >= 0)
+			return n;
+	}
+	return -ETIMEDOUT;
+}
+
+static int sk_error(struct sk s)
+{
+	int err = -1;
+	socklen_t len = sizeof(err);
+
+	CHECK_EQ(sk_get(s, SOL_SOCKET, SO_ERROR, &err, &len), 0);
+	return err;
+}
+
+HERE(path_mtu_of_unconnected_sockets)
+{
+	static const int modes[] = { IP_PMTUDISC_WANT, IP_PMTUDISC_DO, IP_PMTUDISC_DONT };
+	int lost, port;
+
+	make_far();
+	struct sk p = far_open(family, &port), s = open_limited(side, family);
+
+	T(t, sk_bind(s, ip(family == AF_INET ? "0.0.0.0" : "::", 0)));
+	for (size_t i = 0; i < pv_array_size(modes); i++) {
+		struct any_addr to = far_addr(family, port);
+
+		T(t, sk_set_int(s, family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6,
+				family == AF_INET ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, modes[i]));
+		/* The neighbours on the way have been found when it arrives. */
+		T(t, insist(s, p, 100, to, &lost));
+		T(t, insist(s, p, 1400, to, &lost));
+		T(t, lost > 0);
+		T(t, insist(s, p, 500, to, &lost));
+		T(t, lost);
+		T(t, insist(s, p, 1400, to, &lost));
+		T(t, lost);
+		T(t, sk_error(s));
+	}
+	sk_close(s);
 	sk_close(p);
 }
 
