@@ -226,7 +226,7 @@ void pv_rcv_rtt_ts(struct pv_tcp *c, uint32_t ts_ecr, uint32_t len, int64_t now_
 	c->rcv_last_tsecr = ts_ecr;
 	if (len < c->rcv_mss)
 		return;
-	delta = (uint32_t)(now_ns / PV_NS_PER_MS) + c->ts_offset - ts_ecr;
+	delta = pv_tcp_ts_now(c, now_ns) - ts_ecr;
 	if (delta < INT32_MAX / 1000)
 		rtt_update(c, PV_MAX(delta, 1) * PV_NS_PER_MS, false);
 }

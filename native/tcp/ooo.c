@@ -325,7 +325,7 @@ void pv_ooo_drop(struct pv_tcp *c)
 /* Looked for from the front, as a range has no way back from its last packet: linear, but so much goes at once that it is rare. */
 void pv_ooo_prune(struct pv_tcp *c, uint32_t goal, pv_seq keep)
 {
-	uint32_t left = c->ooo.mem > goal ? c->ooo.mem - goal : 0, mem = 0;
+	uint32_t left = c->ooo.mem > goal ? c->ooo.mem - goal : 0, mem = 0, count;
 	struct pv_pkt *r = c->ooo.head, *prev = NULL, *pkt = r;
 	pv_seq cut;
 
@@ -343,6 +343,7 @@ void pv_ooo_prune(struct pv_tcp *c, uint32_t goal, pv_seq keep)
 	if (!r)
 		return;
 	cut = pv_rcv_seq(pkt);
+	count = c->ooo.count;
 	while (c->ooo.tail != r) {
 		struct pv_pkt *last = c->ooo.tail;
 
@@ -357,6 +358,7 @@ void pv_ooo_prune(struct pv_tcp *c, uint32_t goal, pv_seq keep)
 	}
 	put_list(c, pkt);
 	sack_cut(c, cut);
+	c->t->c.rx_ooo_dropped += count - c->ooo.count;
 }
 
 void pv_ooo_compact(struct pv_tcp *c)

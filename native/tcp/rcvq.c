@@ -258,12 +258,13 @@ static void ecn(struct pv_tcp *c, const struct pv_tcp_in *in)
 	}
 }
 
-/* The first FIN within the window is the one that counts. A FIN right where we are is taken with a closed window too. */
+/* The first FIN within the window is the one that counts, unless data behind it came before. A FIN right where we are is taken with a
+ * closed window too. */
 static void note_fin(struct pv_tcp *c, pv_seq seq)
 {
 	if ((c->flags & PV_TF_FIN_SEEN) || pv_seq_lt(seq, c->rcv_nxt))
 		return;
-	if (pv_seq_gt(seq, c->rcv_adv))
+	if (pv_seq_gt(seq, c->rcv_adv) || (c->ooo.tail && pv_seq_lt(seq, pv_rcv_end(pv_ooo_last(c->ooo.tail)))))
 		return;
 	c->fin_seq = seq;
 	c->flags |= PV_TF_FIN_SEEN;
