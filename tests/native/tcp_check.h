@@ -167,7 +167,8 @@ static inline void tcp_check_timers(const struct pv_tcp *c)
 	for (uint32_t i = 0; i < PV_TT_COUNT; i++)
 		first = PV_MIN(first, c->deadline_ns[i]);
 	TCP_CHECK(first == PV_NEVER || (pv_wtimer_armed(&c->timer) && c->timer.deadline_ns <= first));
-	TCP_CHECK(!pv_wtimer_armed(&c->timer) || pv_tcp_deadline(c->t) <= c->timer.deadline_ns);
+	/* The wheel fires in the tick that follows. */
+	TCP_CHECK(!pv_wtimer_armed(&c->timer) || pv_tcp_deadline(c->t) < c->timer.deadline_ns + (1 << PV_WHEEL_TICK_SHIFT));
 	/* Something is out, or could go and may not: something must wake us. */
 	if (tcp_is_sync(c) && !pv_list_empty(&c->sndq) && pv_list_empty(&c->due) && pv_list_empty(&c->blocked))
 		TCP_CHECK(first != PV_NEVER);
