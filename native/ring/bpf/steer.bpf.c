@@ -2,6 +2,9 @@
 /*
  * Steers the flows of the map to the AF_XDP socket of the queue they came by, and passes everything else to the kernel: other
  * protocols, fragments, what it cannot parse, and queues that have no socket.
+ *
+ * Besides a flow's datagrams that need more than delivery: IPv4 options, routing headers, IPv6 options but padding. Some of them want
+ * an ICMP message in answer, others an entry made on the way or a look at the host's settings, and that is the kernel's to do.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -17,16 +20,18 @@
 
 #define QUEUES_MAX 256
 #define RULES_MAX 65536
-#define EXT_MAX 6
+#define EXT_MAX 4
 
 struct vlan_tag {
 	__be16 tci;
 	__be16 proto;
 };
 
-struct ext_head {
+/* Options of the least length; `len8` 0. */
+struct ext_options {
 	__u8 next;
 	__u8 len8;
+	__u8 option[6];
 };
 
 struct {
@@ -51,28 +56,13 @@ struct {
 	__type(value, struct steer_config);
 } config SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, STEER_COUNTS);
-	__type(key, __u32);
-	__type(value, __u64);
-} counts SEC(".maps");
-
 /* What the headers say, as far as they go. */
 struct parsed {
 	struct steer_key key; /* a 5-tuple's when `ports` */
 	bool ip, ports;
 };
 
-static __always_inline void count(__u32 what)
-{
-	__u64 *n = bpf_map_lookup_elem(&counts, &what);
-
-	if (n)
-		++*n;
-}
-
-/* Skips one VLAN tag; `proto` becomes the ethertype of what follows. NULL: the frame is too short. */
+/* Skips one VLAN tag, of a customer's VLAN; `proto` becomes the ethertype of what follows. NULL: the frame is too short. */
 static __always_inline void *link_header(void *data, void *end, __be16 *proto, __u16 *vlan)
 {
 	struct ethhdr *eth = data;
@@ -82,7 +72,7 @@ static __always_inline void *link_header(void *data, void *end, __be16 *proto, _
 		return 0;
 	*proto = eth->h_proto;
 	*vlan = 0;
-	if (*proto != bpf_htons(ETH_P_8021Q) && *proto != bpf_htons(ETH_P_8021AD))
+	if (*proto != bpf_htons(ETH_P_8021Q))
 		return eth + 1;
 	if ((void *)(tag + 1) > end)
 		return 0;
@@ -91,11 +81,10 @@ static __always_inline void *link_header(void *data, void *end, __be16 *proto, _
 	return tag + 1;
 }
 
-/* The L4 header, or NULL: malformed or a fragment. Options are skipped. */
+/* The L4 header, or NULL: malformed, a fragment, or with options. */
 static __always_inline void *ip4_header(void *at, void *end, struct parsed *p)
 {
 	struct iphdr *ip = at;
-	__u32 len;
 
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
 		return 0;
@@ -104,13 +93,20 @@ static __always_inline void *ip4_header(void *at, void *end, struct parsed *p)
 	__builtin_memcpy(&p->key.dst[12], &ip->daddr, 4);
 	__builtin_memcpy(&p->key.src[12], &ip->saddr, 4);
 	p->key.proto = ip->protocol;
-	if (ip->frag_off & bpf_htons(0x3fff))
+	if (ip->ihl > 5 || ip->frag_off & bpf_htons(0x3fff))
 		return 0;
-	len = ip->ihl * 4;
-	return at + len;
+	return ip + 1;
 }
 
-/* The L4 header, or NULL: malformed, a fragment, or more extension headers than are walked. */
+/* Six times Pad1, or PadN (RFC 8200 4.2), with zeroes as Linux wants it. */
+static __always_inline bool padding(const __u8 *option)
+{
+	return (!option[0] || (option[0] == 1 && option[1] == 4)) && (option[0] || !option[1]) && !option[2] && !option[3] &&
+	       !option[4] && !option[5];
+}
+
+/* The L4 header, or NULL: malformed, or something in front of it that is the kernel's. The protocol of what is not walked, fragments
+ * and routing headers among it, is nobody's flow. */
 static __always_inline void *ip6_header(void *at, void *end, struct parsed *p)
 {
 	struct ipv6hdr *ip = at;
@@ -124,14 +120,14 @@ static __always_inline void *ip6_header(void *at, void *end, struct parsed *p)
 	next = ip->nexthdr;
 	at = ip + 1;
 	for (int i = 0; i < EXT_MAX; i++) {
-		struct ext_head *ext = at;
+		struct ext_options *ext = at;
 
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS)
+		if (next != IPPROTO_DSTOPTS && (next != IPPROTO_HOPOPTS || i))
 			break;
-		if ((void *)(ext + 1) > end)
+		if ((void *)(ext + 1) > end || ext->len8 || !padding(ext->option))
 			return 0;
 		next = ext->next;
-		at += (ext->len8 + 1) * 8;
+		at = ext + 1;
 	}
 	p->key.proto = next;
 	return at;
@@ -220,10 +216,8 @@ int steer(struct xdp_md *ctx)
 
 	c = bpf_map_lookup_elem(&config, &zero);
 	at = link_header(data, end, &proto, &p.key.vlan);
-	if (!c || !at) {
-		count(STEER_PASSED);
+	if (!c || !at)
 		return XDP_PASS;
-	}
 	take = c->kinds & 1 << STEER_ALL;
 	if (!take) {
 		parse(at, end, proto, &p);
@@ -232,11 +226,8 @@ int steer(struct xdp_md *ctx)
 		if (!take && p.ports && for_us(data, c))
 			take = tuples(c, &p);
 	}
-	if (!take) {
-		count(STEER_PASSED);
+	if (!take)
 		return XDP_PASS;
-	}
-	count(STEER_TAKEN);
 	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 }
 

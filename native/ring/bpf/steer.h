@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the XDP program and its loader share: the key of the rules' map, the configuration, the counters. */
+/* What the XDP program and its loader share: the key of the rules' map, the configuration. */
 #ifndef PV_RING_BPF_STEER_H
 #define PV_RING_BPF_STEER_H
 
@@ -26,7 +26,5 @@ struct steer_config {
 	__u8 mac[6]; /* of the interface: tuples are for it or a group */
 	__u16 zero;
 };
-
-enum steer_count { STEER_TAKEN, STEER_PASSED, STEER_COUNTS };
 
 #endif

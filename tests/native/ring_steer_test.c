@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The XDP program by itself: frames of every kind are put through it (BPF_PROG_TEST_RUN) and its verdicts compared with what a flow's
+ * datagrams are, and with what the stack's own parsers make of them: what is steered must be a datagram that the stack delivers.
+ */
+#include "test.h"
+
+#ifndef PV_HAVE_XDP
+int main(void)
+{
+	puts("skip: built without libbpf or clang");
+	return 77;
+}
+#else
+#include <linux/bpf.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "ring/xdp_priv.h"
+#include "testmem.h"
+#include "wire/ipv4.h"
+#include "wire/ipv6.h"
+
+#define ETH_IP4 0x0800
+#define ETH_IP6 0x86dd
+#define PORT 7000
+
+static const uint8_t own_mac[6] = { 2, 0, 0, 0, 0, 1 };
+static struct testmem mem;
+static struct pv_pool *pool;
+static struct pv_ring *ring;
+
+static struct pv_addr own(bool v6)
+{
+	return v6 ? pv_addr_from6((const uint8_t[16]){ 0xfd, 1, [15] = 1 }) : pv_addr_from4((const uint8_t[4]){ 10, 1, 0, 1 });
+}
+
+/* Rules for our port at both addresses, none for anything else. */
+static void setup(void)
+{
+	const struct pv_pool_cfg cfg = { .buf_size = 2048, .headroom = 128, .count = 128, .max = 128 };
+	const struct pv_xdp_cfg xdp = { .ifname = "s0", .rx_depth = 64, .tx_depth = 64, .mode = PV_XDP_GENERIC };
+	char err[256] = "";
+
+	if (geteuid() != 0)
+		test_skip("needs root for a network namespace");
+	CHECK_EQ(unshare(CLONE_NEWNET), 0);
+	CHECK_EQ(system("timeout 20 ip link add s0 address 02:00:00:00:00:01 type veth peer name s1"), 0);
+	CHECK_EQ(system("timeout 20 ip link set s0 up"), 0);
+	testmem_init(&mem);
+	CHECK_EQ(pv_pool_open(&pool, &mem.mem, &cfg), 0);
+	CHECK_EQ(pv_xdp_open(&ring, &mem.mem, pool, &xdp, err, sizeof(err)), 0);
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct pv_flow flow = { .kind = PV_FLOW_3TUPLE, .l4_proto = 17, .dst = own(v6), .dst_port = PORT };
+		uint64_t handle;
+
+		CHECK_EQ(pv_ring_flow_add(ring, &flow, &handle), 0);
+	}
+}
+
+static void teardown(void)
+{
+	pv_ring_close(ring);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(mem.blocks, 0);
+	CHECK_EQ(system("timeout 20 ip link del s0"), 0);
+}
+
+/* ---- frames -------------------------------------------------------------------------------------------------------------- */
+
+struct frame {
+	uint8_t b[256];
+	uint32_t len, l3;
+};
+
+static void put(struct frame *f, const void *bytes, uint32_t n)
+{
+	memcpy(f->b + f->len, bytes, n);
+	f->len += n;
+}
+
+static void put_u16(struct frame *f, uint16_t v)
+{
+	pv_put16(f->b + f->len, v);
+	f->len += 2;
+}
+
+static void put_eth(struct frame *f)
+{
+	static const uint8_t peer[6] = { 2, 0, 0, 0, 0, 2 };
+
+	f->len = 0;
+	put(f, own_mac, 6);
+	put(f, peer, 6);
+}
+
+static void put_udp(struct frame *f)
+{
+	put_u16(f, 1111);
+	put_u16(f, PORT);
+	put_u16(f, 12);
+	put_u16(f, 0);
+	put(f, "data", 4);
+}
+
+/* With `options` bytes, a multiple of four, behind the header's twenty. */
+static void put_ip4(struct frame *f, const void *options, uint32_t n)
+{
+	struct pv_wire_ip4 ip = { .total_len = (uint16_t)(32 + n),
+				  .ttl = 64,
+				  .proto = 17,
+				  .src = pv_addr_from4((const uint8_t[4]){ 10, 1, 0, 2 }).w[3],
+				  .dst = own(false).w[3] };
+
+	put_u16(f, ETH_IP4);
+	f->l3 = f->len;
+	f->len += pv_wire_ip4_emit(f->b + f->len, &ip);
+	f->b[f->l3] = (uint8_t)(0x40 | (20 + n) / 4);
+	put(f, options, n);
+	put_udp(f);
+}
+
+/* `chain`: headers in front of UDP; each begins with its own number, which moves to where its predecessor says what follows. */
+static void put_ip6(struct frame *f, const uint8_t (*chain)[8], uint32_t n)
+{
+	struct pv_addr dst = own(true), src = dst;
+	uint32_t next_at;
+
+	src.b[15] = 2;
+	put_u16(f, ETH_IP6);
+	f->l3 = f->len;
+	put(f, (const uint8_t[4]){ 0x60 }, 4);
+	put_u16(f, (uint16_t)(8 * n + 12));
+	next_at = f->len;
+	put(f, (const uint8_t[2]){ 17, 64 }, 2);
+	put(f, src.b, 16);
+	put(f, dst.b, 16);
+	for (uint32_t i = 0; i < n; i++) {
+		f->b[next_at] = chain[i][0];
+		next_at = f->len;
+		put(f, chain[i], 8);
+		f->b[next_at] = 17;
+	}
+	put_udp(f);
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------------------------------------ */
+
+static bool steers(const struct frame *f)
+{
+	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
+	uint8_t out[512];
+	union bpf_attr attr = { .test = { .prog_fd = (uint32_t)r->prog_fd,
+					  .data_in = (uintptr_t)f->b,
+					  .data_size_in = f->len,
+					  .data_out = (uintptr_t)out,
+					  .data_size_out = sizeof(out),
+					  .repeat = 1 } };
+
+	CHECK_EQ(syscall(SYS_bpf, BPF_PROG_TEST_RUN, &attr, sizeof(attr)), 0);
+	CHECK(attr.test.retval == XDP_REDIRECT || attr.test.retval == XDP_PASS);
+	/* Whoever gets it gets it as it came. */
+	CHECK(attr.test.data_size_out == f->len && !memcmp(out, f->b, f->len));
+	return attr.test.retval == XDP_REDIRECT;
+}
+
+/* Cut off before the ports it is nobody's; whatever is cut off behind them is no matter. */
+static void cut_everywhere(const struct frame *whole, uint32_t ports_end)
+{
+	for (uint32_t len = 14; len <= whole->len; len++) {
+		struct frame f = *whole;
+
+		f.len = len;
+		CHECK_EQ(steers(&f), len >= ports_end);
+	}
+}
+
+TEST(plain_datagrams)
+{
+	struct frame f;
+
+	setup();
+	put_eth(&f);
+	put_ip4(&f, "", 0);
+	CHECK(steers(&f));
+	cut_everywhere(&f, 14 + 20 + 4);
+	f.b[0] = 6; /* another host's */
+	CHECK(!steers(&f));
+	f.b[0] = 0xff; /* to a group of the link's */
+	CHECK(steers(&f));
+	put_eth(&f);
+	put_ip6(&f, NULL, 0);
+	CHECK(steers(&f));
+	cut_everywhere(&f, 14 + 40 + 4);
+	for (uint32_t i = 0; i < 2; i++) {
+		put_eth(&f);
+		if (i)
+			put_ip6(&f, NULL, 0);
+		else
+			put_ip4(&f, "", 0);
+		f.b[f.len - 9] ^= 1; /* another port */
+		CHECK(!steers(&f));
+		f.b[f.len - 9] ^= 1;
+		f.b[f.l3] ^= 0x10; /* another version */
+		CHECK(!steers(&f));
+	}
+	teardown();
+}
+
+TEST(vlan_tags)
+{
+	static const struct {
+		uint16_t tags[2][2]; /* protocol and tag; 0: none */
+		bool ours;
+	} cases[] = {
+		{ { { 0x8100, 0 } }, true }, /* a priority only */
+		{ { { 0x8100, 0xe000 } }, true },
+		{ { { 0x8100, 5 } }, false },
+		{ { { 0x88a8, 0 } }, false }, /* a provider's: the kernel's, whatever is in it */
+		{ { { 0x88a8, 5 } }, false },
+		{ { { 0x88a8, 0 }, { 0x8100, 0 } }, false },
+		{ { { 0x8100, 0 }, { 0x8100, 0 } }, false },
+	};
+
+	setup();
+	for (size_t i = 0; i < pv_array_size(cases); i++) {
+		for (int v6 = 0; v6 < 2; v6++) {
+			struct frame f;
+
+			put_eth(&f);
+			for (int k = 0; k < 2 && cases[i].tags[k][0]; k++) {
+				put_u16(&f, cases[i].tags[k][0]);
+				put_u16(&f, cases[i].tags[k][1]);
+			}
+			if (v6)
+				put_ip6(&f, NULL, 0);
+			else
+				put_ip4(&f, "", 0);
+			CHECK_EQ(steers(&f), cases[i].ours);
+		}
+	}
+	teardown();
+}
+
+TEST(fragments_and_options_of_ip4)
+{
+	static const uint8_t nops[4] = { 1, 1, 1, 0 }, route[8] = { 7, 7, 4, 0, 0, 0, 0, 0 }, bad[4] = { 7, 40, 4, 0 };
+	struct frame f;
+
+	setup();
+	for (uint32_t word = 0; word < 0x10000; word += 0x1fff) {
+		put_eth(&f);
+		put_ip4(&f, "", 0);
+		pv_put16(f.b + f.l3 + 6, (uint16_t)word);
+		CHECK_EQ(steers(&f), !(word & 0x3fff));
+	}
+	for (int i = 0; i < 3; i++) {
+		put_eth(&f);
+		put_ip4(&f, i == 0 ? nops : i == 1 ? route : bad, i == 1 ? 8 : 4);
+		CHECK(!steers(&f));
+	}
+	put_eth(&f);
+	put_ip4(&f, "", 0);
+	f.b[f.l3] = 0x44; /* a header of 16 bytes */
+	CHECK(!steers(&f));
+	teardown();
+}
+
+#define HOP 0
+#define ROUTING 43
+#define FRAGMENT 44
+#define AUTH 51
+#define DEST 60
+
+TEST(extension_headers)
+{
+	static const struct {
+		uint8_t chain[6][8];
+		uint32_t n;
+		bool ours;
+	} cases[] = {
+		{ { { HOP, 0, 1, 4 } }, 1, true },
+		{ { { DEST, 0, 1, 4 } }, 1, true },
+		{ { { HOP } }, 1, true }, /* Pad1 six times */
+		{ { { HOP, 0, 1, 4 }, { DEST, 0, 1, 4 } }, 2, true },
+		{ { { DEST, 0, 1, 4 }, { HOP, 0, 1, 4 } }, 2, false }, /* hop-by-hop options come first, or the kernel complains */
+		{ { { HOP, 0, 1, 4 }, { HOP, 0, 1, 4 } }, 2, false },
+		{ { { HOP, 0, 1, 4, 0, 0, 1 } }, 1, false }, /* padding that is none */
+		{ { { HOP, 0, 0, 1 } }, 1, false },
+		{ { { HOP, 0, 1, 3 } }, 1, false },
+		{ { { HOP, 0, 5, 2, 0, 0, 1, 0 } }, 1, false }, /* router alert */
+		{ { { HOP, 0, 0xc2, 4 } }, 1, false }, /* jumbo payload: parameter problem */
+		{ { { DEST, 0, 0x1e, 4 } }, 1, false }, /* unknown, to be skipped */
+		{ { { DEST, 0, 0x5e, 4 } }, 1, false }, /* unknown, to be dropped */
+		{ { { DEST, 0, 0x9e, 4 } }, 1, false }, /* and answered */
+		{ { { DEST, 1, 1, 4 } }, 1, false }, /* longer than it should be */
+		{ { { ROUTING, 0, 0, 0 } }, 1, false },
+		{ { { ROUTING, 0, 0, 1 } }, 1, false }, /* not at its end: not for us */
+		{ { { FRAGMENT, 0, 0, 0, 0, 0, 0, 7 } }, 1, false },
+		{ { { FRAGMENT, 0, 0, 1, 0, 0, 0, 7 } }, 1, false },
+		{ { { AUTH } }, 1, false },
+		{ { { DEST }, { DEST }, { DEST }, { DEST } }, 4, true },
+		{ { { DEST }, { DEST }, { DEST }, { DEST }, { DEST } }, 5, false }, /* more than are walked */
+	};
+
+	setup();
+	for (size_t i = 0; i < pv_array_size(cases); i++) {
+		struct frame f;
+
+		put_eth(&f);
+		put_ip6(&f, cases[i].chain, cases[i].n);
+		if (steers(&f) != cases[i].ours)
+			fprintf(stderr, "case %zu\n", i);
+		CHECK_EQ(steers(&f), cases[i].ours);
+		if (cases[i].ours)
+			cut_everywhere(&f, f.l3 + 40 + 8 * cases[i].n + 4);
+	}
+	teardown();
+}
+
+static void show(const uint8_t *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		fprintf(stderr, "%02x%c", b[i], i % 16 == 15 || i + 1 == n ? '\n' : ' ');
+}
+
+/* Does the stack take it for a datagram to our port? */
+static bool delivered(const struct frame *f)
+{
+	uint32_t type = pv_get16(f->b + 12), l3 = 14, len;
+	const uint8_t *ip;
+
+	if (type == 0x8100 && !(pv_get16(f->b + 14) & 0xfff)) {
+		type = pv_get16(f->b + 16);
+		l3 = 18;
+	}
+	ip = f->b + l3;
+	len = f->len - l3;
+	if (type == ETH_IP4) {
+		struct pv_wire_ip4 h;
+		int hlen = pv_wire_ip4_parse(ip, len, &h);
+
+		/* An impossible total length: the kernel, too, would drop it and say nothing. */
+		return hlen < 0 || (hlen == 20 && !pv_wire_ip4_is_frag(&h) && h.proto == 17 && pv_get16(ip + 22) == PORT);
+	}
+	if (type == ETH_IP6) {
+		struct pv_wire_ip6_ext ext;
+		int rc = pv_wire_ip6_walk(ip, len, &ext);
+
+		return !rc && !ext.frag && ext.proto == 17 && pv_get16(ip + ext.l4_off + 2) == PORT;
+	}
+	return false;
+}
+
+/* Bytes changed at random, many of them where headers say what follows. */
+TEST(whatever_comes)
+{
+	static const uint8_t chain[3][8] = { { HOP, 0, 1, 4 }, { DEST, 0, 1, 4 }, { DEST } };
+	uint32_t taken = 0;
+	struct pv_rng rng;
+
+	setup();
+	pv_rng_seed(&rng, 20261121);
+	for (int i = 0; i < 200000; i++) {
+		struct frame f;
+		bool v6 = i & 1;
+		uint32_t n = (uint32_t)pv_rng_below(&rng, 4);
+
+		put_eth(&f);
+		if (i & 2) {
+			put_u16(&f, 0x8100);
+			put_u16(&f, 0);
+		}
+		if (v6)
+			put_ip6(&f, chain, n);
+		else
+			put_ip4(&f, "", 0);
+		for (uint32_t k = (uint32_t)pv_rng_below(&rng, 4); k > 0; k--) {
+			uint32_t at = 12 + (uint32_t)pv_rng_below(&rng, f.len - 12);
+
+			f.b[at] = pv_rng_below(&rng, 2) ? (uint8_t)pv_rng_below(&rng, 256)
+							: f.b[at] ^ (uint8_t)(1u << pv_rng_below(&rng, 8));
+		}
+		if (!steers(&f))
+			continue;
+		if (!delivered(&f))
+			show(f.b, f.len);
+		CHECK(delivered(&f));
+		taken++;
+	}
+	CHECK(taken > 1000);
+	teardown();
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
+#endif
