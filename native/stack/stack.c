@@ -28,6 +28,7 @@ struct stack_ring {
 struct pv_stack {
 	struct pv_net *net;
 	struct pv_udp_table *udp;
+	struct pv_tcp_table *tcp;
 	uint32_t nrings, turn; /* turn: counts the polls; also says which ring is asked first */
 	uint32_t rx_batch;
 	struct stack_ring rings[PV_IFACE_MAX];
@@ -38,6 +39,7 @@ int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg)
 {
 	struct pv_net_cfg net = cfg->net;
 	struct pv_udp_cfg udp = cfg->udp;
+	struct pv_tcp_cfg tcp = cfg->tcp;
 	struct pv_stack *s;
 	int rc;
 
@@ -49,14 +51,20 @@ int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg)
 	net.mem = cfg->mem;
 	net.seed = cfg->seed;
 	udp.seed = cfg->seed ^ UINT64_C(0x9e3779b97f4a7c15);
+	tcp.seed = cfg->seed ^ UINT64_C(0xbf58476d1ce4e5b9);
 	rc = pv_net_open(&s->net, &net);
 	if (rc)
 		goto out;
 	rc = pv_udp_table_open(&s->udp, s->net, cfg->mem, &udp);
 	if (rc)
 		goto out_net;
+	rc = pv_tcp_table_open(&s->tcp, s->net, cfg->mem, &tcp);
+	if (rc)
+		goto out_udp;
 	*out = s;
 	return 0;
+out_udp:
+	pv_udp_table_close(s->udp);
 out_net:
 	pv_net_close(s->net);
 out:
@@ -72,6 +80,7 @@ void pv_stack_close(struct pv_stack *s)
 		return;
 	while (s->nrings)
 		(void)pv_stack_iface_del(s, s->rings[0].iface);
+	pv_tcp_table_close(s->tcp);
 	pv_udp_table_close(s->udp);
 	pv_net_close(s->net);
 	mem = s->mem;
@@ -86,6 +95,11 @@ struct pv_net *pv_stack_net(struct pv_stack *s)
 struct pv_udp_table *pv_stack_udp(struct pv_stack *s)
 {
 	return s->udp;
+}
+
+struct pv_tcp_table *pv_stack_tcp(struct pv_stack *s)
+{
+	return s->tcp;
 }
 
 /* ---- receive buffers --------------------------------------------------------------------------------------------------- */
@@ -172,6 +186,7 @@ int pv_stack_iface_del(struct pv_stack *s, uint32_t index)
 	if (i == s->nrings)
 		return -ENODEV;
 	pv_udp_iface_gone(s->udp, index);
+	pv_tcp_iface_gone(s->tcp, index);
 	s->rings[i] = s->rings[--s->nrings];
 	return pv_net_iface_del(s->net, index);
 }
@@ -202,14 +217,15 @@ pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, int
 
 	if (pv_likely(v == PV_RX_UDP)) {
 		pv_udp_rx(s->udp, pkt, now_ns);
+	} else if (pv_likely(v == PV_RX_TCP)) {
+		pv_tcp_rx(s->tcp, pkt, now_ns);
 	} else if (v == PV_RX_ERROR) {
 		const struct pv_net_error *err = pv_net_rx_error(s->net);
 
 		if (err->proto == PV_PROTO_UDP)
 			pv_udp_rx_error(s->udp, err);
-		pv_pkt_put(pkt);
-	} else if (v == PV_RX_TCP) {
-		/* No transport takes it: as for a closed port, without the answer that TCP would give. */
+		else if (err->proto == PV_PROTO_TCP)
+			pv_tcp_rx_error(s->tcp, err, now_ns);
 		pv_pkt_put(pkt);
 	}
 }
@@ -268,7 +284,7 @@ static pv_noinline uint32_t reap(struct stack_ring *sr)
 }
 
 /* Whoever met -ENOBUFS may try again once a ring took or gave back something, or its pool has packets. */
-static pv_noinline void give_room(struct pv_stack *s, bool reaped)
+static pv_noinline void give_room(struct pv_stack *s, int64_t now_ns, bool reaped)
 {
 	bool room = reaped;
 
@@ -279,8 +295,11 @@ static pv_noinline void give_room(struct pv_stack *s, bool reaped)
 		pv_pool_get_stats(ring->pool, &st);
 		room = st.free && ring->tx_pending < ring->caps.tx_depth;
 	}
-	if (room)
-		pv_udp_room(s->udp);
+	if (!room)
+		return;
+	pv_udp_room(s->udp);
+	if (pv_tcp_waiting(s->tcp))
+		pv_tcp_room(s->tcp, now_ns);
 }
 
 static pv_noinline uint32_t loop(struct pv_stack *s, int64_t now_ns)
@@ -306,10 +325,15 @@ pv_inline bool reap_due(const struct pv_stack *s, const struct stack_ring *sr, b
 	return pending != sr->left || s->turn % REAP_AGAIN == 0;
 }
 
-/* After the frames: what was sent comes back, what was used up is posted again. */
-pv_inline void tend(struct pv_stack *s, uint32_t done)
+pv_inline bool room_wanted(const struct pv_stack *s)
 {
-	bool waiting = pv_udp_waiting(s->udp), reaped = false;
+	return pv_udp_waiting(s->udp) || pv_tcp_waiting(s->tcp);
+}
+
+/* After the frames: what was sent comes back, what was used up is posted again. */
+pv_inline void tend(struct pv_stack *s, int64_t now_ns, uint32_t done)
+{
+	bool waiting = room_wanted(s), reaped = false;
 
 	for (uint32_t r = 0; r < s->nrings; r++) {
 		struct stack_ring *sr = &s->rings[r];
@@ -320,12 +344,21 @@ pv_inline void tend(struct pv_stack *s, uint32_t done)
 			refill(sr);
 	}
 	if (pv_unlikely(waiting))
-		give_room(s, reaped);
+		give_room(s, now_ns, reaped);
 }
 
 static pv_noinline uint32_t due(struct pv_stack *s, int64_t now_ns)
 {
-	return loop(s, now_ns) + pv_net_timers(s->net, now_ns, TIMER_BUDGET);
+	uint32_t n = loop(s, now_ns) + pv_net_timers(s->net, now_ns, TIMER_BUDGET);
+
+	if (pv_tcp_deadline(s->tcp) <= now_ns)
+		n += pv_tcp_timers(s->tcp, now_ns, TIMER_BUDGET);
+	return n;
+}
+
+pv_inline int64_t deadline(const struct pv_stack *s)
+{
+	return PV_MIN(pv_net_deadline(s->net), pv_tcp_deadline(s->tcp));
 }
 
 uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
@@ -334,6 +367,7 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	uint32_t done;
 
 	pv_udp_set_now(s->udp, now_ns);
+	pv_tcp_set_now(s->tcp, now_ns);
 	s->turn++;
 	if (pv_likely(s->nrings == 1)) {
 		done = receive(s, sr, now_ns, rx_budget);
@@ -342,13 +376,15 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	} else {
 		done = receive_all(s, now_ns, rx_budget);
 	}
-	if (pv_unlikely(pv_net_deadline(s->net) <= now_ns))
+	if (pv_unlikely(deadline(s) <= now_ns))
 		done += due(s, now_ns);
+	if (pv_tcp_owes(s->tcp))
+		pv_tcp_rx_done(s->tcp, now_ns);
 	/* What a spinning caller meets nearly always. */
-	if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->short_of < sr->refill_at &&
-		      !pv_udp_waiting(s->udp) && !pv_net_dirty(s->net)))
+	if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->short_of < sr->refill_at && !room_wanted(s) &&
+		      !pv_net_dirty(s->net)))
 		return 0;
-	tend(s, done);
+	tend(s, now_ns, done);
 	if (pv_net_dirty(s->net))
 		(void)pv_net_kick(s->net);
 	return done;
@@ -356,18 +392,18 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 
 int64_t pv_stack_deadline(const struct pv_stack *s)
 {
-	int64_t deadline = pv_net_deadline(s->net);
-
-	if (pv_net_dirty(s->net))
+	if (pv_net_dirty(s->net) || pv_tcp_owes(s->tcp))
 		return 0;
-	if (pv_udp_waiting(s->udp))
-		deadline = PV_MIN(deadline, pv_udp_now(s->udp) + ROOM_RETRY_NS);
-	return deadline;
+	if (room_wanted(s))
+		return PV_MIN(deadline(s), pv_udp_now(s->udp) + ROOM_RETRY_NS);
+	return deadline(s);
 }
 
 uint32_t pv_stack_events(struct pv_stack *s, struct pv_event *out, uint32_t n)
 {
-	return pv_udp_events(s->udp, out, n);
+	uint32_t k = pv_udp_events(s->udp, out, n);
+
+	return k + pv_tcp_events(s->tcp, out + k, n - k);
 }
 
 uint32_t pv_stack_grow(struct pv_stack *s)
