@@ -133,6 +133,8 @@ TEST(cubic_curve_long_path)
 	compare(1000, 100 * MS, 200, 2, 1);
 	compare(200, 50 * MS, 300, 1, 1);
 	compare(20000, 200 * MS, 30, 16, 1);
+	/* The curve is followed a round trip ahead. */
+	compare(400, 1000 * MS, 30, 1, 1);
 }
 
 TEST(cubic_curve_friendly)
@@ -180,6 +182,23 @@ TEST(cubic_plateau)
 	for (int64_t end = f.now + (int64_t)(k * 1e9); f.now < end;)
 		flow_round(&f, 1);
 	CHECK(f.c.cwnd > 1200);
+}
+
+/* However far the curve has gone, a round trip adds half at most, as far as acknowledgements see it. */
+TEST(cubic_bound)
+{
+	struct flow f;
+
+	flow_open(&f, &pv_cc_cubic, 1000, 50 * MS);
+	flow_loss(&f);
+	flow_round(&f, 1);
+	f.now += 100 * PV_NS_PER_S;
+	for (int i = 0; i < 4; i++) {
+		uint32_t was = f.c.cwnd;
+
+		flow_round(&f, 1);
+		CHECK(f.c.cwnd >= was + was / 2 - 1 && f.c.cwnd <= was + was * 2 / 3);
+	}
 }
 
 /* RFC 9438 4.9: as if nothing had been. */
@@ -350,6 +369,19 @@ TEST(hystart_resumes)
 	for (int i = 0; i < 3; i++)
 		flow_round(&f, 1);
 	CHECK_EQ(f.c.ssthresh, PV_TCP_SSTHRESH_INF);
+}
+
+/* More than 16 ms is always taken for one, an eighth or not. */
+TEST(hystart_long_path)
+{
+	struct flow f;
+
+	flow_open(&f, &pv_cc_cubic, 10, 400 * MS);
+	for (int i = 0; i < 4; i++)
+		flow_round(&f, 1);
+	f.rtt = 418 * MS;
+	flow_round(&f, 1);
+	CHECK(f.c.cwnd < 320);
 }
 
 /* Below 4 ms nothing is taken for a queue. */
