@@ -155,6 +155,7 @@ void pv_tcp_established(struct pv_tcp *c, const struct pv_tcp_in *in)
 	pv_tcp_set_state(c, PV_TCP_ESTABLISHED);
 	pv_tcp_timer_set(c, PV_TT_RTO, PV_NEVER);
 	pv_tcp_keep_arm(c, in->now_ns);
+	pv_tcp_pace_changed(c, in->now_ns);
 	pv_tcp_tell(c, PV_EV_OUT);
 }
 

@@ -441,6 +441,8 @@ int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns)
 		return rc;
 	if (!count_run(c, 1, PV_NAGLE_PUSH))
 		return -EAGAIN;
+	if (c->pacing_rate != UINT64_MAX && pv_tcp_pace_wait(c, now_ns))
+		return -EBUSY;
 	return post_run(c, c->unsent, 1, now_ns) ? 0 : -ENOBUFS;
 }
 

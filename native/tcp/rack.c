@@ -208,7 +208,7 @@ static void tlp_fire(struct pv_tcp *c, int64_t now_ns)
 		return;
 	c->flags = (c->flags | PV_TF_TLP) & ~PV_TF_TLP_RETRANS;
 	rc = pv_tcp_output_one(c, now_ns);
-	if (rc) {
+	if (rc == -EAGAIN) {
 		rc = pv_tcp_retransmit(c, pv_tcp_seg_at(last), now_ns);
 		if (!rc)
 			c->flags |= PV_TF_TLP_RETRANS;

@@ -491,6 +491,7 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 	if (!may_send(c))
 		return;
 	pv_tcp_keep_arm(c, now_ns);
+	pv_tcp_pace_changed(c, now_ns);
 	pv_tcp_output(c, now_ns);
 	pv_tcp_kick(c->t);
 }

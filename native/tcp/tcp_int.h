@@ -465,7 +465,7 @@ void pv_tcp_pace_fired(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns); /* late: the timer had held back what goes now */
 /* One segment again, at once. 0, -EBUSY (its packet is out still), -ENOBUFS, errors of pv_net_tx. */
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns);
-/* The first segment that was never sent, whatever cwnd and Nagle say (tail loss probe). -EAGAIN: none, or the peer's window is too small. */
+/* The first segment that was never sent, whatever cwnd and Nagle say (tail loss probe). -EAGAIN: none, or the peer's window is too small; -EBUSY: pacing holds it back. */
 int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns); /* a pure acknowledgement */
 int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns); /* SYN or SYN-ACK by state */
