@@ -42,7 +42,6 @@ def tcp(*options: tuple[str, object], **kw: object) -> Packet:
     return inet.TCP(**{"sport": 40000, "dport": 80, "seq": 0x11223344, "ack": 0x55667788, "options": list(options)} | kw)
 
 
-
 packets: dict[str, Packet] = {
     "eth_udp4": ether(ip4(id=7, ttl=9, tos=0x2E, flags="DF") / UDP),
     "eth_vlan": Ether(src=A, dst=B) / Dot1Q(vlan=100, prio=5) / ip4() / UDP,

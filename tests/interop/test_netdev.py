@@ -6,8 +6,6 @@ The peer is an engine of its own on another port, with an address in its setting
 
 from __future__ import annotations
 
-import secrets
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +13,7 @@ import pytest
 from actor import Actor
 from exchange import ASK, ECHO, wait_for
 from netns import Namespace, usable
+from uplink import PORT, uplink
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
 
@@ -35,20 +34,10 @@ class Net:
 
 @pytest.fixture(scope="module")
 def net() -> Iterator[Net]:
-    fabric = f"t{secrets.token_hex(4)}"
-    with Namespace() as ns:
-        uplink = ns.popen(sys.executable, "-m", "pyvma", "softnic", "uplink", "--fabric", fabric, "--port", "9", "--dev", "tap0")
-        try:
-            wait_for("the TAP device", lambda: "tap0" in ns.run("ip", "-o", "link"))
-            ns.ip("addr", "add", f"{HOST[4]}/24", "dev", "tap0")
-            ns.ip("-6", "addr", "add", f"{HOST[6]}/64", "dev", "tap0", "nodad")
-            ns.ip("link", "set", "tap0", "up")
-            own = f"softnic:fabric={fabric},port=0,addr={PEER[4]}/24,addr={PEER[6]}/64,name=sn0"
-            with Actor([f"softnic:fabric={fabric},port=9,netdev=tap0"], netns=ns.name) as host, Actor([own]) as peer:
-                yield Net(ns, host, peer)
-        finally:
-            uplink.terminate()
-            uplink.wait(10)
+    with uplink(HOST) as (ns, fabric):
+        own = f"softnic:fabric={fabric},port=0,addr={PEER[4]}/24,addr={PEER[6]}/64,name=sn0"
+        with Actor([f"softnic:fabric={fabric},port={PORT},netdev=tap0"], netns=ns.name) as host, Actor([own]) as peer:
+            yield Net(ns, host, peer)
 
 
 def bind(net: Net, family: int) -> tuple[tuple[str, int], tuple[str, int]]:

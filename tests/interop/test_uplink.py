@@ -6,16 +6,13 @@ Python sockets, socat, ping and traceroute.
 
 from __future__ import annotations
 
-import secrets
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from actor import Actor
-from exchange import ASK, ASK_CONNECTED, DIRECTIONS, ECHO, JOIN4, JOIN6, JOIN_SOURCE, SEND4, SEND6, Ends, numbered, wait_for
-from netns import Namespace, usable
+from exchange import DIRECTIONS, JOIN4, JOIN6, JOIN_SOURCE, SEND4, SEND6, Ends, numbered
+from netns import usable
+from uplink import uplink
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
 
@@ -24,82 +21,49 @@ ENGINE6, KERNEL6 = "fd77::1", "fd77::2"
 SIZES = [0, 1, 17, 18, 19, 1000, 1471, 1472, 1473, 2000, 8972, 20000, 65507]
 
 
-@dataclass
-class Net(Ends):
-    fabric: str
-    ns: Namespace
-
-
 @pytest.fixture(scope="module")
-def net() -> Iterator[Net]:
-    fabric = f"t{secrets.token_hex(4)}"
-    with Namespace() as ns:
-        uplink = ns.popen(sys.executable, "-m", "pyvma", "softnic", "uplink", "--fabric", fabric, "--port", "9", "--dev", "tap0")
-        try:
-            wait_for("the TAP device", lambda: "tap0" in ns.run("ip", "-o", "link"))
-            ns.ip("addr", "add", f"{KERNEL4}/24", "dev", "tap0")
-            ns.ip("-6", "addr", "add", f"{KERNEL6}/64", "dev", "tap0", "nodad")
-            ns.ip("link", "set", "tap0", "up")
-            interface = f"softnic:fabric={fabric},port=0,addr={ENGINE4}/24,addr={ENGINE6}/64,name=sn0"
-            with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
-                yield Net(engine, kernel, {4: ENGINE4, 6: ENGINE6}, {4: KERNEL4, 6: KERNEL6}, fabric, ns)
-        finally:
-            uplink.terminate()
-            uplink.wait(10)
+def net() -> Iterator[Ends]:
+    hosts = {4: KERNEL4, 6: KERNEL6}
+    with uplink(hosts) as (ns, fabric):
+        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE4}/24,addr={ENGINE6}/64,name=sn0"
+        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
+            yield Ends(engine, kernel, {4: ENGINE4, 6: ENGINE6}, hosts, ns)
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_engine_is_the_server(net: Net, family: int) -> None:
-    engine, _ = net.sockets(family)
-    net.engine.start(ECHO, sizes=SIZES)
-    net.kernel(ASK, sizes=SIZES, to=engine)
-    net.engine.finish()
+def test_engine_is_the_server(net: Ends, family: int) -> None:
+    net.engine_serves(family, SIZES)
     assert net.engine("s.offload.state") == "offloaded"
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_engine_is_the_client(net: Net, family: int) -> None:
-    _, kernel = net.sockets(family)
-    net.kernel.start(ECHO, sizes=SIZES)
-    net.engine(ASK_CONNECTED, sizes=SIZES, to=kernel)
-    net.kernel.finish()
+def test_engine_is_the_client(net: Ends, family: int) -> None:
+    net.engine_asks(family, SIZES)
 
 
 @pytest.mark.parametrize("host", [ENGINE4, ENGINE6])
 @pytest.mark.parametrize("size", [0, 56, 1452, 8000, 60000])
-def test_ping(net: Net, host: str, size: int) -> None:
-    text = net.ns.run("ping", "-n", "-c", "3", "-i", "0.05", "-w", "20", "-s", str(size), host)
+def test_ping(net: Ends, host: str, size: int) -> None:
+    text = net.kernel_ns.run("ping", "-n", "-c", "3", "-i", "0.05", "-w", "20", "-s", str(size), host)
     assert " 0% packet loss" in text
 
 
 @pytest.mark.parametrize("host", [ENGINE4, ENGINE6])
-def test_traceroute(net: Net, host: str) -> None:
-    lines = net.ns.run("traceroute", "-n", "-q", "1", "-m", "5", host, limit_s=60).splitlines()
+def test_traceroute(net: Ends, host: str) -> None:
+    lines = net.kernel_ns.run("traceroute", "-n", "-q", "1", "-m", "5", host, limit_s=60).splitlines()
     assert len(lines) == 2 and host in lines[1], lines
 
 
-def test_socat_is_the_client(net: Net) -> None:
-    engine, _ = net.sockets(4)
-    net.engine.start("data, peer = s.recvfrom(2000)\ns.sendto(data.upper(), peer)")
-    command = ["ip", "netns", "exec", net.ns.name, "socat", "-t", "5", "-T", "5", "-", f"UDP4:{engine[0]}:{engine[1]}"]
-    done = subprocess.run(command, input=b"from socat", capture_output=True, timeout=30)
-    net.engine.finish()
-    assert done.stdout == b"FROM SOCAT"
+def test_socat_is_the_client(net: Ends) -> None:
+    net.socat_asks()
 
 
-def test_socat_is_the_server(net: Net) -> None:
-    process = net.ns.popen("socat", "-T", "20", "UDP6-RECVFROM:7070,fork", "EXEC:cat")
-    try:
-        wait_for("socat's port", lambda: ":7070" in net.ns.run("ss", "-lun"))
-        net.engine("s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.connect((host, 7070))", host=KERNEL6)
-        assert net.engine("s.send(b'to socat'); s.recv(100)") == b"to socat"
-    finally:
-        process.terminate()
-        process.wait(10)
+def test_socat_is_the_server(net: Ends) -> None:
+    net.socat_serves(7070)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_closed_port_refuses(net: Net, direction: str) -> None:
+def test_a_closed_port_refuses(net: Ends, direction: str) -> None:
     engine, kernel = net.sockets(4)
     sender, closed, there = (net.engine, net.kernel, kernel) if direction == "to the kernel" else (net.kernel, net.engine, engine)
     closed("s.close()")
@@ -109,7 +73,7 @@ def test_a_closed_port_refuses(net: Net, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("size", [5, 4000])
-def test_group4(net: Net, size: int, direction: str) -> None:
+def test_group4(net: Ends, size: int, direction: str) -> None:
     (sender, source), (receiver, sink) = net.ordered(direction)
     receiver(JOIN4, group="239.7.7.1", port=7001, local=sink[4])
     sender(SEND4, group="239.7.7.1", port=7001, local=source[4], data=b"g" * size)
@@ -119,7 +83,7 @@ def test_group4(net: Net, size: int, direction: str) -> None:
     receiver("s.close()")
 
 
-def test_source_specific_group(net: Net) -> None:
+def test_source_specific_group(net: Ends) -> None:
     net.engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind(('', 7003))")
     net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE4, source="10.77.0.99")
     net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL4, data=b"from another source")
@@ -130,7 +94,7 @@ def test_source_specific_group(net: Net) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_group6(net: Net, direction: str) -> None:
+def test_group6(net: Ends, direction: str) -> None:
     kernel_index = net.kernel("socket.if_nametoindex('tap0')")
     engine_index = net.engine("import pyvma.ring\nnext(i.index for i in pyvma.ring.interfaces() if i.name == 'sn0')")
     ends = ((net.engine, engine_index), (net.kernel, kernel_index))
@@ -142,7 +106,7 @@ def test_group6(net: Net, direction: str) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_broadcast(net: Net, direction: str) -> None:
+def test_broadcast(net: Ends, direction: str) -> None:
     sender, receiver = (net.engine, net.kernel) if direction == "to the kernel" else (net.kernel, net.engine)
     receiver("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind(('', 7008))")
     sender(
@@ -155,5 +119,5 @@ def test_broadcast(net: Net, direction: str) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_million_datagrams_in_order(net: Net, direction: str) -> None:
+def test_a_million_datagrams_in_order(net: Ends, direction: str) -> None:
     numbered(net, direction, 1_000_000, limit_s=350)

@@ -11,6 +11,7 @@ from pathlib import Path
 import oracle
 import oracle_cases  # noqa: F401
 import pytest
+import veth
 from actor import Actor
 from netns import usable
 from veth import KERNEL, namespaces
@@ -49,6 +50,7 @@ for host in hosts.values():
     threading.Thread(target=echo, args=(udp((host, port)),), daemon=True).start()
 threading.Thread(target=voice, args=(udp(ear),), daemon=True).start()
 """
+PATH = [str(Path(module.__file__).parent) for module in (oracle, veth)]
 # The kernel says every refusal.
 UNLIMITED = ("sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_msgs_per_sec=100000", "net.ipv6.icmp.ratelimit=0")
 
@@ -66,7 +68,7 @@ def clients() -> Iterator[tuple[Actor, Actor]]:
             client, peer = stack.enter_context(Actor(interfaces, netns=here.name)), stack.enter_context(Actor(netns=there.name))
             stack.callback(peer.kill)
             peer(PEER, hosts=KERNEL, port=oracle.PORT, ear=oracle.ear)
-            client("import sys\nsys.path.insert(0, where)\nimport oracle, oracle_cases", where=str(Path(__file__).parent))
+            client("import sys\nsys.path[:0] = path\nimport oracle, oracle_cases", path=PATH)
             made.append(client)
         yield made[0], made[1]
 

@@ -17,7 +17,6 @@ import pytest
 from actor import Actor
 from exchange import (
     ASK,
-    ASK_CONNECTED,
     DIRECTIONS,
     ECHO,
     JOIN4,
@@ -56,20 +55,14 @@ def counted(actor: Actor) -> dict[str, int]:
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_engine_is_the_server(net: Veth, family: int) -> None:
-    engine, _ = net.sockets(family)
-    net.engine.start(ECHO, sizes=SIZES)
-    net.kernel(ASK, sizes=SIZES, to=engine)
-    net.engine.finish()
+    net.engine_serves(family, SIZES)
     assert net.engine("s.offload.state") == "offloaded"
     assert net.engine("s.offload.text") == "xdp:v0"
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_engine_is_the_client(net: Veth, family: int) -> None:
-    _, kernel = net.sockets(family)
-    net.kernel.start(ECHO, sizes=SIZES)
-    net.engine(ASK_CONNECTED, sizes=SIZES, to=kernel)
-    net.kernel.finish()
+    net.engine_asks(family, SIZES)
 
 
 # Every size there is, out of one buffer: `fill` for what is not checked would hide a mix-up of two datagrams.
@@ -142,24 +135,12 @@ def test_the_error_queue_is_the_kernels(net: Veth) -> None:
 
 
 def test_socat_is_the_client(net: Veth) -> None:
-    engine, _ = net.sockets(4)
-    net.engine.start("data, peer = s.recvfrom(2000)\ns.sendto(data.upper(), peer)")
-    command = ["ip", "netns", "exec", net.there.name, "socat", "-t", "5", "-T", "5", "-", f"UDP4:{engine[0]}:{engine[1]}"]
-    done = subprocess.run(command, input=b"from socat", capture_output=True, timeout=30)
-    net.engine.finish()
-    assert done.stdout == b"FROM SOCAT"
+    net.socat_asks()
 
 
 def test_socat_is_the_server(net: Veth) -> None:
-    process = net.there.popen("socat", "-T", "20", "UDP6-RECVFROM:7070,fork", "EXEC:cat")
-    try:
-        wait_for("socat's port", lambda: ":7070" in net.there.run("ss", "-lun"))
-        net.engine("s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.connect((host, 7070))", host=KERNEL[6])
-        assert net.engine("s.send(b'to socat'); s.recv(100)") == b"to socat"
-        assert net.engine("s.offload.state") == "offloaded"
-    finally:
-        process.terminate()
-        process.wait(10)
+    net.socat_serves(7070)
+    assert net.engine("s.offload.state") == "offloaded"
 
 
 @pytest.mark.skipif(not shutil.which("ncat"), reason="ncat is not installed")

@@ -18,7 +18,10 @@ KERNEL = {4: "10.78.0.2", 6: "fd78::2"}
 @dataclass
 class Veth(Ends):
     here: Namespace
-    there: Namespace
+
+    @property
+    def there(self) -> Namespace:
+        return self.kernel_ns
 
 
 def settled(ns: Namespace) -> bool:
@@ -48,7 +51,7 @@ def pair(mode: str = "auto", env: dict[str, str] | None = None) -> Iterator[Veth
         engine = Actor([f"xdp:device=v0,mode={mode}"], netns=here.name, env=env)
         kernel = Actor(netns=there.name)
         try:
-            yield Veth(engine, kernel, ENGINE, KERNEL, here, there)
+            yield Veth(engine, kernel, ENGINE, KERNEL, there, here)
         finally:
             for actor in (engine, kernel):
                 with suppress(OSError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from actor import Actor
+from netns import Namespace
 
 WAIT_S = 30.0
 DIRECTIONS = ["to the kernel", "to the engine"]
@@ -28,6 +30,7 @@ class Ends:
     kernel: Actor
     engine_host: dict[int, str]
     kernel_host: dict[int, str]
+    kernel_ns: Namespace
 
     def sockets(self, family: int) -> tuple[tuple[str, int], tuple[str, int]]:
         """A bound socket `s` on each side; their addresses."""
@@ -41,6 +44,43 @@ class Ends:
             )
             found.append((host, actor("s.getsockname()[1]")))
         return found[0], found[1]
+
+    def engine_serves(self, family: int, sizes: list[int]) -> None:
+        """A datagram of each size from a kernel socket, and back."""
+        engine, _ = self.sockets(family)
+        self.engine.start(ECHO, sizes=sizes)
+        self.kernel(ASK, sizes=sizes, to=engine)
+        self.engine.finish()
+
+    def engine_asks(self, family: int, sizes: list[int]) -> None:
+        """The same from a connected socket of the engine's."""
+        _, kernel = self.sockets(family)
+        self.kernel.start(ECHO, sizes=sizes)
+        self.engine(ASK_CONNECTED, sizes=sizes, to=kernel)
+        self.kernel.finish()
+
+    def socat_asks(self) -> None:
+        engine, _ = self.sockets(4)
+        self.engine.start("data, peer = s.recvfrom(2000)\ns.sendto(data.upper(), peer)")
+        command = ["ip", "netns", "exec", self.kernel_ns.name, "socat", "-t", "5", "-T", "5", "-", f"UDP4:{engine[0]}:{engine[1]}"]
+        done = subprocess.run(command, input=b"from socat", capture_output=True, timeout=30)
+        self.engine.finish()
+        assert done.stdout == b"FROM SOCAT"
+
+    def socat_serves(self, port: int) -> None:
+        """Leaves the connected socket as `s`."""
+        process = self.kernel_ns.popen("socat", "-T", "20", f"UDP6-RECVFROM:{port},fork", "EXEC:cat")
+        try:
+            wait_for("socat's port", lambda: f":{port}" in self.kernel_ns.run("ss", "-lun"))
+            self.engine(
+                "s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.connect((host, port))",
+                host=self.kernel_host[6],
+                port=port,
+            )
+            assert self.engine("s.send(b'to socat'); s.recv(100)") == b"to socat"
+        finally:
+            process.terminate()
+            process.wait(10)
 
     def ordered(self, direction: str) -> tuple[tuple[Actor, dict[int, str]], tuple[Actor, dict[int, str]]]:
         """Sender and receiver, each with its addresses."""

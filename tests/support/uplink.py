@@ -1,0 +1,31 @@
+"""The software NIC's uplink: a namespace whose TAP device `tap0` is the kernel's end of port 9 of a fabric."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from exchange import wait_for
+from netns import Namespace
+
+PORT = 9
+
+
+@contextmanager
+def uplink(hosts: dict[int, str]) -> Iterator[tuple[Namespace, str]]:
+    """The namespace, in which `tap0` has these addresses by family, and the fabric's name."""
+    fabric = f"t{secrets.token_hex(4)}"
+    with Namespace() as ns:
+        command = ["-m", "pyvma", "softnic", "uplink", "--fabric", fabric, "--port", str(PORT), "--dev", "tap0"]
+        process = ns.popen(sys.executable, *command)
+        try:
+            wait_for("the TAP device", lambda: "tap0" in ns.run("ip", "-o", "link"))
+            ns.ip("addr", "add", f"{hosts[4]}/24", "dev", "tap0")
+            ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", "tap0", "nodad")
+            ns.ip("link", "set", "tap0", "up")
+            yield ns, fabric
+        finally:
+            process.terminate()
+            process.wait(10)
