@@ -475,7 +475,8 @@ static inline void peer_icmp(struct peer *p, uint8_t type, uint8_t code, uint32_
 	pv_put32(icmp + 4, mtu);
 	quoted = icmp + 8;
 	q = peer_ip(quoted, &p->stack_addr, &p->addr, PV_PROTO_TCP, 0);
-	peer_ip_len(quoted, PV_TCP_HLEN + 100);
+	/* "Too big" is believed of what was longer. */
+	peer_ip_len(quoted, PV_TCP_HLEN + (mtu ? mtu : 100));
 	pv_wire_tcp_emit(
 	    quoted + q,
 	    &(struct pv_wire_tcp){
