@@ -84,13 +84,13 @@ static int64_t take_rtt(struct pv_tcp *c, struct pv_tcp_acking *a)
 
 	/* Karn: which copy is acknowledged is not known, and the peer may have held back the rest for it. */
 	if (a->first_ack_ns >= 0 && !(a->flags & PV_ACK_RETRANS)) {
-		rtt = a->now_ns - a->first_ack_ns;
-		last = a->now_ns - a->last_ack_ns;
+		rtt = PV_MAX(a->now_ns - a->first_ack_ns, 0);
+		last = PV_MAX(a->now_ns - a->last_ack_ns, 0);
 	}
 	if (a->first_sack_ns >= 0) {
-		last = a->now_ns - a->last_sack_ns;
+		last = PV_MAX(a->now_ns - a->last_sack_ns, 0);
 		if (rtt < 0)
-			rtt = a->now_ns - a->first_sack_ns;
+			rtt = PV_MAX(a->now_ns - a->first_sack_ns, 0);
 	}
 	if (rtt < 0)
 		rtt = last = echo_rtt(c, a);
@@ -241,6 +241,7 @@ static void idle_ack(struct pv_tcp *c, struct pv_tcp_acking *a)
 {
 	if (a->in->opt.nsack && pv_tcp_has_sack(c)) {
 		pv_tcp_sack_blocks(c, a);
+		pv_tcp_rack_update(c, a);
 		if (a->flags & PV_ACK_DSACK)
 			pv_tcp_recovery_ack(c, a);
 	}

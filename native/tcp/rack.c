@@ -86,7 +86,7 @@ struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c)
 /* Step 2 (RFC 8985 6.2): the delivered segment that was sent last. */
 void pv_tcp_rack_advance(struct pv_tcp *c, const struct pv_tcp_seg *s, pv_seq end, int64_t now_ns)
 {
-	int64_t rtt = now_ns - s->tx_ns;
+	int64_t rtt = PV_MAX(now_ns - s->tx_ns, 0);
 
 	/* Sooner than any round trip took: what came was an earlier copy. */
 	if (s->board & PV_SEG_EVER_RETRANS && rtt < c->min_rtt_ns)
@@ -331,7 +331,9 @@ void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_
 	}
 	if (s->tx_count < UINT8_MAX)
 		s->tx_count++;
-	s->tx_ns = now_ns;
+	/* A whole batch has one time; which of it went first matters, when it is of segments sent again. */
+	c->tx_last_ns = PV_MAX(now_ns, c->tx_last_ns + 1);
+	s->tx_ns = c->tx_last_ns;
 	s->delivered = c->delivered;
 	pv_list_del(&s->by_time);
 	pv_list_add(&c->by_time, &s->by_time);

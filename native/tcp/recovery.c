@@ -27,7 +27,7 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 	c->prr_delivered = c->prr_out = c->max_out = c->cwnd_used = 0;
 	c->cwnd_stamp_ns = pv_tcp_now(c->t);
 	c->delivered = c->delivered_ce = c->lost_marks = 0;
-	c->rack_tx_ns = c->rack_rtt_ns = 0;
+	c->rack_tx_ns = c->rack_rtt_ns = c->tx_last_ns = 0;
 	c->min_rtt_ns = c->min_rtt_next_ns = PV_NEVER;
 	c->min_rtt_at_ns = pv_tcp_now(c->t);
 	c->rack_reo_mult = 1;
@@ -185,13 +185,9 @@ static void undo(struct pv_tcp *c, bool unmark)
 
 /* Without SACK the state is held until something above high_seq is acknowledged, or duplicates of old data would start it anew
  * (RFC 6582 3.2 step 1). */
-static bool hold_reno(struct pv_tcp *c)
+static bool hold_reno(const struct pv_tcp *c)
 {
-	if (!pv_seq_eq(c->snd_una, c->high_seq) || pv_tcp_has_sack(c))
-		return false;
-	if (!any_retrans(c))
-		c->first_rtx_ns = 0;
-	return true;
+	return pv_seq_eq(c->snd_una, c->high_seq) && !pv_tcp_has_sack(c);
 }
 
 /* high_seq is reached. True: the state stays. */
@@ -501,6 +497,9 @@ static bool timed_out(const struct pv_tcp *c, int64_t now_ns)
 		return false;
 	if (c->opts.user_timeout_ms)
 		limit = c->opts.user_timeout_ms * PV_NS_PER_MS;
+	else if (!c->snd_wnd && !(c->flags & PV_TF_ORPHAN))
+		/* A peer that took its window back is not gone while it answers (RFC 9293 3.8.6.1). */
+		return now_ns - PV_MAX(c->last_ack_rcvd_ns, c->stall_ns) >= 2 * c->t->cfg.rto_max_ns;
 	else
 		limit = give_up_after(c, c->flags & PV_TF_ORPHAN ? c->t->cfg.orphan_retries : c->t->cfg.retries2);
 	return now_ns - c->stall_ns >= limit;

@@ -259,6 +259,7 @@ struct pv_tcp {
 	pv_seq tlp_high_seq;
 	/* RACK (RFC 8985 6.1) */
 	int64_t rack_tx_ns, rack_rtt_ns;
+	int64_t tx_last_ns; /* tx_ns of what was sent last: no two are equal */
 	int64_t min_rtt_ns, min_rtt_next_ns, min_rtt_at_ns; /* PV_NEVER: none; of the half window under way, and its start */
 	pv_seq rack_end, rack_dsack_round;
 	uint8_t rack_reo_mult, rack_reo_persist;

@@ -1,0 +1,834 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Loss recovery against scripted acknowledgements: what goes, when, and what becomes of cwnd. */
+#include "tcp_rec.h"
+
+/* ---- fast retransmit and PRR -------------------------------------------------------------------------------------------- */
+
+/* One of ten is lost. Two more by limited transmit, the third SACK retransmits; PRR brings ten down to seven. */
+TEST(sack_recovery)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 40);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 3);
+	rec_sent(&p, 11);
+	CHECK_EQ(p.c->ca, PV_CA_DISORDER);
+	rec_sack(&p, 1, 2, 4);
+	rec_sent(&p, 12);
+	rec_sack(&p, 1, 2, 5);
+	rec_sent(&p, 1);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	CHECK_EQ(p.c->ssthresh, 7);
+	/* ceil(7 delivered / 10) less what went */
+	rec_sack(&p, 1, 2, 6);
+	rec_sent(&p, 13);
+	rec_sack(&p, 1, 2, 7);
+	rec_sent(&p, 14);
+	rec_sack(&p, 1, 2, 8);
+	rec_sent(&p);
+	rec_sack(&p, 1, 2, 9);
+	rec_sent(&p);
+	CHECK_EQ(pv_tcp_pipe(p.c), 7);
+	/* At ssthresh: one for one. */
+	rec_sack(&p, 1, 2, 10);
+	rec_sent(&p, 15);
+	rec_sack(&p, 1, 2, 11);
+	rec_sent(&p, 16);
+	peer_run(&p, 90 * MS);
+	rec_sack(&p, 1, 2, 12);
+	rec_sent(&p, 17);
+	rec_ack(&p, 13);
+	rec_sent(&p, 18, 19);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->cwnd, 7);
+	CHECK_EQ(p.c->t->c.recoveries, 1);
+	CHECK_EQ(p.c->t->c.rto, 0);
+	CHECK_EQ(p.c->total_retrans, 1);
+	rec_close(&p);
+}
+
+/* RFC 6937 3.1, first example: twenty out, the first is lost, ssthresh is half. Every other acknowledgement sends. */
+TEST(prr_one_loss)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .cc = "reno", .cwnd = 20 });
+	rec_write(&p, 60);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20);
+	peer_run(&p, 100 * MS);
+	for (uint32_t ack = 1; ack <= 19; ack++) {
+		rec_sack(&p, 1, 2, 2 + ack);
+		if (ack <= 2)
+			rec_sent(&p, 20 + ack);
+		else if (ack == 3)
+			rec_sent(&p, 1);
+		else if (ack & 1 && ack < 19)
+			rec_sent(&p, 23 + (ack - 5) / 2);
+		else
+			rec_sent(&p);
+	}
+	CHECK_EQ(pv_tcp_pipe(p.c), 10);
+	CHECK_EQ(p.c->ssthresh, 10);
+	peer_run(&p, 90 * MS);
+	rec_ack(&p, 23);
+	CHECK_EQ(p.c->cwnd, 10);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	rec_close(&p);
+}
+
+/* The second: fifteen of twenty are lost, far more than the reduction. One for one, and with each partial acknowledgement one more
+ * (slow start reduction bound), but never above ssthresh. */
+TEST(prr_burst_loss)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .cc = "reno", .cwnd = 20 });
+	rec_write(&p, 60);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 16, 17);
+	rec_sent(&p, 21);
+	rec_sack(&p, 1, 16, 18);
+	rec_sent(&p, 22);
+	rec_sack(&p, 1, 16, 19);
+	rec_sent(&p, 1);
+	CHECK_EQ(p.c->lost, 15);
+	rec_sack(&p, 1, 16, 20);
+	rec_sent(&p, 2);
+	rec_sack(&p, 1, 16, 21);
+	rec_sent(&p, 3);
+	peer_run(&p, 99 * MS);
+	rec_sack(&p, 1, 16, 22);
+	rec_sent(&p, 4);
+	rec_sack(&p, 1, 16, 23);
+	rec_sent(&p, 5);
+	peer_run(&p, MS);
+	rec_sack(&p, 2, 16, 23);
+	rec_sent(&p, 6, 7);
+	rec_sack(&p, 3, 16, 23);
+	rec_sent(&p, 8, 9);
+	rec_sack(&p, 4, 16, 23);
+	rec_sent(&p, 10, 11);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 5, 16, 23);
+	rec_sent(&p, 12, 13);
+	rec_sack(&p, 6, 16, 23);
+	rec_sent(&p, 14, 15);
+	CHECK_EQ(pv_tcp_pipe(p.c), 10);
+	rec_sack(&p, 7, 16, 23);
+	rec_sent(&p, 23);
+	CHECK_EQ(pv_tcp_pipe(p.c), 10);
+	CHECK_EQ(p.c->t->c.recoveries, 1);
+	rec_close(&p);
+}
+
+/* A retransmission that is lost, too, is found by what was sent after it (RFC 8985 3.1), without a timeout. */
+TEST(lost_retransmission)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 40);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 5);
+	rec_sent(&p, 1);
+	peer_run(&p, 1 * MS);
+	rec_sack(&p, 1, 2, 11);
+	rec_sent(&p, 11, 12, 13, 14, 15, 16);
+	peer_run(&p, 101 * MS);
+	/* Sent a millisecond after the retransmission, and here. */
+	rec_sack(&p, 1, 2, 12);
+	rec_sent(&p, 1, 17);
+	CHECK_EQ(p.c->total_retrans, 2);
+	CHECK_EQ(p.c->t->c.rto, 0);
+	rec_close(&p);
+}
+
+/* ---- RACK ---------------------------------------------------------------------------------------------------------------- */
+
+/* Less than three SACKs: a quarter of the least round trip is left for reordering. */
+TEST(rack_timer)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 3);
+	rec_sent(&p);
+	rec_sent_in(&p, 25 * MS, 26 * MS, 1);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	CHECK_EQ(p.c->total_retrans, 1);
+	rec_close(&p);
+}
+
+/* Once reordering has been seen, three SACKs do not mean a loss any more; the time does. */
+TEST(rack_reordering)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 4);
+	CHECK(!p.c->rack_reo_seen);
+	rec_ack(&p, 4);
+	CHECK(p.c->rack_reo_seen);
+	CHECK_EQ(p.c->reord_seen, 1);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	rec_ack(&p, 11);
+	rec_sent(&p);
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 11, 12, 19);
+	rec_sent(&p);
+	rec_sent_in(&p, 25 * MS, 26 * MS, 11);
+	rec_close(&p);
+}
+
+/* RFC 8985 6.2 step 4: a D-SACK in a round doubles the reordering window; its first recovery is undone. */
+TEST(rack_dsack_window)
+{
+	struct peer p;
+	uint32_t cwnd;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 4);
+	rec_ack(&p, 4);
+	rec_ack(&p, 11);
+	cwnd = p.c->cwnd;
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 11, 12, 19);
+	rec_sent_in(&p, 25 * MS, 26 * MS, 11);
+	CHECK(p.c->cwnd < cwnd);
+	/* The original, late; then the copy. */
+	rec_ack(&p, 21);
+	rec_sent(&p);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->rack_reo_mult, 1);
+	rec_sack(&p, 21, 11, 12);
+	CHECK_EQ(p.c->rack_reo_mult, 2);
+	CHECK_EQ(p.c->rack_reo_persist, 16);
+	CHECK_EQ(p.c->cwnd, cwnd);
+	CHECK_EQ(p.c->t->c.undone, 1);
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 21, 22, 29);
+	rec_sent_in(&p, 50 * MS, 51 * MS, 21);
+	rec_close(&p);
+}
+
+/* ---- undo ---------------------------------------------------------------------------------------------------------------- */
+
+TEST(undo_by_dsack)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 6);
+	rec_sent(&p, 1);
+	CHECK_EQ(p.c->ssthresh, 7);
+	/* Everything was only late; while in recovery the copy is reported. */
+	rec_sack(&p, 6, 1, 2);
+	CHECK_EQ(p.c->cwnd, 11); /* and slow start goes on */
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->t->c.undone, 1);
+	CHECK_EQ(p.c->dsack_dups, 1);
+	rec_close(&p);
+}
+
+/* Two were sent again, one of them for good reason: that stays a loss. */
+TEST(undo_needs_all)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 3, 8);
+	rec_sent(&p, 1, 2);
+	rec_sack(&p, 1, 3, 11);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 11, 1, 2);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->cwnd, 7);
+	CHECK_EQ(p.c->t->c.undone, 0);
+	rec_close(&p);
+}
+
+/* What the network doubled is not what we sent twice. */
+TEST(dsack_of_the_network)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 5, 3, 4);
+	rec_sack(&p, 5, 4, 5);
+	CHECK_EQ(p.c->dsack_dups, 2);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	rec_sack(&p, 5, 6, 9);
+	rec_sent(&p, 5);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	rec_sack(&p, 5, 2, 3, 6, 9);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	CHECK_EQ(p.c->t->c.undone, 0);
+	rec_close(&p);
+}
+
+/* Eifel (RFC 3522, 4015): the echo tells that the original was acknowledged. */
+TEST(undo_by_timestamp)
+{
+	struct peer_seg s = { .flags = ".", .opt = { .has_ts = true } };
+	struct peer p;
+	uint32_t first;
+
+	rec_open(&p, &(struct rec){ .ts = true });
+	rec_write(&p, 10);
+	first = p.ts_recent;
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 6);
+	rec_sent(&p, 1);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	peer_run(&p, 2 * MS);
+	s.seq = 1;
+	s.ack = rec_seq(6);
+	s.opt.ts_val = peer_ts_now(&p);
+	s.opt.ts_ecr = first;
+	peer_send_seg(&p, &s);
+	/* The retransmission is out still: what was seen is taken for reordering, and recovery waits for it. */
+	CHECK(p.c->reord_seen > 0);
+	s.ack = rec_seq(11);
+	peer_send_seg(&p, &s);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK(p.c->cwnd >= 10);
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	CHECK_EQ(p.c->t->c.undone, 1);
+	rec_sent(&p);
+	rec_close(&p);
+}
+
+/* ---- without SACK ------------------------------------------------------------------------------------------------------- */
+
+/* RFC 6582: two holes. Limited transmit (RFC 3042) for the first two duplicates, the third retransmits; a partial acknowledgement brings
+ * the second hole. */
+TEST(newreno)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .cc = "reno", .no_sack = true });
+	rec_write(&p, 40);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 1);
+	rec_sent(&p, 11);
+	rec_ack(&p, 1);
+	rec_sent(&p, 12);
+	rec_ack(&p, 1);
+	rec_sent(&p, 1);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	CHECK_EQ(p.c->ssthresh, 5);
+	for (int i = 0; i < 5; i++)
+		rec_ack(&p, 1);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 5);
+	{
+		const struct peer_seg *s = peer_next(&p);
+
+		CHECK(s && s->seq == rec_seq(5));
+	}
+	peer_skip(&p);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 13);
+	/* high_seq exactly: the state is held, or late duplicates would start it anew (step 1 of 3.2). */
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	peer_skip(&p);
+	for (int i = 0; i < 5; i++)
+		rec_ack(&p, 13);
+	CHECK_EQ(p.c->total_retrans, 2);
+	peer_run(&p, 50 * MS);
+	rec_ack(&p, 14);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->cwnd, 5);
+	CHECK_EQ(p.c->t->c.recoveries, 1);
+	CHECK_EQ(p.c->t->c.rto, 0);
+	rec_close(&p);
+}
+
+/* Segments with data, or with another window, are no duplicates (RFC 5681 2). */
+TEST(not_duplicates)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_sack = true });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	for (uint32_t i = 0; i < 6; i++)
+		peer_send_seg(
+		    &p, &(struct peer_seg){ .flags = ".", .seq = p.seq_max, .ack = rec_seq(1), .wnd = (uint16_t)(60000 + i) });
+	for (uint32_t i = 0; i < 6; i++)
+		peer_send(&p, ".", p.seq_max, rec_seq(1), 10);
+	CHECK_EQ(p.c->total_retrans, 0);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	rec_close(&p);
+}
+
+/* ---- tail loss probe ----------------------------------------------------------------------------------------------------- */
+
+/* RFC 8985 7.2: two round trips (and 2 ms); the last segment again; what it brings to light is repaired at once. */
+TEST(tlp_retransmits)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 3);
+	rec_sent(&p, 1, 2, 3);
+	rec_sent_in(&p, 200 * MS, 204 * MS, 3);
+	CHECK_EQ(p.c->t->c.tlp, 1);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 3, 4);
+	rec_sent(&p, 1);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 2, 3, 4);
+	rec_sent(&p, 2);
+	CHECK_EQ(p.c->t->c.rto, 0);
+	rec_close(&p);
+}
+
+/* New data, if there is some, though cwnd is full. */
+TEST(tlp_new_data)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 20);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	rec_sent_in(&p, 200 * MS, 204 * MS, 11);
+	CHECK_EQ(p.c->in_flight, 11);
+	/* One probe at a time; then the timeout, a whole one after it. */
+	rec_sent_in(&p, 290 * MS, 310 * MS, 1);
+	CHECK_EQ(p.c->t->c.tlp, 1);
+	CHECK_EQ(p.c->t->c.rto, 1);
+	rec_close(&p);
+}
+
+/* One segment out: its acknowledgement may be held back, so the probe takes the timeout's place, which comes after it. */
+TEST(tlp_single)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 1);
+	rec_sent(&p, 1);
+	rec_sent_in(&p, 290 * MS, 320 * MS, 1);
+	CHECK_EQ(p.c->t->c.tlp, 1);
+	CHECK_EQ(p.c->t->c.rto, 0);
+	rec_sent_in(&p, 290 * MS, 320 * MS, 1);
+	CHECK_EQ(p.c->t->c.rto, 1);
+	rec_close(&p);
+}
+
+/* RFC 8985 7.4.2: the probe repaired the loss, and nothing else tells of it: cwnd does. */
+TEST(tlp_loss)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 3);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 3);
+	rec_sent_in(&p, 290 * MS, 410 * MS, 3);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 4);
+	CHECK_EQ(p.c->cwnd, 10);
+	rec_write(&p, 1);
+	rec_sent(&p, 4);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 5);
+	CHECK_EQ(p.c->cwnd, 7);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	rec_close(&p);
+}
+
+/* Both came, and the D-SACK says so: no loss. */
+TEST(tlp_needless)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 3);
+	peer_skip(&p);
+	rec_sent_in(&p, 200 * MS, 204 * MS, 3);
+	rec_ack(&p, 4);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 4, 3, 4);
+	rec_write(&p, 1);
+	rec_sent(&p, 4);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 5);
+	CHECK_EQ(p.c->cwnd, 10);
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	rec_close(&p);
+}
+
+/* ---- timeout --------------------------------------------------------------------------------------------------------------- */
+
+/* RFC 6298 5: doubled each time; kept, after an acknowledgement that may be of either copy (Karn), until there is a sample. */
+TEST(rto_backoff)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_tlp = true });
+	rec_write(&p, 1);
+	rec_sent(&p, 1);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	rec_sent_in(&p, 599 * MS, 602 * MS, 1);
+	rec_sent_in(&p, 1199 * MS, 1202 * MS, 1);
+	CHECK_EQ(p.c->cwnd, 1);
+	CHECK_EQ(p.c->ssthresh, 7);
+	CHECK_EQ(p.c->backoff, 3);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 2);
+	CHECK_EQ(p.c->backoff, 3);
+	CHECK_EQ(p.c->retransmits, 0);
+	rec_write(&p, 1);
+	rec_sent(&p, 2);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 3);
+	CHECK_EQ(p.c->backoff, 0);
+	CHECK_EQ(p.c->srtt_ns, 100 * MS);
+	rec_close(&p);
+}
+
+/* All is lost: one, then slow start up to ssthresh, in order. */
+TEST(rto_slow_start)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_tlp = true });
+	rec_write(&p, 10);
+	peer_skip(&p);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	CHECK_EQ(p.c->ca, PV_CA_LOSS);
+	CHECK_EQ(p.c->lost, 10);
+	CHECK_EQ(p.c->cwnd, 1);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 2);
+	rec_sent(&p, 2, 3);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 4);
+	rec_sent(&p, 4, 5, 6, 7);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 8);
+	rec_sent(&p, 8, 9, 10);
+	rec_ack(&p, 11);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->total_retrans, 10);
+	rec_close(&p);
+}
+
+/* RFC 8985 6.3: what was sent a moment before the timeout is not lost by it. */
+TEST(rto_spares_recent)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_tlp = true });
+	rec_write(&p, 2);
+	rec_sent(&p, 1, 2);
+	peer_run(&p, 250 * MS);
+	rec_write(&p, 2);
+	rec_sent(&p, 3, 4);
+	/* A round trip by RACK is needed for that. */
+	p.c->rack_rtt_ns = 100 * MS;
+	rec_sent_in(&p, 45 * MS, 55 * MS, 1);
+	CHECK_EQ(p.c->lost, 2);
+	CHECK_EQ(pv_tcp_pipe(p.c), 3);
+	rec_close(&p);
+}
+
+/* RFC 5682 2.1: the acknowledgement after the timeout moves on, so two new ones go; the next one moves on, too: needless. */
+TEST(frto_spurious)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_sack = true });
+	rec_write(&p, 30);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	CHECK_EQ(p.c->cwnd, 1);
+	rec_ack(&p, 2);
+	rec_sent(&p, 11, 12);
+	rec_ack(&p, 3);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK_EQ(p.c->lost, 0);
+	CHECK(p.c->cwnd >= 10);
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	CHECK_EQ(p.c->t->c.rto_spurious, 1);
+	CHECK_EQ(p.c->total_retrans, 1);
+	rec_close(&p);
+}
+
+/* ... or it is a duplicate: the loss was real, and is repaired in slow start. */
+TEST(frto_real)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_sack = true });
+	rec_write(&p, 30);
+	peer_skip(&p);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 2);
+	rec_sent(&p, 11, 12);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 2);
+	rec_sent(&p, 2);
+	CHECK_EQ(p.c->ca, PV_CA_LOSS);
+	CHECK_EQ(p.c->t->c.rto_spurious, 0);
+	rec_close(&p);
+}
+
+/* RFC 5682 2.1 step 2a: nothing new may be sent: retransmissions as ever. */
+TEST(frto_nothing_new)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_sack = true });
+	rec_write(&p, 4);
+	peer_skip(&p);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	rec_ack(&p, 2);
+	rec_sent(&p, 2, 3);
+	rec_close(&p);
+}
+
+/* RFC 5682 3.1: with SACK any original tells at once. */
+TEST(frto_sack)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_tlp = true });
+	rec_write(&p, 30);
+	peer_skip(&p);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	rec_sack(&p, 1, 5, 6);
+	CHECK(p.c->ca <= PV_CA_DISORDER);
+	CHECK_EQ(p.c->t->c.rto_spurious, 1);
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	CHECK(p.c->cwnd >= 10);
+	rec_close(&p);
+}
+
+/* RFC 2018 8: the receiver has forgotten what it SACKed. */
+TEST(reneging)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 6);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 7);
+	rec_sent(&p, 1);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 2);
+	rec_sent(&p);
+	rec_sent_in(&p, 49 * MS, 52 * MS, 2);
+	CHECK_EQ(p.c->sacked, 0);
+	CHECK_EQ(p.c->lost, 5);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 3);
+	rec_sent(&p, 3, 4);
+	rec_close(&p);
+}
+
+/* retries2 by time: after 0.2 + 0.4 + 0.8 + 1.6 s from the first timeout. */
+TEST(gives_up)
+{
+	int64_t start;
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_tlp = true, .retries2 = 3 });
+	rec_write(&p, 1);
+	peer_skip(&p);
+	start = p.w.now + 300 * MS;
+	while (peer_state(&p) == PV_TCP_ESTABLISHED) {
+		peer_run(&p, 10 * MS);
+		CHECK(p.w.now < start + 30 * PV_NS_PER_S);
+	}
+	CHECK(p.w.now >= start + 3000 * MS);
+	CHECK(p.w.now <= start + 6100 * MS);
+	CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
+	peer_skip(&p);
+	rec_close(&p);
+}
+
+TEST(user_timeout)
+{
+	int64_t start;
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	pv_tcp_options(p.c)->user_timeout_ms = 2000;
+	pv_tcp_options_changed(p.c, p.w.now);
+	rec_write(&p, 1);
+	peer_skip(&p);
+	start = p.w.now;
+	while (peer_state(&p) == PV_TCP_ESTABLISHED) {
+		peer_run(&p, 10 * MS);
+		CHECK(p.w.now < start + 30 * PV_NS_PER_S);
+	}
+	CHECK(p.w.now >= start + 2000 * MS);
+	CHECK(p.w.now <= start + 2700 * MS);
+	CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
+	peer_skip(&p);
+	rec_close(&p);
+}
+
+/* ---- ECN, cwnd use --------------------------------------------------------------------------------------------------------- */
+
+/* RFC 3168 6.1.2: once a round trip, and the next new data says so. */
+TEST(ecn)
+{
+	const struct peer_seg *s;
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .ecn = true });
+	rec_write(&p, 40);
+	for (uint32_t i = 1; i <= 10; i++) {
+		s = peer_expect(&p, ".", rec_seq(i), 1, REC_LEN);
+		CHECK_EQ(s->tos & 3, 2);
+	}
+	peer_run(&p, 100 * MS);
+	peer_send(&p, ".E", p.seq_max, rec_seq(3), 0);
+	CHECK_EQ(p.c->ca, PV_CA_CWR);
+	CHECK_EQ(p.c->ssthresh, 7);
+	peer_expect(&p, ".W", rec_seq(11), 1, REC_LEN);
+	for (uint32_t i = 4; i <= 11; i++)
+		peer_send(&p, ".E", p.seq_max, rec_seq(i), 0);
+	CHECK_EQ(p.c->ssthresh, 7);
+	CHECK_EQ(p.c->cwnd, 7);
+	while ((s = peer_next(&p)))
+		CHECK(!(s->bits & PV_TH_CWR));
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 12);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK(p.c->delivered_ce >= 8);
+	CHECK_EQ(p.c->total_retrans, 0);
+	rec_close(&p);
+}
+
+/* A window that is not used does not grow. */
+TEST(cwnd_unused)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	for (uint32_t i = 1; i < 100; i++) {
+		rec_write(&p, 1);
+		rec_sent(&p, i);
+		peer_run(&p, 100 * MS);
+		rec_ack(&p, i + 1);
+	}
+	CHECK_EQ(p.c->cwnd, 10);
+	rec_close(&p);
+}
+
+/* Slow start doubles a window that is. */
+TEST(cwnd_used)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 150);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	peer_run(&p, 100 * MS);
+	for (uint32_t i = 3; i <= 11; i += 2)
+		rec_ack(&p, i);
+	rec_ack(&p, 11);
+	CHECK_EQ(p.c->cwnd, 20);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	for (uint32_t i = 13; i <= 31; i += 2)
+		rec_ack(&p, i);
+	CHECK_EQ(p.c->cwnd, 40);
+	rec_close(&p);
+}
+
+/* RFC 5681 4.1, as Linux: half for each timeout of silence, down to the initial window. */
+TEST(idle_restart)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .cwnd = 80 });
+	p.c->ssthresh = 60;
+	peer_run(&p, 700 * MS);
+	rec_write(&p, 30);
+	CHECK_EQ(p.c->cwnd, 20);
+	CHECK_EQ(p.c->ssthresh, 60);
+	CHECK_EQ(p.c->in_flight, 20);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 31);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 31);
+	peer_run(&p, 10 * PV_NS_PER_S);
+	p.c->cwnd = 6;
+	rec_write(&p, 1);
+	CHECK_EQ(p.c->cwnd, 6);
+	rec_close(&p);
+}
+
+/* No congestion control: everything goes, losses are repaired, and cwnd never moves. */
+TEST(unlimited)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	CHECK_EQ(pv_tcp_congestion_set(p.c, "none"), 0);
+	rec_write(&p, 60);
+	CHECK_EQ(p.c->in_flight, 60);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 5);
+	rec_sent(&p, 1);
+	rec_sack(&p, 1, 7, 61, 2, 5);
+	rec_sent(&p, 5, 6);
+	CHECK_EQ(p.c->cwnd, PV_TCP_CWND_MAX);
+	rec_sent_in(&p, 200 * MS, 500 * MS, 1);
+	CHECK_EQ(p.c->cwnd, PV_TCP_CWND_MAX);
+	rec_close(&p);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
