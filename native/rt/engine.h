@@ -88,6 +88,8 @@ struct pv_engine {
 	    kernel_index[PV_IFACE_MAX + 1]; /* by the stack's number: the kernel's, 0: not the kernel's; any thread reads */
 	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
+	_Atomic(uint64_t)
+	    netns; /* the cookie of the namespace that these are in; 0: none are, or it cannot be told; any thread reads */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
 	uint32_t nlimbo;
 	bool several; /* entries in the settings: a file for each */

@@ -10,11 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "pyvma.h"
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/netlink.h"
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
 
 #define REASONS_MAX 64
 /* How often a table is read that changes while it is. */
@@ -63,6 +69,24 @@ static void set_reason(struct host_entry *en, const char *text)
 	if (en->reason != reason)
 		pv_log(PV_LOG_WARN, "%s is not offloaded: %s", en->spec.netdev, reason);
 	en->reason = reason;
+}
+
+/* ---- namespaces -------------------------------------------------------------------------------------------------------- */
+
+/* Linux 5.14. 0: not known. */
+static uint64_t netns_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) < 0 ? 0 : cookie;
+}
+
+bool pv_host_same_netns(const struct pv_engine *e, int fd)
+{
+	uint64_t ours = atomic_load_explicit(&e->netns, memory_order_relaxed), its = ours ? netns_of(fd) : 0;
+
+	return !its || its == ours;
 }
 
 /* ---- what the network layer asks --------------------------------------------------------------------------------------- */
@@ -310,6 +334,17 @@ static bool can_open(struct host_entry *en)
 	return false;
 }
 
+/* A ring is opened in the namespace of the thread that does it. */
+static bool at_home(const struct pv_engine *e)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool home = fd < 0 || pv_host_same_netns(e, fd);
+
+	if (fd >= 0)
+		close(fd);
+	return home;
+}
+
 static int open_entry(struct pv_engine *e, struct host_entry *en)
 {
 	struct pv_ifspec spec = en->spec;
@@ -320,6 +355,13 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 		return pv_error(-ENODEV, "%s: %s", en->spec.netdev, en->reason);
 	if (!en->retry)
 		return 0;
+	if (!at_home(e)) {
+		en->reason = en->reason ? en->reason : reason_text("its ring is about to be opened");
+		e->host->links = true;
+		if (e->have_thread)
+			pv_engine_wake(&e->progress);
+		return 0;
+	}
 	en->retry = false;
 	snprintf(spec.netdev, sizeof(spec.netdev), "%s", en->name);
 	snprintf(spec.name, sizeof(spec.name), "%s", en->name);
@@ -474,6 +516,11 @@ bool pv_host_read(struct pv_engine *e)
 	return h->moved;
 }
 
+bool pv_host_due(const struct pv_engine *e)
+{
+	return e->host && e->host->links;
+}
+
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
 
 static int open_netlink(struct pv_host *h, char *err, size_t errsize)
@@ -538,6 +585,12 @@ bool pv_host_read(struct pv_engine *e)
 	return false;
 }
 
+bool pv_host_due(const struct pv_engine *e)
+{
+	(void)e;
+	return false;
+}
+
 int pv_host_fd(const struct pv_engine *e)
 {
 	(void)e;
@@ -575,6 +628,7 @@ int pv_host_start(struct pv_engine *e)
 		return 0;
 	rc = open_netlink(h, err, sizeof(err));
 	if (!rc) {
+		atomic_store_explicit(&e->netns, netns_of(pv_host_fd(e)), memory_order_relaxed);
 		rc = read_tables(h);
 		if (rc)
 			snprintf(err, sizeof(err), "the kernel's interfaces cannot be read: %s", strerror(-rc));
@@ -594,6 +648,7 @@ void pv_host_stop(struct pv_engine *e)
 {
 	if (!e->host)
 		return;
+	atomic_store_explicit(&e->netns, 0, memory_order_relaxed);
 	close_netlink(e->host);
 	free(e->host);
 	e->host = NULL;

@@ -6,6 +6,9 @@
  * e->ports, and the stack's interface follows it: renamed, given and taken addresses, another MTU, link down and up. When it is
  * deleted the ring is closed; when one of that name comes again it is opened again. Why an entry has no ring is kept as a text.
  *
+ * One namespace's interfaces: that of the thread that started the engine, and so of the progress thread. Other threads may go to others:
+ * sockets made there are the kernel's, and no ring is opened from there.
+ *
  * All with the engine's lock. Changes are read by whoever sleeps: the progress thread, and a call that waits; without that thread
  * also by polls, now and then.
  */
@@ -39,6 +42,8 @@ void pv_host_stop(struct pv_engine *e); /* in a forked child too */
 int pv_host_fd(const struct pv_engine *e);
 /* Reads the changes that have come, and acts on them. Never waits for the network. True when rings or interfaces changed. */
 bool pv_host_read(struct pv_engine *e);
+/* Has a change been read that could not be acted upon? The progress thread tries again. */
+bool pv_host_due(const struct pv_engine *e);
 
 /* ---- for the socket layer ---------------------------------------------------------------------------------------------- */
 
@@ -48,6 +53,8 @@ pv_inline bool pv_host_present(const struct pv_engine *e)
 	return pv_unlikely(e->host != NULL);
 }
 
+/* Is this socket of the network namespace whose interfaces the engine has? True where nobody can tell. Any thread, no lock. */
+bool pv_host_same_netns(const struct pv_engine *e, int fd);
 /* The stack's interface, offloaded and the kernel's, that has this unicast address; 0: none. */
 uint32_t pv_host_owner(const struct pv_engine *e, const struct pv_addr *addr);
 /* Is the stack's interface the kernel's? And the kernel's number of it, 0 for one of our own. */

@@ -47,7 +47,7 @@ static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 		return;
 	if (fds[1].revents && e->extra_fd >= 0 && pv_engine_hooks())
 		pv_engine_hooks()->extra();
-	if (fds[2].revents)
+	if (fds[2].revents || pv_host_due(e))
 		pv_host_read(e);
 }
 

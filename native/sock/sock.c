@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "rt/error.h"
+#include "rt/host.h"
 #include "rt/log.h"
 
 #define POOL_CHUNK 64
@@ -110,7 +111,11 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	pv_list_init(&so->id[0].node);
 	pv_list_init(&so->id[1].node);
 	atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
-	atomic_store_explicit(&so->mode, so->candidate ? PV_SOCK_UNDECIDED : PV_SOCK_KERNEL, memory_order_relaxed);
+	bool here = so->candidate && pv_host_same_netns(&pv_engine, fd);
+
+	if (so->candidate && !here)
+		atomic_store_explicit(&so->reason, "its network namespace is not the engine's", memory_order_relaxed);
+	atomic_store_explicit(&so->mode, here ? PV_SOCK_UNDECIDED : PV_SOCK_KERNEL, memory_order_relaxed);
 	if (so->candidate && id_add(so, 0, fd)) {
 		so->next = free_socks;
 		free_socks = so;

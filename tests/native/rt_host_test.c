@@ -338,6 +338,47 @@ TEST(deleted_and_made_again)
 	teardown();
 }
 
+static int offload(const char *local, char *text, size_t size)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	pyvma_sock *s;
+
+	inet_pton(AF_INET, local, &in.sin_addr);
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_DGRAM, 0, &s), 0);
+	CHECK_EQ(pyvma_sock_bind(s, (struct sockaddr *)&in, sizeof(in)), 0);
+	int state = pyvma_sock_offload(s, text, size);
+
+	CHECK_EQ(pyvma_sock_close(s), 0);
+	return state;
+}
+
+/* A thread may leave the engine's namespace: neither its sockets nor what it learns of interfaces mislead the engine. */
+TEST(a_thread_in_another_namespace)
+{
+	char text[200];
+
+	setup();
+	peer_ip("addr add 10.1.0.1/32 dev lo"); /* an address that is ours here */
+	CHECK_EQ(offload("10.1.0.1", text, sizeof(text)), PYVMA_OFFLOADED);
+	CHECK_EQ(setns(peer_ns, CLONE_NEWNET), 0);
+	CHECK_EQ(offload("10.1.0.1", text, sizeof(text)), PYVMA_KERNEL);
+	CHECK(strstr(text, "namespace"));
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	pv_lock_get(&e->lock);
+	ip("link del v0");
+	make_pair();
+	while (system("timeout 20 ip link show v0 | grep -q LOWER_UP") != 0)
+		;
+	CHECK_EQ(setns(peer_ns, CLONE_NEWNET), 0);
+	pv_host_read(e);
+	CHECK_EQ(e->nports, 0);
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	pv_lock_put(&e->lock);
+	WAIT_FOR(e->nports == 1 && have_addr("10.1.0.1"));
+	CHECK_EQ(offload("10.1.0.1", text, sizeof(text)), PYVMA_OFFLOADED);
+	teardown();
+}
+
 /* The peer's end of the pair goes with its namespace, and ours with it. */
 TEST(peers_namespace_is_deleted)
 {
