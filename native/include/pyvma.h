@@ -140,9 +140,9 @@ struct pyvma_msg {
 PYVMA_EXPORT int pyvma_sock_send_batch(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 /* Waits for the first, takes what is there up to n. */
 PYVMA_EXPORT int pyvma_sock_recv_batch(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
-/* The same with payloads lent in place: read only, contiguous, valid until released. A datagram that came in fragments, or by
- * the kernel, is copied into one buffer; offloaded sockets only (-EOPNOTSUPP). Lent buffers are the engine's receive buffers: at most half of the pool
- * may be away, then -ENOBUFS. */
+/* The same with payloads lent in place: read only, contiguous, valid until released, in a forked child as copies of its own. A datagram
+ * that came in fragments, or by the kernel, is copied into one buffer; offloaded sockets only (-EOPNOTSUPP). Lent buffers are the
+ * engine's receive buffers: at most half of the pool may be away, then -ENOBUFS. */
 PYVMA_EXPORT int pyvma_sock_recv_lent(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 PYVMA_EXPORT void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n);
 

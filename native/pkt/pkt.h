@@ -39,6 +39,7 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
  * or gives it back itself (the flag was clear). Single buffers only. */
 #define PV_PKT_KEPT 0x1000u
 #define PV_PKT_GROUP 0x0800u /* set by pv_net_rx: the IP destination is a group or a broadcast address */
+#define PV_PKT_LENT 0x1000u /* the application reads it in place; gone when it is given back */
 
 struct pv_pkt {
 	struct pv_pkt *next; /* queue link of whoever owns the packet */
@@ -167,6 +168,9 @@ pv_inline void pv_pkt_put(struct pv_pkt *pkt)
 		pkt = frag;
 	} while (pv_unlikely(pkt != NULL));
 }
+
+/* The i-th piece of buffer memory; false: there are not so many. */
+bool pv_pool_chunk(const struct pv_pool *pool, uint32_t i, void **base, size_t *size);
 
 /* The packet with that index, for completions that carry only a number. The index must be below total. */
 struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index);

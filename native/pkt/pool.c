@@ -291,6 +291,17 @@ struct pv_pkt *pv_pkt_get_bulk(struct pv_pool *pool, uint32_t n)
 	return head;
 }
 
+bool pv_pool_chunk(const struct pv_pool *pool, uint32_t i, void **base, size_t *size)
+{
+	const struct pool *p = full_const(pool);
+
+	if (i >= p->nchunks)
+		return false;
+	*base = p->chunk[i].base;
+	*size = chunk_bytes(p, p->chunk[i].count);
+	return true;
+}
+
 struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index)
 {
 	const struct pool *p = full_const(pool);

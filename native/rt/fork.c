@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * fork(2). Queue pairs belong to the process that made them, so a child keeps none: it forgets the rings without touching the devices,
- * its offloaded sockets answer -ENOTCONN, and what it opens from then on is the kernel's. Its parent goes on undisturbed.
+ * its offloaded sockets answer -ENOTCONN, and what it opens from then on is the kernel's. Its parent goes on undisturbed. Payloads that
+ * are lent at the time are copied (rt/lent.h).
  *
  * The locks are held across fork, so that the child finds no half-made change; it then makes the engine's anew, since whoever waits for
  * it exists in the parent only. Their order must be that of ordinary calls, which come from us into a ring's library, and that may have
@@ -12,10 +13,11 @@
  */
 #include "rt/engine.h"
 #include "rt/host.h"
+#include "rt/lent.h"
 #include "rt/log.h"
 
 /* What this thread's fork holds: threads may fork at once, and the engine's state may change where the start is not held. */
-static _Thread_local bool inside, have_start, have_engine;
+static _Thread_local bool inside, have_start, have_engine, have_lock;
 
 static void before(void)
 {
@@ -26,8 +28,12 @@ static void before(void)
 		pv_engine_hooks()->fork_lock(); /* first, so that of two threads that fork the second waits for the first */
 	have_start = pv_engine_fork_lock();
 	have_engine = pv_engine_state() == PV_ENGINE_RUNNING;
-	if (have_engine)
+	/* Buffers may still be away when the engine is stopped. */
+	have_lock = have_engine || (have_start && pv_engine.lent);
+	if (have_lock) {
 		pv_lock_get(&pv_engine.lock);
+		pv_lent_save(&pv_engine);
+	}
 }
 
 static void unlock_others(void)
@@ -43,8 +49,10 @@ static void in_parent(void)
 {
 	if (!inside)
 		return;
-	if (have_engine)
+	if (have_lock) {
+		pv_lent_drop();
 		pv_lock_put(&pv_engine.lock);
+	}
 	unlock_others();
 }
 
@@ -52,7 +60,6 @@ static void in_parent(void)
 static void forget(struct pv_engine *e)
 {
 	atomic_store_explicit(&e->state, PV_ENGINE_FORKED, memory_order_release);
-	pv_lock_init(&e->lock);
 	for (uint32_t i = 0; i < e->nports; i++)
 		pv_ring_forget(e->ports[i].ring);
 	e->nports = 0;
@@ -71,6 +78,10 @@ static void in_child(void)
 {
 	if (!inside)
 		return;
+	if (have_lock) {
+		pv_lent_restore();
+		pv_lock_init(&pv_engine.lock);
+	}
 	/* With nothing open the child may start an engine of its own. */
 	if (have_engine)
 		forget(&pv_engine);

@@ -103,6 +103,7 @@ static int lend(struct pyvma_msg *m, const struct pv_rx *rx, struct pv_pkt *pkt,
 	}
 	m->base = pkt->data;
 	m->lent = pkt;
+	pkt->flags |= PV_PKT_LENT;
 	pv_engine.lent++;
 	return 0;
 }
@@ -262,6 +263,7 @@ void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n)
 		if (!locked)
 			pv_lock_get(&pv_engine.lock);
 		locked = true;
+		((struct pv_pkt *)lent)->flags = 0;
 		pv_pkt_put((struct pv_pkt *)lent);
 		pv_engine.lent--;
 	}

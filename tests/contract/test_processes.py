@@ -230,3 +230,33 @@ def test_a_forked_child_has_kernel_sockets(wire: Wire, version: int) -> None:
     at_a = (HOSTS[version][0], wire.a("s.getsockname()[1]"))
     wire.b("s.sendto(b'after', to)", to=at_a)
     assert wire.a("s.recv(10)") == b"after"
+
+
+LENT = """
+batch = s.recv_batch(4)
+view = batch[0]
+r, w = os.pipe()
+pid = os.fork()
+if pid == 0:
+    try:
+        os.write(w, bytes(view) + b"|")
+        batch.release()
+        os.write(w, b"released")
+    finally:
+        os._exit(0)
+os.close(w)
+told = b""
+while piece := os.read(r, 4000):
+    told += piece
+os.close(r)
+status = os.waitpid(pid, 0)[1]
+(told, status, bytes(view))
+"""
+
+
+def test_a_forked_child_reads_what_was_lent(wire: Wire, version: int) -> None:
+    at_a, _ = opened(wire, version)
+    data = bytes(range(256)) * 5
+    wire.b("s.sendto(data, to)", data=data, to=at_a)
+    assert wire.a(LENT) == (data + b"|released", 0, data)
+    wire.a("batch.release()")

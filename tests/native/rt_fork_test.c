@@ -2,6 +2,7 @@
 /* fork: the child has kernel sockets only and says so, the parent notices nothing. */
 #include <stdatomic.h>
 
+#include "rt/engine.h"
 #include "sock_env.h"
 
 /* Runs `fn` in a child; its exit status. */
@@ -101,6 +102,128 @@ TEST(a_child_may_exit)
 	sk_close(a);
 }
 
+/* A process whose engine was stopped may fork, and its child start one of its own. */
+static int child_starts(struct sk s, struct any_addr a)
+{
+	struct any_addr aa;
+	pyvma_sock *h;
+
+	(void)s;
+	(void)a;
+	EXPECT(pyvma_sock_open(AF_INET, SOCK_DGRAM, 0, &h) == 0);
+	struct sk k = { &our_side, pyvma_sock_fd(h), h };
+
+	EXPECT(sk_bind(k, ip("10.9.0.1", 0)) == 0 && sk_name(k, &aa) == 0 && is_offloaded(k));
+	EXPECT(sk_close(k) == 0);
+	pyvma_stop();
+	return 0;
+}
+
+/* Payloads that are lent: parent and child read them, each gives back its own, and neither sees what becomes of the other's. */
+#define LENT 40
+
+static struct pyvma_msg lent[LENT];
+
+static size_t lent_size(int i)
+{
+	return (size_t)(i * 37 % 1400);
+}
+
+static void fill_lent(struct sk a, struct any_addr aa, int n)
+{
+	char data[1400];
+
+	for (int i = 0; i < n; i++) {
+		for (size_t k = 0; k < sizeof(data); k++)
+			data[k] = (char)(i + k);
+		CHECK_EQ(sk_sendto(a, data, lent_size(i), 0, aa), (int64_t)lent_size(i));
+		memset(&lent[i], 0, sizeof(lent[i]));
+		CHECK_EQ(pyvma_sock_recv_lent(a.h, &lent[i], 1, 0, LONG_NS), 1);
+	}
+}
+
+static bool lent_is(int i)
+{
+	const char *data = lent[i].base;
+
+	for (size_t k = 0; k < lent_size(i); k++)
+		if (data[k] != (char)(i + k))
+			return false;
+	return lent[i].len == lent_size(i);
+}
+
+static int child_reads(struct sk s, struct any_addr a)
+{
+	/* A child of its own has them, too. */
+	pid_t pid = a.len ? fork() : 1;
+	int status = 0;
+
+	EXPECT(pid >= 0);
+	for (int i = 0; i < LENT; i++)
+		EXPECT(lent_is(i));
+	if (!pid)
+		_exit(child_reads(s, (struct any_addr){ 0 }));
+	if (a.len)
+		EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	pyvma_batch_release(lent, LENT / 2);
+	for (int i = LENT / 2; i < LENT; i++)
+		EXPECT(lent_is(i));
+	memset((void *)(uintptr_t)lent[LENT - 1].base, 'x', lent[LENT - 1].len);
+	pyvma_batch_release(lent, LENT);
+	EXPECT(sk_close(s) == 0);
+	return 0;
+}
+
+TEST(what_is_lent_is_copied)
+{
+	struct any_addr aa;
+	struct sk a = sk_bound(&our_side, AF_INET, &aa);
+
+	for (int round = 0; round < 3; round++) {
+		fill_lent(a, aa, LENT);
+		for (int k = 0; k < 2; k++)
+			CHECK_EQ(in_child(child_reads, a, aa), 0);
+		for (int i = 0; i < LENT; i++)
+			CHECK(lent_is(i));
+		/* Given back in part: the others are still copied, and what is used anew is not. */
+		pyvma_batch_release(lent, LENT / 2);
+		fill_lent(a, aa, LENT / 2);
+		CHECK_EQ(in_child(child_reads, a, aa), 0);
+		pyvma_batch_release(lent, LENT);
+		CHECK_EQ(pv_engine.lent, 0);
+	}
+	sk_close(a);
+}
+
+static int child_of_stopped(struct sk s, struct any_addr a)
+{
+	int rc;
+
+	(void)a;
+	for (int i = 0; i < LENT; i++)
+		EXPECT(lent_is(i));
+	rc = child_starts(s, a);
+	for (int i = 0; i < LENT; i++)
+		EXPECT(lent_is(i));
+	pyvma_batch_release(lent, LENT);
+	return rc;
+}
+
+TEST(what_is_lent_outlives_the_engine)
+{
+	struct any_addr aa;
+	struct sk a = sk_bound(&our_side, AF_INET, &aa);
+
+	fill_lent(a, aa, LENT);
+	pyvma_stop();
+	CHECK_EQ(in_child(child_of_stopped, (struct sk){ 0 }, (struct any_addr){ 0 }), 0);
+	for (int i = 0; i < LENT; i++)
+		CHECK(lent_is(i));
+	CHECK_EQ(pyvma_start(), 0);
+	pyvma_batch_release(lent, LENT);
+	sk_close(a);
+}
+
 /* While other threads wait, send, open and close: the child must find no lock held. */
 static _Atomic(bool) stop;
 
@@ -187,23 +310,7 @@ TEST(forks_at_once)
 	CHECK_EQ(pyvma_start(), 0);
 }
 
-/* The last: a process whose engine was stopped may fork, and its child start one of its own. */
-static int child_starts(struct sk s, struct any_addr a)
-{
-	struct any_addr aa;
-	pyvma_sock *h;
-
-	(void)s;
-	(void)a;
-	EXPECT(pyvma_sock_open(AF_INET, SOCK_DGRAM, 0, &h) == 0);
-	struct sk k = { &our_side, pyvma_sock_fd(h), h };
-
-	EXPECT(sk_bind(k, ip("10.9.0.1", 0)) == 0 && sk_name(k, &aa) == 0 && is_offloaded(k));
-	EXPECT(sk_close(k) == 0);
-	pyvma_stop();
-	return 0;
-}
-
+/* The last. */
 TEST(zz_child_of_a_stopped_engine)
 {
 	env_start();
