@@ -404,14 +404,14 @@ static void get_via(const struct attrs *a, struct pv_addr *out)
 		*out = pv_addr_from4(via + sizeof(family));
 }
 
-static void read_route(void *ctx, const struct nlmsghdr *nh)
+static bool parse_route(const struct nlmsghdr *nh, struct pv_nl_answer *out)
 {
-	struct pv_nl_answer *out = ctx;
 	const struct rtmsg *rtm = mnl->mnl_nlmsg_get_payload(nh);
 	struct attrs a;
 
+	memset(out, 0, sizeof(*out));
 	if (nh->nlmsg_type != RTM_NEWROUTE || !parse_attrs(nh, sizeof(*rtm), &a))
-		return;
+		return false;
 	out->local = rtm->rtm_type == RTN_LOCAL;
 	out->broadcast = rtm->rtm_type == RTN_BROADCAST;
 	out->multicast = rtm->rtm_type == RTN_MULTICAST;
@@ -421,6 +421,22 @@ static void read_route(void *ctx, const struct nlmsghdr *nh)
 	get_via(&a, &out->gateway);
 	if (a.at[RTA_METRICS])
 		mnl->mnl_attr_parse_nested(a.at[RTA_METRICS], collect_metric, out);
+	return true;
+}
+
+static void read_route(void *ctx, const struct nlmsghdr *nh)
+{
+	(void)parse_route(nh, ctx);
+}
+
+int pv_nl_parse_route(const void *buf, size_t len, struct pv_nl_answer *out)
+{
+	const struct nlmsghdr *nh = buf;
+	char err[160];
+
+	if (!mnl && !(mnl = pv_mnl_load(err, sizeof(err))))
+		return -EOPNOTSUPP;
+	return whole(nh, (int)len) && parse_route(nh, out) ? 0 : -EBADMSG;
 }
 
 static void put_ports(struct nlmsghdr *nh, const struct pv_nl_query *q)

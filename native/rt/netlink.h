@@ -74,5 +74,7 @@ int pv_nl_neigh_use(struct pv_nl *nl, uint32_t ifindex, const struct pv_addr *ad
 
 /* The parser beneath read and dump, for tests: any bytes in, messages out. Number of messages, or -EBADMSG. */
 int pv_nl_parse(const void *buf, size_t len, pv_nl_fn fn, void *ctx);
+/* The same of pv_nl_route_get's answer, one message. 0 or -EBADMSG. */
+int pv_nl_parse_route(const void *buf, size_t len, struct pv_nl_answer *out);
 
 #endif

@@ -23,7 +23,8 @@ static void fuzz_interfaces(const char *text)
 
 	must(n <= 8 && (n >= 0 || *pv_error_text()));
 	for (int i = 0; i < n; i++) {
-		must(specs[i].naddr >= 1 && specs[i].naddr <= PV_IFACE_ADDR_MAX);
+		must(specs[i].naddr <= PV_IFACE_ADDR_MAX && !specs[i].naddr == (*specs[i].netdev != '\0'));
+		must(memchr(specs[i].netdev, 0, sizeof(specs[i].netdev)) != NULL);
 		must(memchr(specs[i].name, 0, sizeof(specs[i].name)) != NULL && *specs[i].name);
 		must(specs[i].vlan <= 4094 && !(specs[i].mac[0] & 1));
 	}

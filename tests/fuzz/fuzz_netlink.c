@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Any bytes as rtnetlink messages. */
+/* Any bytes as rtnetlink messages, and as the answer to a question about a route. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,11 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	/* Messages are aligned where the kernel writes them. */
 	static _Alignas(8) uint8_t buf[65536];
+	struct pv_nl_answer answer;
 	uint32_t sum = 0;
 
 	if (size > sizeof(buf))
 		return 0;
 	memcpy(buf, data, size);
 	pv_nl_parse(buf, size, use, &sum);
+	pv_nl_parse_route(buf, size, &answer);
 	return 0;
 }

@@ -189,7 +189,8 @@ static void trouble(struct world *w, struct input *in, int side)
 				  .rx_duplicate_ppm = ppm(in),
 				  .rx_corrupt_ppm = ppm(in),
 				  .rx_truncate_ppm = ppm(in),
-				  .tx_drop_ppm = ppm(in) };
+				  .tx_drop_ppm = ppm(in),
+				  .error_ppm = ppm(in) };
 
 	/* For ever none reaped and none posted is within the contract, but shows nothing. */
 	pv_fault_set(w->fault[side], &f);

@@ -178,6 +178,7 @@ TEST(group_queries_from_afar)
 		bench_timers(b, 3 * SEC);
 		CHECK_EQ(sent_count(b), 1);
 		check_sent(b, "tx_igmp3_current");
+		free(f.p);
 	}
 	for (uint32_t i = 1; i < pv_array_size(ttls); i++) {
 		struct frame f = vec_frame("rx_mld_query2");
@@ -187,6 +188,7 @@ TEST(group_queries_from_afar)
 		CHECK_EQ(ctr(b)->rx_icmp_bad, i);
 		bench_timers(b, 3 * SEC);
 		CHECK_EQ(sent_count(b), 0);
+		free(f.p);
 	}
 	CHECK_EQ(ctr(b)->rx_igmp, pv_array_size(ttls));
 	bench_close(b);

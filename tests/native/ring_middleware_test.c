@@ -440,6 +440,37 @@ TEST(a_flapping_link_loses_frames_and_comes_back)
 	rig_close(&rig);
 }
 
+/* Said once; what is sent completes as if it had left, what comes is lost, and every packet comes back. */
+TEST(a_ring_that_reports_an_error_carries_nothing)
+{
+	const struct pv_fault_cfg error = { .error_ppm = 1000000 };
+	struct pv_fault_stats stats;
+	struct pv_pkt *p;
+	struct rig rig;
+
+	rig_open(&rig, &fault);
+	rig_fill(&rig, 0);
+	rig_fill(&rig, 1);
+	CHECK_EQ(pv_ring_event(rig.ring[1]), PV_RING_EV_NONE);
+	pv_fault_set(rig.ring[1], &error);
+	for (uint32_t i = 0; i < 5; i++)
+		CHECK_EQ(pv_ring_event(rig.ring[1]), i ? PV_RING_EV_NONE : PV_RING_EV_ERROR);
+	CHECK(rig.ring[1]->caps.link_up);
+	for (uint32_t i = 0; i < 500; i++) {
+		rig_send(&rig, 0, 64, i);
+		rig_reap(&rig, 0);
+		CHECK_EQ(pv_ring_rx_poll(rig.ring[1], &p, 1), 0);
+		rig_send(&rig, 1, 64, i);
+		rig_reap(&rig, 1);
+		CHECK_EQ(pv_ring_rx_poll(rig.ring[0], &p, 1), 0);
+	}
+	pv_fault_get_stats(rig.ring[1], &stats);
+	CHECK_EQ(stats.errors, 1);
+	CHECK_EQ(stats.rx_drops, 500);
+	CHECK_EQ(stats.tx_drops, 500);
+	rig_close(&rig);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);

@@ -180,6 +180,44 @@ TEST(who_waits_for_room_is_woken)
 	sk_close(j.s);
 }
 
+/* A real one, by the device's own event: a wrong key ends the queue pair. */
+TEST(a_queue_pair_in_error)
+{
+	static const int64_t spins[] = { 0, 200000, PV_NEVER };
+
+	for (size_t i = 0; i < pv_array_size(spins); i++) {
+		struct any_addr name;
+		struct pv_pkt *p;
+		struct job j;
+
+		start(spins[i], true);
+		j = (struct job){ .s = sk_at("10.9.0.1", &name) };
+		CHECK_EQ(pthread_create(&j.thread, NULL, recv_job, &j), 0);
+		for (bool waits = false; !waits; usleep(1000)) {
+			pv_lock_get(&pv_engine.lock);
+			waits = pv_engine.leader != NULL;
+			pv_lock_put(&pv_engine.lock);
+		}
+		pv_lock_get(&pv_engine.lock);
+		p = pv_pkt_get(pv_engine.ports[0].pool);
+		CHECK(p != NULL);
+		p->len = p->total = 1000;
+		memset(p->data, 0xff, p->len);
+		p->key ^= 0x55555555;
+		CHECK_EQ(pv_ring_tx_post(pv_engine.ports[0].ring, &p, 1), 1);
+		(void)pv_ring_tx_kick(pv_engine.ports[0].ring);
+		pv_lock_put(&pv_engine.lock);
+		pthread_join(j.thread, NULL);
+		CHECK_EQ(j.result, -ENETDOWN);
+		wait_failed();
+		CHECK_EQ(sk_sendto(j.s, "x", 1, 0, ip("10.9.0.77", 9)), -ENETDOWN);
+		pv_lock_get(&pv_engine.lock);
+		p->key ^= 0x55555555;
+		pv_lock_put(&pv_engine.lock);
+		sk_close(j.s);
+	}
+}
+
 /* Stopping and starting makes it whole. */
 TEST(zz_a_new_start)
 {
