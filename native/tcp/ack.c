@@ -80,20 +80,24 @@ static int64_t echo_rtt(const struct pv_tcp *c, const struct pv_tcp_acking *a)
 /* Returns the sample for congestion control: of the latest segment, which has waited least for this acknowledgement. -1: none. */
 static int64_t take_rtt(struct pv_tcp *c, struct pv_tcp_acking *a)
 {
-	int64_t rtt = -1, last = -1;
+	int64_t rtt = -1, last = -1, echo;
 
 	/* Karn: which copy is acknowledged is not known, and the peer may have held back the rest for it. */
 	if (a->first_ack_ns >= 0 && !(a->flags & PV_ACK_RETRANS)) {
 		rtt = PV_MAX(a->now_ns - a->first_ack_ns, 0);
 		last = PV_MAX(a->now_ns - a->last_ack_ns, 0);
 	}
+	/* SACKs are not delayed: one that tells of many follows others that were lost, and its own is the latest. */
 	if (a->first_sack_ns >= 0) {
 		last = PV_MAX(a->now_ns - a->last_sack_ns, 0);
-		if (rtt < 0)
-			rtt = PV_MAX(a->now_ns - a->first_sack_ns, 0);
+		rtt = rtt < 0 ? last : rtt;
 	}
+	/* So does an acknowledgement that echoes something later than the first it covers: timeouts must not count as round trips. */
+	echo = echo_rtt(c, a);
 	if (rtt < 0)
-		rtt = last = echo_rtt(c, a);
+		rtt = last = echo;
+	else if (echo >= 0)
+		rtt = PV_MIN(rtt, echo + PV_NS_PER_MS);
 	if (rtt < 0)
 		return -1;
 	min_rtt(c, last, a->now_ns);
