@@ -35,6 +35,7 @@ pv_inline uint32_t free_space(const struct pv_tcp *c)
 
 static void set_clamp(struct pv_tcp *c, uint32_t clamp)
 {
+	clamp = PV_MIN(clamp, WND_MAX << c->rcv_wscale);
 	c->window_clamp = c->opts.window_clamp ? PV_MIN(clamp, PV_MAX(c->opts.window_clamp, CLAMP_MIN)) : clamp;
 }
 
@@ -291,8 +292,7 @@ static void measure(struct pv_tcp *c, uint32_t len, uint32_t mem, bool psh)
 			uint32_t ratio = (len << 8) / mem;
 
 			c->rcv_ratio = (uint8_t)PV_MAX(PV_MIN(ratio, 255u), 1u);
-			if (!c->opts.rcvbuf_locked || c->window_clamp > full_space(c))
-				set_clamp(c, full_space(c));
+			set_clamp(c, full_space(c));
 			c->rcv_space = PV_MIN(c->rcv_space, c->window_clamp);
 			c->rcv_mss = (uint16_t)PV_MAX(PV_MIN(len, c->advmss), RCV_MSS_MIN);
 		}
