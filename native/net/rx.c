@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receive, from the Ethernet header on. What nearly every frame is (a whole UDP datagram without options, to our first address)
+ * Receive, from the Ethernet header on. What nearly every frame is (a whole UDP datagram or TCP segment without IP options, to our
+ * first address)
  * is recognised here by a dozen comparisons; anything that does not match takes the
  * full parsers of ip4.c and ip6.c, which decide again from the start.
  */
@@ -32,7 +33,7 @@ pv_inline uint16_t load16(const uint8_t *p)
 	return v;
 }
 
-pv_inline enum pv_rx_verdict rx_up(struct pv_net *net, struct pv_pkt *pkt, uint32_t hlen, uint32_t payload)
+pv_inline enum pv_rx_verdict rx_up(struct pv_net *net, struct pv_pkt *pkt, uint32_t hlen, uint32_t payload, uint8_t proto)
 {
 	uint32_t l3 = (uint32_t)(pkt->data - pkt->buf) + PV_ETH_HLEN;
 
@@ -42,7 +43,7 @@ pv_inline enum pv_rx_verdict rx_up(struct pv_net *net, struct pv_pkt *pkt, uint3
 	pkt->len = payload;
 	pkt->total = payload;
 	net->c.rx_delivered++;
-	return PV_RX_UDP;
+	return proto == PV_PROTO_UDP ? PV_RX_UDP : PV_RX_TCP;
 }
 
 /* By the ring's word, or by five additions. */
@@ -51,22 +52,27 @@ pv_inline bool ip4_csum_ok(const struct pv_pkt *pkt, const uint8_t *f)
 	return (pkt->flags & PV_PKT_L3_OK) || (!(pkt->flags & PV_PKT_L3_BAD) && pv_cksum_ok(pv_cksum_ip4_header(f + PV_ETH_HLEN)));
 }
 
-/* 42 bytes are there. IPv4, 20 bytes of header, UDP, not a fragment, from a source that can be one. */
-pv_inline bool plain_udp4(const struct pv_iface *ifp, const struct pv_pkt *pkt, const uint8_t *f, uint32_t payload)
+pv_inline bool plain_proto(uint8_t proto)
+{
+	return pv_likely(proto == PV_PROTO_UDP) || proto == PV_PROTO_TCP;
+}
+
+/* 42 bytes are there. IPv4, 20 bytes of header, UDP or TCP, not a fragment, from a source that can be one. */
+pv_inline bool plain4(const struct pv_iface *ifp, const struct pv_pkt *pkt, const uint8_t *f, uint32_t payload)
 {
 	uint32_t src = load32(f + 26);
 
-	return f[14] == 0x45 && f[23] == PV_PROTO_UDP && (load16(f + 20) & __builtin_bswap16(PV_IP4_MF | PV_IP4_OFFSET)) == 0 &&
+	return f[14] == 0x45 && plain_proto(f[23]) && (load16(f + 20) & __builtin_bswap16(PV_IP4_MF | PV_IP4_OFFSET)) == 0 &&
 	       load32(f + 30) == ifp->ip4 && ifp->ip4 && (uint8_t)(f[26] - 1) < 223 && f[26] != 127 && src != ifp->ip4 &&
 	       src != ifp->bcast4 && payload >= 8 && payload <= pkt->len - (PV_ETH_HLEN + PV_IP4_HLEN);
 }
 
-pv_inline bool plain_udp6(const struct pv_iface *ifp, const struct pv_pkt *pkt, const uint8_t *f, uint32_t payload)
+pv_inline bool plain6(const struct pv_iface *ifp, const struct pv_pkt *pkt, const uint8_t *f, uint32_t payload)
 {
 	const uint64_t *own = ifp->ip6.q;
 
 	/* A global unicast source (2000::/3) or a unique local one (fc00::/7) needs no further look; our own comes by loop only. */
-	return pkt->len >= PV_ETH_HLEN + PV_IP6_HLEN + 8 && f[14] >> 4 == 6 && f[20] == PV_PROTO_UDP && own[0] &&
+	return pkt->len >= PV_ETH_HLEN + PV_IP6_HLEN + 8 && f[14] >> 4 == 6 && plain_proto(f[20]) && own[0] &&
 	       load64(f + 38) == own[0] && load64(f + 46) == own[1] && ((f[22] & 0xe0) == 0x20 || (f[22] & 0xfe) == 0xfc) &&
 	       (load64(f + 22) != own[0] || load64(f + 30) != own[1]) && payload >= 8 &&
 	       payload <= pkt->len - (PV_ETH_HLEN + PV_IP6_HLEN);
@@ -132,12 +138,12 @@ enum pv_rx_verdict pv_net_rx(struct pv_net *net, uint32_t iface, struct pv_pkt *
 		      !(pkt->flags & (PV_PKT_VLAN | PV_PKT_LOOPED)))) {
 		if (pv_likely(load16(f + 12) == __builtin_bswap16(PV_ETHERTYPE_IP4))) {
 			payload = (uint32_t)pv_get16(f + 16) - PV_IP4_HLEN;
-			if (pv_likely(ip4_csum_ok(pkt, f) && plain_udp4(ifp, pkt, f, payload)))
-				return rx_up(net, pkt, PV_IP4_HLEN, payload);
+			if (pv_likely(ip4_csum_ok(pkt, f) && plain4(ifp, pkt, f, payload)))
+				return rx_up(net, pkt, PV_IP4_HLEN, payload, f[23]);
 		} else if (load16(f + 12) == __builtin_bswap16(PV_ETHERTYPE_IP6)) {
 			payload = pv_get16(f + 18);
-			if (pv_likely(plain_udp6(ifp, pkt, f, payload)))
-				return rx_up(net, pkt, PV_IP6_HLEN, payload);
+			if (pv_likely(plain6(ifp, pkt, f, payload)))
+				return rx_up(net, pkt, PV_IP6_HLEN, payload, f[20]);
 		}
 	}
 	return rx_slow(net, ifp, pktp, now_ns);

@@ -104,6 +104,12 @@ pv_inline bool pv_tcp_fin_acked(const struct pv_tcp *c)
 	return (c->flags & PV_TF_FIN_QUEUED) && pv_list_empty(&c->sndq);
 }
 
+/* States in which data may be under way. */
+pv_inline bool pv_tcp_may_send(const struct pv_tcp *c)
+{
+	return c->state != PV_TCP_CLOSED && c->state != PV_TCP_LISTEN && c->state != PV_TCP_SYN_SENT && c->state != PV_TCP_SYN_RCVD;
+}
+
 /* How long an orphan waits for the peer's FIN: TCP_LINGER2, 120 s at most, as Linux. */
 pv_inline int64_t pv_tcp_fin_timeout(const struct pv_tcp *c)
 {

@@ -213,6 +213,11 @@ static void opened(struct pv_tcp *c, struct pv_tcp_in *in)
 	pv_tcp_established(c, in);
 	/* What is there besides (data with the third segment) is as if it had come now. */
 	in->flags &= (uint8_t)~PV_TH_SYN;
+	/* Closed before it was open (RFC 9293 3.10.4): the FIN has waited for this. */
+	if (c->flags & PV_TF_FIN_QUEUED) {
+		pv_tcp_set_state(c, PV_TCP_FIN_WAIT_1);
+		pv_tcp_owe(c);
+	}
 }
 
 /* RFC 5961 5.2: not older than a window, not newer than what was sent. False: drop it. */
@@ -349,8 +354,8 @@ static void synchronized(struct pv_tcp *c, struct pv_tcp_in *in)
 		return;
 	}
 	if (pv_seq_ge(in->ack, c->snd_una)) {
-		pv_tcp_window_update(c, in);
 		pv_tcp_ack(c, in);
+		pv_tcp_window_update(c, in);
 	}
 	if (fin_was_out && pv_tcp_fin_acked(c) && !fin_acked(c, in)) {
 		pv_pkt_put(pkt);

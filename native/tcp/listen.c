@@ -73,7 +73,7 @@ static void fill(struct pv_tcp_syn *s, struct pv_tcp *l, const struct pv_tcp_in 
 				  .irs = in->seq,
 				  .ts_recent = in->opt.ts_val,
 				  .mss = in->opt.mss,
-				  .wnd = (uint16_t)PV_MIN(l->rcv_ssthresh, UINT16_MAX),
+				  .wnd = (uint16_t)pv_tcp_rcv_window0(cfg, &l->opts),
 				  .iface = in->pkt->iface };
 	pv_wtimer_init(&s->timer);
 	pv_list_init(&s->link);
@@ -83,7 +83,7 @@ static void fill(struct pv_tcp_syn *s, struct pv_tcp *l, const struct pv_tcp_in 
 		s->flags |= PV_SYN_TS;
 	if (in->opt.has_wscale && !cfg->no_window_scaling) {
 		s->flags |= PV_SYN_WS;
-		s->wscales = (uint8_t)(PV_MIN(in->opt.wscale, 14u) | (uint32_t)l->rcv_wscale << 4);
+		s->wscales = (uint8_t)(PV_MIN(in->opt.wscale, 14u) | (uint32_t)pv_tcp_rcv_wscale(cfg, &l->opts) << 4);
 	}
 	/* RFC 3168 6.1.1; a SYN whose IP header already says ECT or CE is no honest one. */
 	if (cfg->ecn && (in->flags & (PV_TH_ECE | PV_TH_CWR)) == (PV_TH_ECE | PV_TH_CWR) && !(in->tos & 3))
@@ -228,7 +228,7 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 	if (!rc) {
 		pv_tcp_negotiate(c, &syn);
 		/* What the SYN-ACK promised. */
-		c->rcv_adv = pv_seq_max(pv_seq_add(c->rcv_nxt, s->wnd), c->rcv_nxt);
+		c->rcv_adv = pv_seq_add(c->rcv_nxt, s->wnd);
 		if (s->flags & PV_SYN_WS)
 			c->rcv_wscale = s->wscales >> 4;
 		if (s->flags & PV_SYN_ECN)
@@ -399,7 +399,7 @@ static void ack_arrived(struct pv_tcp *l, struct pv_tcp_in *in)
 	back.opt = (struct pv_wire_tcp_opts){ .mss = mss, .has_ts = in->opt.has_ts, .ts_val = in->opt.ts_val };
 	fill(&s, l, &back);
 	s.iss = pv_seq_add(in->ack, UINT32_MAX);
-	s.wscales = (uint8_t)(l->rcv_wscale << 4);
+	s.wscales = (uint8_t)(pv_tcp_rcv_wscale(&t->cfg, &l->opts) << 4);
 	/* No round trip can be taken: the record of when the SYN-ACK went is the one thing that is missing. */
 	s.timeouts = 1;
 	if (s.flags & PV_SYN_TS)
@@ -500,8 +500,6 @@ int pv_tcp_listen(struct pv_tcp *c, int backlog)
 	pv_list_init(&c->listen->acceptq);
 	pv_list_init(&c->listen->synq);
 	c->listen->backlog = n;
-	c->advmss = PV_TCP_MSS_DEFAULT;
-	pv_tcp_rcv_init(c);
 	pv_tcp_set_state(c, PV_TCP_LISTEN);
 	return pv_tcp_hash(c);
 }

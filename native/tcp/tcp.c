@@ -1,130 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Life of the table and of a socket: open, bind, close, shutdown, names, options, readiness. Behaviour and order of the checks are
- * Linux's (inet_bind, inet_shutdown, tcp_close, tcp_disconnect, tcp_poll).
+ * Life of a socket: open, bind, close, shutdown, names, options, readiness. Behaviour and order of the checks are Linux's (inet_bind,
+ * inet_shutdown, tcp_close, tcp_disconnect, tcp_poll).
  */
 #include "tcp/conn.h"
 
 #define CONN_CACHE 64u /* closed connections kept for the next ones */
-
-/* ---- table ------------------------------------------------------------------------------------------------------------------ */
-
-static int fill_cfg(struct pv_tcp_cfg *c)
-{
-#define PV_TCP_DEFAULT(field, value) c->field = c->field ? c->field : (value)
-	if (c->port_lo > c->port_hi || (c->port_hi && !c->port_lo))
-		return -EINVAL;
-	PV_TCP_DEFAULT(sockets_hint, 1024);
-	PV_TCP_DEFAULT(port_lo, 32768);
-	PV_TCP_DEFAULT(port_hi, 60999);
-	PV_TCP_DEFAULT(rto_min_ns, 200 * PV_NS_PER_MS);
-	PV_TCP_DEFAULT(rto_max_ns, 120 * PV_NS_PER_S);
-	PV_TCP_DEFAULT(delack_max_ns, 40 * PV_NS_PER_MS);
-	PV_TCP_DEFAULT(time_wait_ns, 60 * PV_NS_PER_S);
-	PV_TCP_DEFAULT(fin_timeout_ns, 60 * PV_NS_PER_S);
-	PV_TCP_DEFAULT(rcvbuf, 131072);
-	PV_TCP_DEFAULT(rcvbuf_max, 6291456);
-	PV_TCP_DEFAULT(sndbuf, 16384);
-	PV_TCP_DEFAULT(sndbuf_max, 4194304);
-	PV_TCP_DEFAULT(syn_retries, 6);
-	PV_TCP_DEFAULT(synack_retries, 5);
-	PV_TCP_DEFAULT(retries2, 15);
-	PV_TCP_DEFAULT(orphan_retries, 8);
-	PV_TCP_DEFAULT(somaxconn, 4096);
-	PV_TCP_DEFAULT(quickack_segs, 16);
-#undef PV_TCP_DEFAULT
-	c->ecn = c->ecn == 0 ? 2 : c->ecn == 3 ? 0 : c->ecn;
-	if (!c->congestion[0])
-		memcpy(c->congestion, "cubic", sizeof("cubic"));
-	c->congestion[sizeof(c->congestion) - 1] = 0;
-	return pv_cc_find(c->congestion) ? 0 : -ENOENT;
-}
-
-static void seed_keys(struct pv_tcp_table *t)
-{
-	uint64_t s = t->cfg.seed ^ UINT64_C(0x7463702d6b657973);
-
-	pv_rng_seed(&t->rng, pv_splitmix64(&s));
-	t->hash = pv_hash_key(pv_splitmix64(&s));
-	t->isn_key = pv_siphash_key(pv_splitmix64(&s));
-	t->ts_key = pv_siphash_key(pv_splitmix64(&s));
-	t->port_key = pv_siphash_key(pv_splitmix64(&s));
-	t->cookie_key[0] = pv_siphash_key(pv_splitmix64(&s));
-	t->cookie_key[1] = pv_siphash_key(pv_splitmix64(&s));
-	t->next_port = pv_rng_u32(&t->rng);
-}
-
-int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struct pv_mem *mem, const struct pv_tcp_cfg *cfg)
-{
-	struct pv_tcp_cfg full = *cfg;
-	struct pv_tcp_table *t;
-	int rc = fill_cfg(&full);
-
-	if (rc)
-		return rc;
-	t = mem->alloc(mem->ctx, sizeof(*t));
-	if (!t)
-		return -ENOMEM;
-	t->net = net;
-	t->mem = mem;
-	t->cfg = full;
-	seed_keys(t);
-	pv_list_init(&t->head.ready);
-	pv_list_init(&t->head.blocked);
-	pv_list_init(&t->head.due);
-	pv_list_init(&t->all);
-	pv_list_init(&t->time_waits_age);
-	t->head.deadline_ns = PV_NEVER;
-	pv_wheel_init(&t->wheel, 0);
-	pv_wheel_init(&t->syn_wheel, 0);
-	if (pv_htab_init(&t->conns, mem, full.sockets_hint) || pv_htab_init(&t->listeners, mem, 64) ||
-	    pv_htab_init(&t->ports, mem, 256) || pv_htab_init(&t->time_waits, mem, 256) || pv_htab_init(&t->embryos, mem, 256)) {
-		pv_tcp_table_close(t);
-		return -ENOMEM;
-	}
-	*out = t;
-	return 0;
-}
-
-void pv_tcp_table_close(struct pv_tcp_table *t)
-{
-	if (!t)
-		return;
-	while (!pv_list_empty(&t->all))
-		pv_tcp_free(pv_list_entry(t->all.next, struct pv_tcp, all));
-	while (!pv_list_empty(&t->time_waits_age))
-		pv_tcp_tw_drop(t, pv_list_entry(t->time_waits_age.next, struct pv_tcp_tw, age));
-	while (t->free_conn) {
-		struct pv_tcp *c = t->free_conn;
-
-		t->free_conn = (struct pv_tcp *)(void *)c->flow.next;
-		pv_tcp_dealloc(t, c, sizeof(*c));
-	}
-	while (t->chunks) {
-		struct pv_tcp_chunk *k = t->chunks;
-
-		t->chunks = k->next;
-		pv_tcp_dealloc(t, k, k->size);
-	}
-	pv_htab_fini(&t->conns);
-	pv_htab_fini(&t->listeners);
-	pv_htab_fini(&t->ports);
-	pv_htab_fini(&t->time_waits);
-	pv_htab_fini(&t->embryos);
-	pv_tcp_dealloc(t, t, sizeof(*t));
-}
-
-const struct pv_tcp_counters *pv_tcp_table_counters(const struct pv_tcp_table *t)
-{
-	return &t->c;
-}
-
-uint32_t pv_tcp_count(const struct pv_tcp_table *t, enum pv_tcp_state state)
-{
-	if (state == PV_TCP_TIME_WAIT)
-		return t->time_waits.count;
-	return t->by_state[state] + (state == PV_TCP_SYN_RCVD ? t->embryos.count : 0);
-}
 
 /* ---- a socket's memory -------------------------------------------------------------------------------------------------------- */
 
@@ -285,8 +166,12 @@ int pv_tcp_open(struct pv_tcp_table *t, enum pv_family family, void *user, struc
 void pv_tcp_set_user(struct pv_tcp *c, void *user)
 {
 	c->user = user;
-	if (user && (c->sock & PV_SK_CONNECTED))
+	if (!user) {
+		pv_list_del(&c->ready);
+		c->ready_bits = 0;
+	} else if (c->sock & PV_SK_CONNECTED) {
 		pv_tcp_tell(c, pv_tcp_ready_bits(c));
+	}
 }
 
 /* ---- states and events -------------------------------------------------------------------------------------------------------- */
@@ -331,8 +216,6 @@ void pv_tcp_owe(struct pv_tcp *c)
 /* An embryo that has reached the accept queue stays there: Linux's accept gives out connections that are over, too. */
 void pv_tcp_end(struct pv_tcp *c, uint32_t events)
 {
-	struct pv_tcp_table *t = c->t;
-
 	pv_tcp_set_state(c, PV_TCP_CLOSED);
 	timers_off(c);
 	pv_list_del(&c->due);
@@ -345,7 +228,6 @@ void pv_tcp_end(struct pv_tcp *c, uint32_t events)
 	pv_tcp_tell(c, events | PV_EV_IN | PV_EV_OUT | PV_EV_HUP | PV_EV_RDHUP);
 	if ((c->flags & PV_TF_ORPHAN) || ((c->flags & PV_TF_EMBRYO) && pv_list_empty(&c->acceptq)))
 		pv_tcp_free(c);
-	(void)t;
 }
 
 /* Data that came in order stays to be read, as with Linux. */
@@ -470,12 +352,6 @@ struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c)
 	return &c->opts;
 }
 
-/* States in which data may be under way. */
-static bool may_send(const struct pv_tcp *c)
-{
-	return c->state != PV_TCP_CLOSED && c->state != PV_TCP_LISTEN && c->state != PV_TCP_SYN_SENT && c->state != PV_TCP_SYN_RCVD;
-}
-
 void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 {
 	if (pv_tcp_is_zero(&c->laddr) && !c->port)
@@ -488,7 +364,7 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 	pv_tcp_txo(c);
 	if (c->path.gen)
 		pv_tcp_mss_sync(c, c->path.mtu);
-	if (!may_send(c))
+	if (!pv_tcp_may_send(c))
 		return;
 	pv_tcp_keep_arm(c, now_ns);
 	pv_tcp_pace_changed(c, now_ns);
@@ -587,6 +463,7 @@ static bool close_state(struct pv_tcp *c)
 {
 	switch (c->state) {
 	case PV_TCP_SYN_RCVD:
+		return true; /* it waits until there is a connection */
 	case PV_TCP_ESTABLISHED:
 		pv_tcp_set_state(c, PV_TCP_FIN_WAIT_1);
 		return true;
@@ -686,98 +563,4 @@ void pv_tcp_close(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_free(c);
 	}
 	pv_tcp_kick(t);
-}
-
-/* ---- from the stack ------------------------------------------------------------------------------------------------------------ */
-
-/* What a connection may send or must acknowledge, it does now. */
-static void pay(struct pv_tcp *c, int64_t now_ns)
-{
-	if (may_send(c))
-		pv_tcp_output(c, now_ns);
-	if (c->flags & PV_TF_ACK_NOW)
-		pv_tcp_send_ack(c, now_ns);
-}
-
-void pv_tcp_rx_done(struct pv_tcp_table *t, int64_t now_ns)
-{
-	t->head.now_ns = now_ns;
-	while (!pv_list_empty(&t->head.due)) {
-		struct pv_tcp *c = pv_list_entry(t->head.due.next, struct pv_tcp, due);
-
-		pv_list_del(&c->due);
-		if (c->state != PV_TCP_CLOSED)
-			pay(c, now_ns);
-	}
-}
-
-/* Those that meet the end of the room again wait again, behind the others. */
-uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns)
-{
-	struct pv_list waiting;
-	uint32_t n = 0;
-
-	t->head.now_ns = now_ns;
-	pv_list_init(&waiting);
-	pv_list_add(&t->head.blocked, &waiting);
-	pv_list_del(&t->head.blocked);
-	while (!pv_list_empty(&waiting)) {
-		struct pv_tcp *c = pv_list_entry(waiting.next, struct pv_tcp, blocked);
-
-		pv_list_del(&c->blocked);
-		c->flags &= ~PV_TF_BLOCKED;
-		pay(c, now_ns);
-		if (!(c->flags & PV_TF_BLOCKED) && (pv_tcp_ready_bits(c) & PV_EV_OUT))
-			pv_tcp_tell(c, PV_EV_OUT);
-		n++;
-	}
-	return n;
-}
-
-static uint32_t conn_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget)
-{
-	struct pv_wtimer *w;
-	uint32_t n = 0;
-
-	for (; n < budget && (w = pv_wheel_pop_due(&t->wheel, now_ns)); n++)
-		pv_tcp_timer_fired(pv_container_of(w, struct pv_tcp, timer), now_ns);
-	return n;
-}
-
-static int64_t first_deadline(const struct pv_tcp_table *t)
-{
-	int64_t d = PV_MIN(pv_wheel_deadline(&t->wheel), pv_wheel_deadline(&t->syn_wheel));
-
-	if (!pv_list_empty(&t->time_waits_age))
-		d = PV_MIN(d, pv_list_entry(t->time_waits_age.next, struct pv_tcp_tw, age)->deadline_ns);
-	return d;
-}
-
-uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget)
-{
-	struct pv_wtimer *w;
-	uint32_t n;
-
-	t->head.now_ns = now_ns;
-	n = conn_timers(t, now_ns, budget);
-	for (; n < budget && (w = pv_wheel_pop_due(&t->syn_wheel, now_ns)); n++)
-		pv_tcp_syn_timeout(t, w, now_ns);
-	n += pv_tcp_tw_timeouts(t, now_ns, budget - n);
-	if (pv_tcp_owes(t))
-		pv_tcp_rx_done(t, now_ns);
-	t->head.deadline_ns = first_deadline(t);
-	return n;
-}
-
-/* Packets that came by it leave the queues; what was sent by it is never sent again. */
-void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface)
-{
-	pv_list_for_each_safe(it, next, &t->all) {
-		struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, all);
-
-		if (c->path.gen && c->path.iface == iface) {
-			pv_tcp_rcvq_drop(c);
-			pv_tcp_abort(c, ENETDOWN);
-		}
-	}
 }

@@ -2,7 +2,8 @@
 /*
  * Inside of tcp/: what a connection consists of, and which file does what.
  *
- *   tcp.c      table, open and close, names, options, readiness          demux.c   ports and lookup
+ *   tcp.c      open and close, names, options, readiness                 demux.c   ports and lookup
+ *   table.c    the table, and what the stack calls                       cookie.c  SYN cookies
  *   connect.c  active open                                               listen.c  SYN queue, cookies, accept queue
  *   input.c    RFC 9293 3.10.7: a segment arrives, in every state        reset.c   resets, challenge ACKs (RFC 5961)
  *   timewait.c TIME_WAIT records and orphans' limits                     error.c   ICMP errors, path MTU (RFC 5927)
@@ -14,8 +15,9 @@
  *   rcvq.c     in-order queue, reading                                   ooo.c     out-of-order queue, blocks to report
  *   delack.c   when to acknowledge, window to offer, auto-tuning         urg.c     urgent data
  *
- * A connection's packets. Receive: those that came, payload at data/len, PV_TCP_PKT_SEQ its sequence number. Send: one packet a segment, kept (PV_PKT_KEPT) until it is
- * acknowledged; its payload lies at buf + PV_TCP_DATA_OFF and never moves, headers are written in front of it each time.
+ * A connection's packets. Receive: those that came, payload at data/len, PV_TCP_PKT_SEQ its sequence number. Send: one packet a segment,
+ * kept (PV_PKT_KEPT) until it is acknowledged; its payload lies at buf + PV_TCP_DATA_OFF and never moves, headers are written in front of
+ * it each time.
  */
 #ifndef PV_TCP_TCP_INT_H
 #define PV_TCP_TCP_INT_H

@@ -56,13 +56,14 @@ static inline void tcp_check_sndq(const struct pv_tcp *c, struct tcp_held *held)
 	uint32_t sent = 0, sacked = 0, lost = 0, retrans = 0, bytes = 0, timed = 0, mem = 0;
 	const struct pv_tcp_seg *unsent = NULL, *last = NULL;
 	int64_t tx_ns = INT64_MIN;
-	pv_seq at = c->snd_una;
+	/* The SYN is in front of it. */
+	pv_seq at = tcp_is_sync(c) ? c->snd_una : pv_seq_add(c->snd_una, 1);
 
 	pv_list_for_each(it, &c->sndq) {
 		const struct pv_tcp_seg *s = pv_list_entry(it, struct pv_tcp_seg, link);
 
 		if (!last)
-			TCP_CHECK(pv_seq_le(s->seq, c->snd_una) && pv_seq_lt(c->snd_una, pv_seg_end(s)));
+			TCP_CHECK(pv_seq_le(s->seq, at) && pv_seq_lt(at, pv_seg_end(s)));
 		else
 			TCP_CHECK_EQ(s->seq.v, at.v);
 		at = pv_seg_end(s);

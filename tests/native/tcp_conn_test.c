@@ -204,6 +204,26 @@ TEST(syn_rcvd_reset_and_bad_ack)
 	peer_close(&p);
 }
 
+/* RFC 9293 3.10.4: closed before it was open. */
+TEST(close_in_syn_rcvd)
+{
+	peer_open(&p, &(struct peer_cfg){ 0 });
+	peer_connect(&p);
+	peer_agree(&p, peer_expect(&p, "S", 0, 0, 0));
+	peer_syn(&p);
+	peer_expect(&p, "S.", 0, 1, 0);
+	close_conn();
+	peer_expect_none(&p);
+	peer_expect_in(&p, 990 * MS, 1020 * MS, "S.", 0, 1, 0);
+	peer_send(&p, ".", 1, 1, 0);
+	peer_expect(&p, "F.", 1, 1, 0);
+	CHECK_EQ(in_state(PV_TCP_FIN_WAIT_1), 1);
+	peer_send(&p, "F.", 1, 2, 0);
+	peer_expect(&p, ".", 2, 2, 0);
+	CHECK_EQ(in_state(PV_TCP_TIME_WAIT), 1);
+	peer_close(&p);
+}
+
 TEST(connect_to_self)
 {
 	for (int family = 4; family <= 6; family += 2) {
