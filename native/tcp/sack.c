@@ -70,23 +70,23 @@ static struct pv_tcp_seg *seek(struct pv_tcp *c, pv_seq start)
 	return NULL;
 }
 
-/* Marks what lies whole in [start, end). */
-static void mark_block(struct pv_tcp *c, struct pv_tcp_acking *a, pv_seq start, pv_seq end)
+/* Marks what lies whole in the block, looking from `from` to `to`, which are within it. */
+static void mark_part(struct pv_tcp *c, struct pv_tcp_acking *a, const struct block *b, pv_seq from, pv_seq to)
 {
 	struct pv_tcp_seg *s;
 
-	if (pv_seq_ge(start, end) || !(s = seek(c, start)))
+	if (pv_seq_ge(from, to) || !(s = seek(c, from)))
 		return;
 	for (struct pv_list *it = &s->link; it != &c->sndq; it = it->next) {
-		pv_seq seg_end;
+		pv_seq end;
 
 		s = pv_tcp_seg_at(it);
-		seg_end = pv_seg_end(s);
-		if (!(s->board & PV_SEG_SENT) || pv_seq_gt(seg_end, end))
+		end = pv_seg_end(s);
+		if (!(s->board & PV_SEG_SENT) || pv_seq_ge(s->seq, to) || pv_seq_gt(end, b->end))
 			break;
 		c->sack_hint = s;
-		if (pv_seq_ge(s->seq, start) && !(s->board & PV_SEG_SACKED) && pv_seq_gt(seg_end, c->snd_una))
-			mark_sacked(c, a, s, seg_end);
+		if (pv_seq_ge(s->seq, b->start) && !(s->board & PV_SEG_SACKED) && pv_seq_gt(end, c->snd_una))
+			mark_sacked(c, a, s, end);
 	}
 }
 
@@ -158,17 +158,17 @@ static void insert(struct block *list, uint32_t n, struct block b)
 /* Marks what of `b` the last acknowledgement had not said. */
 static void mark_news(struct pv_tcp *c, struct pv_tcp_acking *a, const struct block *b)
 {
-	pv_seq start = b->start;
+	pv_seq at = b->start;
 
 	for (uint32_t i = 0; i < c->nsack_seen; i++) {
 		pv_seq s = c->sack_seen[i].start, e = c->sack_seen[i].end;
 
-		if (pv_seq_ge(start, e) || pv_seq_le(b->end, s))
+		if (pv_seq_ge(at, e) || pv_seq_le(b->end, s))
 			continue;
-		mark_block(c, a, start, s);
-		start = e;
+		mark_part(c, a, b, at, s);
+		at = e;
 	}
-	mark_block(c, a, start, b->end);
+	mark_part(c, a, b, at, b->end);
 }
 
 void pv_tcp_sack_blocks(struct pv_tcp *c, struct pv_tcp_acking *a)
