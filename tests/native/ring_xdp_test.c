@@ -193,6 +193,47 @@ TEST(what_is_taken_is_said)
 	command("link del %s", pair.name[0]);
 }
 
+/* The map of rules has an end: that is said, and harms none of those in it. */
+TEST(the_map_is_full)
+{
+	static uint64_t handle[70000];
+	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .l4_proto = 17, .dst = { .w = { 0, 0, PV_ADDR_MAPPED_W2, 1 } } };
+	struct pv_ring *ring;
+	struct pv_pool *pool;
+	struct testmem m;
+	struct pair pair;
+	char err[256] = "";
+	uint64_t extra;
+	uint32_t n = 0;
+	int rc = 0;
+
+	make_pair(&pair);
+	CHECK_EQ(open_named(pair.name[0], &ring, &m, &pool, err), 0);
+	for (; n < pv_array_size(handle); n++) {
+		f.dst.w[3] = 1 + n / 50000;
+		f.dst_port = (uint16_t)(1 + n % 50000);
+		rc = pv_ring_flow_add(ring, &f, &handle[n]);
+		if (rc)
+			break;
+	}
+	CHECK_EQ(rc, -ENOSPC);
+	CHECK(n >= 65536);
+	CHECK_EQ(pv_ring_flow_add(ring, &f, &extra), -ENOSPC);
+	f.dst.w[3] = 1;
+	f.dst_port = 1;
+	CHECK_EQ(pv_ring_flow_add(ring, &f, &extra), -EEXIST);
+	CHECK_EQ(pv_ring_flow_del(ring, handle[0]), 0);
+	CHECK_EQ(pv_ring_flow_del(ring, handle[0]), -ENOENT);
+	CHECK_EQ(pv_ring_flow_add(ring, &f, &handle[0]), 0);
+	for (uint32_t i = 0; i < n; i++)
+		CHECK_EQ(pv_ring_flow_del(ring, handle[i]), 0);
+	CHECK_EQ(pv_ring_flow_add(ring, &f, &extra), 0);
+	pv_ring_close(ring);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(m.blocks, 0);
+	command("link del %s", pair.name[0]);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
