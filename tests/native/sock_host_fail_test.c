@@ -389,6 +389,26 @@ EACH(netlink_receive_once, recvmsg, false, ENOBUFS)
 EACH(netlink_receive_from_then_on, recvmsg, true, EAGAIN)
 EACH(getsockname_once, getsockname, false, ENOBUFS)
 
+/* A second queue, whose socket shares the first one's memory. */
+TEST(two_queues)
+{
+	static const enum call calls[] = { CALL_bpf, CALL_socket, CALL_bind, CALL_setsockopt, CALL_mmap, CALL_epoll_ctl };
+	struct pyvma_interface ifc;
+
+	setup();
+	CHECK_EQ(pyvma_interface_get(1, &ifc), 0);
+	CHECK_EQ(ifc.queues, 1);
+	if (system("timeout 20 ethtool -L v0 rx 2 tx 2 2>/dev/null"))
+		test_skip("this kernel's veth has one queue, or there is no ethtool");
+	for (size_t i = 0; i < pv_array_size(calls); i++)
+		each_call(calls[i], false, ENOMEM);
+	CHECK_EQ(pyvma_interface_get(1, &ifc), 0);
+	CHECK_EQ(ifc.queues, 2);
+	pyvma_stop();
+	CHECK_EQ(system("timeout 20 ethtool -L v0 rx 1 tx 1"), 0);
+	CHECK_EQ(pyvma_start(), 0);
+}
+
 /* In strict mode the start fails instead. */
 TEST(strict)
 {
