@@ -14,9 +14,9 @@
 #include "tcp_check.h"
 #include "testmem.h"
 
-#define REASS_BYTES (1u << 18)
+#define REASS_BYTES (1u << 17)
 #define REASS_ISN 0xffffe000u /* wraps soon */
-#define REASS_HELD 256
+#define REASS_HELD 128
 
 struct reass {
 	struct testmem mem;
@@ -27,6 +27,7 @@ struct reass {
 	int64_t now;
 	uint8_t have[REASS_BYTES]; /* by offset from the first byte: was within the window when it came */
 	uint32_t nxt, beyond, read; /* contiguous; bytes of `have` behind it; what the application has read */
+	uint32_t top; /* nothing was within the window from here on */
 	uint32_t adv; /* offset of the promised edge */
 	bool last_ooo; /* the last segment went to the out-of-order queue */
 	uint32_t last_at; /* its first new byte */
@@ -60,7 +61,7 @@ static inline uint32_t reass_u16(struct reass *r)
 static inline void reass_open(struct reass *r, uint32_t opts)
 {
 	const struct pv_mem *mem = testmem_init(&r->mem);
-	struct pv_pool_cfg cfg = { .buf_size = opts & 1 ? 2048 : 512, .headroom = 64, .count = opts & 2 ? 128 : 2048 };
+	struct pv_pool_cfg cfg = { .buf_size = opts & 1 ? 2048 : 512, .headroom = 64, .count = opts & 2 ? 128 : 256 };
 	struct pv_tcp *c;
 
 	CHECK_EQ(pv_pool_open(&r->pool, mem, &cfg), 0);
@@ -150,7 +151,7 @@ static inline void reass_check(struct reass *r)
 		return;
 	CHECK(!r->have[r->nxt] || ((c->flags & PV_TF_FIN_SEEN) && pv_seq_ge(c->rcv_nxt, c->fin_seq)));
 	r->beyond = 0;
-	for (uint32_t i = r->nxt; i < r->adv && i < REASS_BYTES; i++)
+	for (uint32_t i = r->nxt; i < r->top; i++)
 		r->beyond += r->have[i];
 	CHECK_EQ(c->ooo_bytes, r->beyond);
 }
@@ -196,7 +197,7 @@ static inline void reass_segment(struct reass *r, uint32_t kind)
 	if (kind & 8)
 		at = (int32_t)r->nxt;
 	off = at < 0 ? 0 : (uint32_t)at;
-	if (off + len >= REASS_BYTES - 65536)
+	if (off + len >= REASS_BYTES - 16384)
 		return;
 	in.pkt = reass_packet(r, off, len, kind >> 4 & 3);
 	if (!in.pkt)
@@ -220,6 +221,7 @@ static inline void reass_segment(struct reass *r, uint32_t kind)
 		edge = PV_MIN(edge, reass_off(c->fin_seq));
 	for (uint32_t i = off; i < off + len && i < edge; i++)
 		r->have[i] = 1;
+	r->top = PV_MAX(r->top, PV_MIN(off + len, edge));
 	r->last_ooo = r->t->c.rx_out_of_order != ooo && !chain;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-static uint32_t runs = 2000;
+static uint32_t runs = 500;
 
 TEST(random)
 {
