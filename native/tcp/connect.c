@@ -71,6 +71,12 @@ int pv_tcp_path_find(struct pv_tcp *c, int64_t now_ns)
 	return -ENETUNREACH;
 }
 
+/* RFC 9293 3.7.1: of a peer that says nothing (MUST-15). */
+static uint16_t mss_default_of(const struct pv_tcp *c)
+{
+	return c->path.is4 ? PV_TCP_MSS_DEFAULT : PV_TCP_MSS_DEFAULT6;
+}
+
 int pv_tcp_setup(struct pv_tcp *c, int64_t now_ns)
 {
 	uint32_t headers = pv_addr_is4(&c->raddr) ? 40u : 60u, mss;
@@ -86,7 +92,7 @@ int pv_tcp_setup(struct pv_tcp *c, int64_t now_ns)
 	if (c->opts.maxseg && c->opts.maxseg < mss)
 		mss = c->opts.maxseg;
 	c->advmss = (uint16_t)mss;
-	c->mss_peer = PV_TCP_MSS_DEFAULT;
+	c->mss_peer = mss_default_of(c);
 	pv_tcp_mss_sync(c, c->path.mtu);
 	pv_tcp_rcv_init(c);
 	pv_tcp_recovery_init(c);
@@ -100,7 +106,7 @@ void pv_tcp_negotiate(struct pv_tcp *c, const struct pv_tcp_in *in)
 	const struct pv_wire_tcp_opts *o = &in->opt;
 
 	c->flags &= ~(PV_TF_WS | PV_TF_TS | PV_TF_SACK);
-	c->mss_peer = o->mss ? o->mss : PV_TCP_MSS_DEFAULT;
+	c->mss_peer = o->mss ? o->mss : mss_default_of(c);
 	if (c->opts.maxseg && c->opts.maxseg < c->mss_peer)
 		c->mss_peer = c->opts.maxseg;
 	if (o->has_wscale && !cfg->no_window_scaling) {

@@ -57,6 +57,9 @@ static uint32_t wanted(struct pv_tcp *c)
 	space = PV_MIN(space, c->rcv_ssthresh);
 	if (c->rcv_wscale)
 		return (space + unit - 1) & ~(unit - 1);
+	/* A peer whose segments are longer than what may be offered at all sends in pieces: half of it is worth an offer. */
+	if (pv_unlikely(mss > space))
+		mss = PV_MAX(space >> 1, 1u);
 	/* Whole segments, without dividing while the offer is still about right. */
 	wnd = pv_seq_dist(c->rcv_wup, c->rcv_adv);
 	if (wnd + mss <= space || wnd > space)

@@ -328,6 +328,12 @@ static bool syn_check(struct pv_tcp_table *t, struct pv_tcp_syn *s, struct pv_tc
 			syn_ack_back(t, s, in);
 		return false;
 	}
+	/* RFC 9293 3.10.7.4, second: in the window is not enough. */
+	if ((in->flags & PV_TH_RST) && !pv_seq_eq(in->seq, pv_seq_add(s->irs, 1))) {
+		t->c.rx_challenge++;
+		syn_ack_back(t, s, in);
+		return false;
+	}
 	if ((s->flags & PV_SYN_TS) && in->opt.has_ts && pv_seq_le(in->seq, pv_seq_add(s->irs, 1)))
 		s->ts_recent = in->opt.ts_val;
 	if (pv_seq_eq(in->seq, s->irs))

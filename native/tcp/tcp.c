@@ -489,6 +489,7 @@ static bool send_fin(struct pv_tcp *c, int64_t now_ns)
 
 int pv_tcp_shutdown(struct pv_tcp *c, uint32_t how, int64_t now_ns)
 {
+	bool over = c->state == PV_TCP_CLOSED;
 	uint32_t bits = 0;
 
 	if (!how || how > 3)
@@ -518,7 +519,8 @@ int pv_tcp_shutdown(struct pv_tcp *c, uint32_t how, int64_t now_ns)
 	if ((c->flags & (PV_TF_SHUT_RD | PV_TF_FIN_RCVD)) && (c->sock & PV_SK_SHUT_WR))
 		bits |= PV_EV_HUP;
 	pv_tcp_tell(c, bits);
-	return c->state == PV_TCP_CLOSED && !(c->flags & PV_TF_FIN_RCVD) ? -ENOTCONN : 0;
+	/* Also when it ended in good order, as Linux. */
+	return over ? -ENOTCONN : 0;
 }
 
 /* What the application leaves behind: goes on by itself, within limits (tcp_close, adjudge_to_death). */

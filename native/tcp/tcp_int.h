@@ -37,6 +37,7 @@
 #define PV_TCP_PKT_SEQ(pkt) ((pkt)->priv[0]) /* of a received packet's first payload byte */
 #define PV_TCP_INIT_CWND 10u
 #define PV_TCP_MSS_DEFAULT 536u
+#define PV_TCP_MSS_DEFAULT6 1220u
 #define PV_TCP_SACK_MAX 4u
 
 /* ---- the out-of-order queue (ooo.c) ---------------------------------------------------------------------------------------- */
