@@ -8,6 +8,7 @@
  *   tcp_listener(&w, host, family, port, backlog)  one that listens on every address
  *   tcp_dial(&w, host, family, to, port)           one that connects to host `to`
  *   tcp_pair(&w, family, port, pair)               pair[0] of host 0 connected to pair[1] of host 1; no listener is left
+ *   tcp_world_dump(&w)                             counters and connections, to stderr
  *   tcp_write  tcp_read  tcp_fade                  send, receive; close both and wait until nothing of them is left
  */
 #ifndef TCP_WORLD_H
@@ -52,6 +53,23 @@ static inline void tcp_world_run(struct world *w, int64_t ns)
 	}
 	w->now = end;
 	pv_sim_wire_advance(w->wire, w->now);
+}
+
+/* For whoever looks at a failed test. */
+static inline void tcp_world_dump(const struct world *w)
+{
+	for (uint32_t i = 0; i < w->nhosts; i++) {
+		const struct pv_tcp_counters *n = pv_tcp_table_counters(w->host[i].tcp);
+
+		fprintf(stderr, "host %u:", i);
+#define TCP_WORLD_SAY(name, text)                                                                                                  \
+	if (n->name)                                                                                                               \
+		fprintf(stderr, " " #name "=%" PRIu64, n->name);
+		PV_TCP_COUNTERS(TCP_WORLD_SAY)
+		fprintf(stderr, "\n");
+		pv_list_for_each(it, &w->host[i].tcp->all)
+			tcp_say(pv_list_entry(it, struct pv_tcp, all));
+	}
 }
 
 static inline struct pv_tcp *tcp_sock(struct world *w, uint32_t host, int family)
