@@ -329,6 +329,8 @@ void pv_ooo_prune(struct pv_tcp *c, uint32_t goal, pv_seq keep)
 	struct pv_pkt *r = c->ooo.head, *prev = NULL, *pkt = r;
 	pv_seq cut;
 
+	if (!r || pv_seq_le(range_end(c->ooo.tail), keep))
+		return;
 	while (r) {
 		prev = NULL;
 		for (pkt = r; pkt; prev = pkt, pkt = pkt->next) {

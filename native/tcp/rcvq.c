@@ -277,12 +277,10 @@ static void take_fin(struct pv_tcp *c)
 	pv_ooo_drop(c);
 	c->ack_pend |= PV_ACK_SCHED;
 	/* As Linux: in ESTABLISHED our own FIN or answer may carry the acknowledgement, else it goes at once. */
-	if (c->state == PV_TCP_ESTABLISHED || c->state == PV_TCP_SYN_RCVD) {
+	if (c->state == PV_TCP_ESTABLISHED || c->state == PV_TCP_SYN_RCVD)
 		c->pingpong = 1;
-		c->quickacks = 0;
-	} else {
+	else
 		pv_rcv_ack_now(c);
-	}
 }
 
 void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in)

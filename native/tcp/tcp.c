@@ -543,7 +543,7 @@ static void adopt_orphan(struct pv_tcp *c, int64_t now_ns)
 void pv_tcp_close(struct pv_tcp *c, int64_t now_ns)
 {
 	struct pv_tcp_table *t = c->t;
-	bool unread = pv_tcp_inq(c) != 0;
+	bool unread = c->rcvq_bytes != 0; /* also behind an urgent mark */
 
 	t->head.now_ns = now_ns;
 	c->user = NULL;

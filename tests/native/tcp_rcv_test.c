@@ -579,6 +579,36 @@ TEST(urgent_byte)
 	peer_close(p);
 }
 
+/* Two in a row, nothing read between: the first is in the stream again, unless it was next to be read. As the kernel does. */
+TEST(urgent_twice)
+{
+	struct peer *p = OPEN(0);
+	uint8_t byte = 0;
+
+	peer_send(p, "P.", 1, 1, 10);
+	send_urgent(p, 11, 1, 1);
+	peer_send(p, "P.", 12, 1, 5);
+	send_urgent(p, 17, 1, 1);
+	CHECK_EQ(pv_tcp_inq(p->c), 16);
+	peer_read(p, 16);
+	CHECK(pv_tcp_at_mark(p->c));
+	CHECK_EQ(read_oob(p, 0, &byte), 1);
+	CHECK_EQ(byte, peer_byte(17));
+	CHECK_EQ(peer_try_read(p, 10, 0), -EAGAIN);
+	p->read++;
+	send_urgent(p, 18, 1, 1);
+	CHECK(pv_tcp_at_mark(p->c));
+	send_urgent(p, 19, 1, 1);
+	p->read++;
+	CHECK(pv_tcp_at_mark(p->c)); /* the byte before is gone */
+	CHECK_EQ(pv_tcp_inq(p->c), 0);
+	CHECK_EQ(read_oob(p, 0, &byte), 1);
+	CHECK_EQ(byte, peer_byte(19));
+	peer_run(p, 50 * MS);
+	peer_skip(p);
+	peer_close(p);
+}
+
 TEST(urgent_inline)
 {
 	struct peer *p = OPEN(0);
