@@ -4,21 +4,14 @@
  * in front of it and posts that very packet, unless it cannot: still with the ring (which would see the header change under its hands),
  * of another ring's pool (the path has moved), or bound for one of our own addresses, where the receiver gets the packet itself.
  */
-#include "tcp/tcp_int.h"
+#include "tcp/output.h"
 
 #define SEND_STATES                                                                                                                \
 	(1u << PV_TCP_ESTABLISHED | 1u << PV_TCP_CLOSE_WAIT | 1u << PV_TCP_FIN_WAIT_1 | 1u << PV_TCP_CLOSING |                     \
 	 1u << PV_TCP_LAST_ACK)
-#define TS_LEN 12u /* two NOPs and the option */
-#define TS_HEAD 0x0101080au
 #define ECT0 2u
 #define MSS_MIN 48u /* tcp_min_snd_mss of Linux */
 #define TTL_DEFAULT 64u
-
-pv_inline pv_seq wnd_end(const struct pv_tcp *c)
-{
-	return pv_seq_add(c->snd_una, c->snd_wnd);
-}
 
 /* ---- the path and what follows from it ------------------------------------------------------------------------------------ */
 
@@ -29,12 +22,12 @@ static uint32_t half_window(const struct pv_tcp *c, uint32_t mss)
 
 	if (!cut || mss <= cut)
 		return mss;
-	return PV_MAX(cut, 68u - PV_TCP_HLEN - (c->flags & PV_TF_TS ? TS_LEN : 0u));
+	return PV_MAX(cut, 68u - PV_TCP_HLEN - (c->flags & PV_TF_TS ? PV_TCP_TS_LEN : 0u));
 }
 
 void pv_tcp_mss_sync(struct pv_tcp *c, uint32_t pmtu)
 {
-	uint32_t headers = (c->path.is4 ? 20u : 40u) + PV_TCP_HLEN, ts = c->flags & PV_TF_TS ? TS_LEN : 0u;
+	uint32_t headers = (c->path.is4 ? 20u : 40u) + PV_TCP_HLEN, ts = c->flags & PV_TF_TS ? PV_TCP_TS_LEN : 0u;
 	uint32_t mss = pmtu > headers ? pmtu - headers : 0;
 
 	mss = PV_MIN(mss, (uint32_t)(c->mss_peer ? c->mss_peer : PV_TCP_MSS_DEFAULT));
@@ -85,7 +78,7 @@ void pv_tcp_block(struct pv_tcp *c)
 /* ---- headers -------------------------------------------------------------------------------------------------------------- */
 
 /* RFC 9293 3.8.2 as Linux reads it (RFC 1122 4.2.2.4): the pointer is to the byte behind the urgent one. */
-static pv_noinline void put_urgent(struct pv_tcp *c, uint8_t *h, pv_seq seq)
+void pv_tcp_put_urgent(struct pv_tcp *c, uint8_t *h, pv_seq seq)
 {
 	uint32_t ahead = pv_seq_dist(seq, c->snd_up);
 
@@ -103,10 +96,10 @@ static pv_noinline void put_urgent(struct pv_tcp *c, uint8_t *h, pv_seq seq)
 }
 
 /* SACK blocks go where they fit: full segments have no room for them, and what is missing is told by acknowledgements anyway. */
-static pv_noinline uint32_t put_options(struct pv_tcp *c, uint8_t *opts_end, uint32_t payload, int64_t now_ns)
+uint32_t pv_tcp_put_options(struct pv_tcp *c, uint8_t *opts_end, uint32_t payload, int64_t now_ns)
 {
 	struct pv_wire_tcp_opts opt = { .has_ts = c->flags & PV_TF_TS };
-	uint32_t used = opt.has_ts ? TS_LEN : 0, room = PV_TCP_OPT_MAX - used;
+	uint32_t used = opt.has_ts ? PV_TCP_TS_LEN : 0, room = PV_TCP_OPT_MAX - used;
 
 	opt.ts_val = pv_tcp_ts_now(c, now_ns);
 	opt.ts_ecr = c->ts_recent;
@@ -115,42 +108,6 @@ static pv_noinline uint32_t put_options(struct pv_tcp *c, uint8_t *opts_end, uin
 	(void)pv_tcp_sack_fill(c, &opt, room);
 	used = pv_wire_tcp_opts_len(&opt);
 	return pv_wire_tcp_opts_emit(opts_end - used, &opt);
-}
-
-pv_inline bool has_blocks(const struct pv_tcp *c)
-{
-	return c->nsack || !pv_seq_eq(c->dsack.start, c->dsack.end);
-}
-
-/* In front of the payload at pkt->data, len bytes of it. */
-static void put_header(struct pv_tcp *c, struct pv_pkt *pkt, pv_seq seq, uint32_t flags, int64_t now_ns)
-{
-	uint32_t ts = pv_tcp_ts_now(c, now_ns), hlen = PV_TCP_HLEN;
-	struct pv_wire_tcp h;
-	uint8_t *p;
-
-	if (pv_unlikely((c->flags & PV_TF_SACK) && has_blocks(c))) {
-		hlen += put_options(c, pkt->data, pkt->len, now_ns);
-	} else if (pv_likely(c->flags & PV_TF_TS)) {
-		hlen += TS_LEN;
-		pv_put32(pkt->data - 12, TS_HEAD);
-		pv_put32(pkt->data - 8, ts);
-		pv_put32(pkt->data - 4, c->ts_recent);
-	}
-	p = pkt->data - hlen;
-	h = (struct pv_wire_tcp){ .src_port = c->lport,
-				  .dst_port = c->rport,
-				  .seq = seq.v,
-				  .ack = c->rcv_nxt.v,
-				  .hlen = (uint8_t)hlen,
-				  .flags = (uint8_t)(flags | (c->flags & PV_TF_ECE ? PV_TH_ECE : 0u)),
-				  .wnd = (uint16_t)(pv_tcp_select_window(c) >> c->rcv_wscale) };
-	pv_wire_tcp_emit(p, &h);
-	if (pv_unlikely(c->flags & PV_TF_SND_URG))
-		put_urgent(c, p, seq);
-	c->last_ts_sent = ts;
-	pkt->data = p;
-	pkt->len += hlen;
 }
 
 /* ---- posting -------------------------------------------------------------------------------------------------------------- */
@@ -180,9 +137,7 @@ pv_inline int post(struct pv_tcp *c, struct pv_pkt *pkt, const struct pv_tx_opts
 
 	if (pv_unlikely(rc))
 		return refused(c, rc);
-	c->segs_out++;
-	c->t->c.tx_segments++;
-	pv_tcp_ack_sent(c);
+	pv_tcp_left(c);
 	return 0;
 }
 
@@ -269,7 +224,7 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
 		if (c->flags & PV_TF_CWR)
 			flags |= PV_TH_CWR;
 	}
-	put_header(c, pkt, s->seq, flags, now_ns);
+	pv_tcp_put_header(c, pkt, s->seq, flags, now_ns);
 	rc = post(c, pkt, txo, now_ns);
 	if (pv_unlikely(flags & PV_TH_CWR) && !rc)
 		c->flags &= ~PV_TF_CWR;
@@ -280,7 +235,6 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
  * many went. */
 static uint32_t post_run(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int64_t now_ns)
 {
-	struct pv_tcp_table *t = c->t;
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
@@ -288,25 +242,14 @@ static uint32_t post_run(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int
 
 		if (pv_unlikely(post_seg(c, s, false, now_ns)))
 			break;
-		c->snd_nxt = pv_seg_end(s);
-		c->snd_max = c->snd_nxt;
-		if (s->len < c->mss)
-			c->snd_sml = c->snd_nxt;
-		pv_tcp_note_sent(c, s, false, now_ns);
-		c->bytes_sent += s->len;
-		t->c.tx_bytes += s->len;
-		c->data_segs_out += s->len != 0;
+		pv_tcp_new_sent(c, s, now_ns);
 		if (pv_unlikely(c->pacing_rate != UINT64_MAX))
 			pv_tcp_pace_sent(c, s->len);
 		s = pv_list_entry(next, struct pv_tcp_seg, link);
 		c->unsent = next == &c->sndq ? NULL : s;
 	}
-	if (i) {
-		pv_tcp_data_sent(c, now_ns);
-		c->last_data_sent_ns = now_ns;
-		if (c->deadline_ns[PV_TT_RTO] == PV_NEVER || (c->flags & PV_TF_PERSIST))
-			pv_tcp_rearm_rto(c, now_ns);
-	}
+	if (i)
+		pv_tcp_run_sent(c, now_ns);
 	return i;
 }
 
@@ -327,7 +270,7 @@ pv_inline bool nagle_holds(const struct pv_tcp *c, const struct pv_tcp_seg *s, u
 /* How many segments from c->unsent on may go now, `max` at most. Cuts what the path does not take any more. */
 static uint32_t count_run(struct pv_tcp *c, uint32_t max, uint32_t nagle)
 {
-	pv_seq end = wnd_end(c);
+	pv_seq end = pv_tcp_wnd_end(c);
 	struct pv_list *it = &c->unsent->link;
 	uint32_t n = 0;
 
@@ -453,7 +396,7 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 
 	if (rc)
 		return rc;
-	room = pv_seq_diff(wnd_end(c), s->seq);
+	room = pv_seq_diff(pv_tcp_wnd_end(c), s->seq);
 	if (room <= 0) {
 		/* Beyond a window that was taken back; the first segment probes it (RFC 9293 3.8.6.1). */
 		if (!pv_seq_eq(s->seq, c->snd_una))
@@ -490,18 +433,18 @@ static int send_empty(struct pv_tcp *c, pv_seq seq, uint32_t flags, int64_t now_
 	pkt = empty_packet(c->path.ring->pool);
 	if (pv_unlikely(!pkt))
 		return no_packet(c);
-	put_header(c, pkt, seq, flags, now_ns);
+	pv_tcp_put_header(c, pkt, seq, flags, now_ns);
 	return post(c, pkt, &c->txo, now_ns);
 }
 
 /* snd_nxt, unless the peer has taken back its window: then what it will accept (tcp_acceptable_seq). */
 pv_inline pv_seq acceptable_seq(const struct pv_tcp *c)
 {
-	int32_t over = pv_seq_diff(c->snd_nxt, wnd_end(c));
+	int32_t over = pv_seq_diff(c->snd_nxt, pv_tcp_wnd_end(c));
 
 	if (pv_likely(over <= 0) || ((c->flags & PV_TF_WS) && over < 1 << c->rcv_wscale))
 		return c->snd_nxt;
-	return wnd_end(c);
+	return pv_tcp_wnd_end(c);
 }
 
 void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns)
@@ -528,7 +471,7 @@ int pv_tcp_wakeup(struct pv_tcp *c, int64_t now_ns)
 	uint32_t room;
 	int rc;
 
-	if (!s || pv_seq_ge(s->seq, wnd_end(c))) {
+	if (!s || pv_seq_ge(s->seq, pv_tcp_wnd_end(c))) {
 		pv_tcp_send_probe(c, now_ns);
 		return c->flags & PV_TF_BLOCKED ? -ENOBUFS : 0;
 	}
@@ -536,7 +479,7 @@ int pv_tcp_wakeup(struct pv_tcp *c, int64_t now_ns)
 	if (rc)
 		return rc;
 	/* There is a window, smaller than the segment: the sender's silly-window avoidance ends here (RFC 9293 3.8.6.2.1). */
-	room = PV_MIN(pv_seq_dist(s->seq, wnd_end(c)), (uint32_t)c->mss);
+	room = PV_MIN(pv_seq_dist(s->seq, pv_tcp_wnd_end(c)), (uint32_t)c->mss);
 	if (s->len > room) {
 		rc = pv_tcp_seg_split(c, s, room);
 		if (rc)
@@ -668,7 +611,7 @@ void pv_tcp_window_update(struct pv_tcp *c, const struct pv_tcp_in *in)
 	}
 	if (!c->unsent)
 		return;
-	if (pv_seq_le(pv_seg_end(c->unsent), wnd_end(c)))
+	if (pv_seq_le(pv_seg_end(c->unsent), pv_tcp_wnd_end(c)))
 		pv_tcp_owe(c);
 	else if (!c->in_flight)
 		pv_tcp_rearm_rto(c, in->now_ns);

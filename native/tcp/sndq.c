@@ -335,7 +335,7 @@ static pv_noinline void no_room(struct pv_tcp *c, int rc)
 		pv_tcp_block(c);
 }
 
-int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
+static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
 {
 	struct pv_net *net = c->t->net;
 	struct source src = { .iov = iov };
@@ -370,6 +370,15 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 	if (pv_unlikely(src.left == all))
 		return -EAGAIN;
 	return (int64_t)(all - src.left);
+}
+
+int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
+{
+	if (pv_unlikely(iovcnt != 1 || flags || !iov->len || !pv_tcp_send_quick(c, iov, now_ns)))
+		return send_any(c, iov, iovcnt, flags, now_ns);
+	if (pv_likely(pv_net_dirty(c->t->net)))
+		(void)pv_net_kick(c->t->net);
+	return (int64_t)iov->len;
 }
 
 uint32_t pv_tcp_outq(const struct pv_tcp *c)

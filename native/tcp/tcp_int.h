@@ -8,6 +8,7 @@
  *   input.c    RFC 9293 3.10.7: a segment arrives, in every state        reset.c   resets, challenge ACKs (RFC 5961)
  *   timewait.c TIME_WAIT records and orphans' limits                     error.c   ICMP errors, path MTU (RFC 5927)
  *   sndq.c     send queue: bytes to segments                             output.c  what may go, and the segment's header
+ *   quick.c    one small message                                         output.h  what the two share
  *   timer.c    one wheel timer a connection, its logical deadlines       pace.c    pacing
  *   ack.c      acknowledgements: scoreboard, RTT, what is delivered      sack.c    SACK and D-SACK blocks (RFC 2018, 2883)
  *   rack.c     loss detection (RFC 8985)                                 recovery.c PRR (RFC 6937), RTO, F-RTO, undo
@@ -461,6 +462,8 @@ pv_inline uint32_t pv_tcp_nagle(const struct pv_tcp *c)
 }
 /* pv_tcp_output with another rule than the socket's for the last segment. */
 void pv_tcp_push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns);
+/* One message when nothing is in its way (quick.c): false, and nothing has happened, when something is. Does not kick. */
+bool pv_tcp_send_quick(struct pv_tcp *c, const struct pv_iov *iov, int64_t now_ns);
 /* Pacing (pace.c): opts.pacing_rate was written; may the next segment go; it went. */
 void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns);
 bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns);

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What output.c and quick.c share: a segment's header, and what follows once it has gone. */
+#ifndef PV_TCP_OUTPUT_H
+#define PV_TCP_OUTPUT_H
+
+#include "tcp/tcp_int.h"
+
+#define PV_TCP_TS_LEN 12u /* two NOPs and the option */
+#define PV_TCP_TS_HEAD 0x0101080au
+
+/* Options with SACK blocks, ending at `opts_end`; returns their length. The urgent pointer of a header at `h`. */
+uint32_t pv_tcp_put_options(struct pv_tcp *c, uint8_t *opts_end, uint32_t payload, int64_t now_ns);
+void pv_tcp_put_urgent(struct pv_tcp *c, uint8_t *h, pv_seq seq);
+
+pv_inline pv_seq pv_tcp_wnd_end(const struct pv_tcp *c)
+{
+	return pv_seq_add(c->snd_una, c->snd_wnd);
+}
+
+pv_inline bool pv_tcp_has_blocks(const struct pv_tcp *c)
+{
+	return c->nsack || !pv_seq_eq(c->dsack.start, c->dsack.end);
+}
+
+/* In front of the payload at pkt->data, pkt->len bytes of it. */
+pv_inline void pv_tcp_put_header(struct pv_tcp *c, struct pv_pkt *pkt, pv_seq seq, uint32_t flags, int64_t now_ns)
+{
+	uint32_t ts = pv_tcp_ts_now(c, now_ns), hlen = PV_TCP_HLEN;
+	struct pv_wire_tcp h;
+	uint8_t *p;
+
+	if (pv_unlikely((c->flags & PV_TF_SACK) && pv_tcp_has_blocks(c))) {
+		hlen += pv_tcp_put_options(c, pkt->data, pkt->len, now_ns);
+	} else if (pv_likely(c->flags & PV_TF_TS)) {
+		hlen += PV_TCP_TS_LEN;
+		pv_put32(pkt->data - 12, PV_TCP_TS_HEAD);
+		pv_put32(pkt->data - 8, ts);
+		pv_put32(pkt->data - 4, c->ts_recent);
+	}
+	p = pkt->data - hlen;
+	h = (struct pv_wire_tcp){ .src_port = c->lport,
+				  .dst_port = c->rport,
+				  .seq = seq.v,
+				  .ack = c->rcv_nxt.v,
+				  .hlen = (uint8_t)hlen,
+				  .flags = (uint8_t)(flags | (c->flags & PV_TF_ECE ? PV_TH_ECE : 0u)),
+				  .wnd = (uint16_t)(pv_tcp_select_window(c) >> c->rcv_wscale) };
+	pv_wire_tcp_emit(p, &h);
+	if (pv_unlikely(c->flags & PV_TF_SND_URG))
+		pv_tcp_put_urgent(c, p, seq);
+	c->last_ts_sent = ts;
+	pkt->data = p;
+	pkt->len += hlen;
+}
+
+/* A segment of ours has left, and with it our acknowledgement. */
+pv_inline void pv_tcp_left(struct pv_tcp *c)
+{
+	c->segs_out++;
+	c->t->c.tx_segments++;
+	pv_tcp_ack_sent(c);
+}
+
+/* The segment, the first that had never been sent, has left. */
+pv_inline void pv_tcp_new_sent(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
+{
+	c->snd_nxt = pv_seg_end(s);
+	c->snd_max = c->snd_nxt;
+	if (s->len < c->mss)
+		c->snd_sml = c->snd_nxt;
+	pv_tcp_note_sent(c, s, false, now_ns);
+	c->bytes_sent += s->len;
+	c->t->c.tx_bytes += s->len;
+	c->data_segs_out += s->len != 0;
+}
+
+/* After the last of those that went together. */
+pv_inline void pv_tcp_run_sent(struct pv_tcp *c, int64_t now_ns)
+{
+	pv_tcp_data_sent(c, now_ns);
+	c->last_data_sent_ns = now_ns;
+	if (c->deadline_ns[PV_TT_RTO] == PV_NEVER || (c->flags & PV_TF_PERSIST))
+		pv_tcp_rearm_rto(c, now_ns);
+}
+
+#endif
