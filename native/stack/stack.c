@@ -151,6 +151,12 @@ static pv_noinline void refill(struct stack_ring *sr)
 
 /* ---- interfaces -------------------------------------------------------------------------------------------------------- */
 
+static void steer_changed(struct pv_stack *s)
+{
+	pv_udp_steer_changed(s->udp);
+	pv_tcp_steer_changed(s->tcp);
+}
+
 int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg)
 {
 	struct stack_ring *sr;
@@ -173,7 +179,7 @@ int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg)
 	refill(sr);
 	/* Only now: what a rule brings finds buffers. */
 	if (cfg->steer == PV_STEER_SOCKET)
-		pv_udp_steer_changed(s->udp);
+		steer_changed(s);
 	return index;
 }
 
@@ -196,7 +202,7 @@ int pv_stack_iface_set(struct pv_stack *s, uint32_t index, const struct pv_iface
 	int rc = pv_net_iface_set(s->net, index, state);
 
 	if (!rc)
-		pv_udp_steer_changed(s->udp);
+		steer_changed(s);
 	return rc;
 }
 

@@ -13,6 +13,7 @@ struct pv_tcp_port {
 	struct pv_hnode node;
 	struct pv_list socks; /* struct pv_tcp, by on_port */
 	struct pv_list tws; /* struct pv_tcp_tw, by on_port */
+	struct pv_list rules; /* steer.c */
 	uint16_t port;
 	bool shared; /* nobody bound it: connect chose it, and may choose it again for other peers */
 };
@@ -162,6 +163,12 @@ void pv_tcp_cookie_ts_read(struct pv_tcp_syn *s, uint32_t echo);
 void pv_tcp_input(struct pv_tcp *c, struct pv_tcp_in *in); /* takes the packet; `c` may be gone afterwards */
 /* At most one answer per half second to segments without data that are none of ours: two ends that disagree do not keep each other busy. */
 bool pv_tcp_oow_allowed(int64_t *last_ns, const struct pv_tcp_in *in);
+
+/* steer.c */
+/* Listening, or about to send the first segment: 0 when what comes for it reaches us, or what the ring said of the rule. */
+int pv_tcp_steer(struct pv_tcp *c);
+void pv_tcp_steer_end(struct pv_tcp_table *t, struct pv_tcp_port *p);
+void pv_tcp_steer_gone(struct pv_tcp_table *t, uint32_t iface);
 
 /* timewait.c */
 struct pv_tcp_tw *pv_tcp_tw_find(const struct pv_tcp_table *t, const struct pv_tcp_in *in);

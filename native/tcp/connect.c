@@ -249,6 +249,9 @@ static int start(struct pv_tcp *c, int64_t now_ns)
 	rc = pv_tcp_setup(c, now_ns);
 	if (rc)
 		return rc;
+	rc = pv_tcp_steer(c);
+	if (rc)
+		return rc;
 	if (c->t->cfg.ecn == 1)
 		c->flags |= PV_TF_ECN;
 	/* What did not go out now is sent again by the timer, as if it had been lost: but where there is no way at all. */

@@ -208,6 +208,7 @@ static struct pv_tcp_port *port_new(struct pv_tcp_table *t, uint16_t port)
 	p->port = port;
 	pv_list_init(&p->socks);
 	pv_list_init(&p->tws);
+	pv_list_init(&p->rules);
 	pv_htab_add(&t->ports, &p->node, pv_hash_u64(&t->hash, port));
 	return p;
 }
@@ -300,6 +301,7 @@ void pv_tcp_port_check(struct pv_tcp_table *t, struct pv_tcp_port *p)
 {
 	if (!pv_list_empty(&p->socks) || !pv_list_empty(&p->tws))
 		return;
+	pv_tcp_steer_end(t, p);
 	pv_htab_del(&t->ports, &p->node);
 	pv_tcp_dealloc(t, p, sizeof(*p));
 }

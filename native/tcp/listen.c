@@ -507,7 +507,12 @@ int pv_tcp_listen(struct pv_tcp *c, int backlog)
 	pv_list_init(&c->listen->synq);
 	c->listen->backlog = n;
 	pv_tcp_set_state(c, PV_TCP_LISTEN);
-	return pv_tcp_hash(c);
+	rc = pv_tcp_steer(c);
+	if (!rc)
+		return pv_tcp_hash(c);
+	pv_tcp_listen_stop(c, t->head.now_ns);
+	pv_tcp_set_state(c, PV_TCP_CLOSED);
+	return rc;
 }
 
 int pv_tcp_accept(struct pv_tcp *l, struct pv_tcp **out)

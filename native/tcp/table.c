@@ -226,6 +226,8 @@ void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface)
 	struct pv_iface *ifp = pv_net_iface(t->net, iface);
 	const struct pv_pool *pool = ifp ? pv_iface_ring(ifp)->pool : NULL;
 
+	t->going = iface;
+	pv_tcp_steer_gone(t, iface);
 	pv_list_for_each_safe(it, next, &t->all) {
 		struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, all);
 
@@ -234,4 +236,5 @@ void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface)
 			pv_tcp_abort(c, ENETDOWN);
 		}
 	}
+	t->going = 0;
 }

@@ -161,6 +161,8 @@ void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int
 uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
 /* Packets came back to pools, or rings took some: connections that had met a full ring or an empty pool go on. */
 uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns);
+/* An interface of the kernel's came or its addresses changed: rules are brought in line. */
+void pv_tcp_steer_changed(struct pv_tcp_table *t);
 /* An interface goes: its packets leave all queues; connections by it end with ENETDOWN. */
 void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface);
 uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n);

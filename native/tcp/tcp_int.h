@@ -6,7 +6,8 @@
  *   table.c    the table, and what the stack calls                       cookie.c  SYN cookies
  *   connect.c  active open                                               listen.c  SYN queue, cookies, accept queue
  *   input.c    RFC 9293 3.10.7: a segment arrives, in every state        reset.c   resets, challenge ACKs (RFC 5961)
- *   timewait.c TIME_WAIT records and orphans' limits                     error.c   ICMP errors, path MTU (RFC 5927)
+ *   timewait.c TIME_WAIT records                                         error.c   ICMP errors, path MTU (RFC 5927)
+ *   steer.c    flow rules on interfaces of the kernel's
  *   sndq.c     send queue: bytes to segments                             output.c  what may go, and the segment's header
  *   quick.c    one small message                                         output.h  what the two share
  *   timer.c    one wheel timer a connection, its logical deadlines       pace.c    pacing
@@ -366,6 +367,8 @@ struct pv_tcp_table {
 	struct pv_siphash_key isn_key, cookie_key[2], ts_key, port_key;
 	struct pv_rng rng;
 	struct pv_list all; /* every struct pv_tcp */
+	bool hosted; /* there is an interface of the kernel's */
+	uint32_t going; /* the interface that is being removed */
 	struct pv_tcp_counters c;
 	struct pv_tcp *free_conn; /* through flow.next */
 	struct pv_tcp_seg *free_seg; /* through pkt */

@@ -82,7 +82,7 @@ void pv_tcp_time_wait(struct pv_tcp *c)
 				 .bound_iface = c->opts.bound_iface,
 				 .wnd = (uint16_t)PV_MIN(wnd, UINT16_MAX),
 				 .tos = c->txo.tos,
-				 .iface = (uint8_t)c->path.bound,
+				 .iface = (uint8_t)c->path.iface,
 				 .ts = c->flags & PV_TF_TS,
 				 .reuse_addr = c->opts.reuse_addr,
 				 .reuse_port = c->opts.reuse_port,

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which flow rules TCP's ports have on an interface of the kernel's: those of what lives on them, no longer than that. */
+#include "net_util.h"
+
+#include "tcp/conn.h"
+
+static struct pv_tcp_table *table;
+
+static int any_route(void *ctx, const struct pv_host_query *q, struct pv_host_route *out)
+{
+	(void)ctx;
+	*out = (struct pv_host_route){ .kernel_index = 7, .src = pv_addr_is4(&q->dst) ? ip("10.0.0.1") : ip("fd00::1") };
+	return 0;
+}
+
+static void no_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr *addr)
+{
+	(void)ctx;
+	(void)kernel_index;
+	(void)addr;
+}
+
+static const struct pv_host_ops ops = { .route = any_route, .resolve = no_resolve };
+
+static struct bench *steer_open(void)
+{
+	struct bench *b = bench_open(
+	    &(struct bench_cfg){ .net = { .host = &ops }, .steer = PV_STEER_SOCKET, .flow_kinds = 1u << PV_FLOW_3TUPLE });
+	struct pv_tcp_cfg tc = { .seed = 1 };
+
+	b->net->iface[b->iface[0]]->cfg.kernel_index = 7;
+	CHECK_EQ(pv_tcp_table_open(&table, b->net, &b->mem.mem, &tc), 0);
+	pv_tcp_steer_changed(table);
+	return b;
+}
+
+static uint32_t live(const struct bench *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->fake[0]->nflow; i++)
+		n += b->fake[0]->flow_on[i];
+	return n;
+}
+
+static void steer_close(struct bench *b)
+{
+	CHECK_EQ(live(b), 0);
+	pv_tcp_table_close(table);
+	bench_close(b);
+}
+
+static bool has(const struct bench *b, const char *dst, uint16_t port)
+{
+	struct pv_addr d = ip(dst);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->fake[0]->nflow; i++) {
+		const struct pv_flow *f = &b->fake[0]->flow[i];
+
+		n += b->fake[0]->flow_on[i] && f->kind == PV_FLOW_3TUPLE && f->l4_proto == PV_PROTO_TCP &&
+		     pv_addr_eq(&f->dst, &d) && f->dst_port == port && pv_mac_eq(f->dst_mac, b->fake[0]->ring.caps.mac);
+	}
+	CHECK(n <= 1);
+	return n;
+}
+
+static struct pv_tcp *listener(enum pv_family family, const char *local, uint16_t port)
+{
+	struct pv_endpoint e = { .addr = ip(local), .port = port };
+	struct pv_tcp *c;
+
+	CHECK_EQ(pv_tcp_open(table, family, NULL, &c), 0);
+	CHECK_EQ(pv_tcp_bind(c, &e), 0);
+	CHECK_EQ(pv_tcp_listen(c, 5), 0);
+	return c;
+}
+
+TEST(listeners)
+{
+	struct bench *b = steer_open();
+	struct pv_tcp *one = listener(PV_AF_INET, "10.0.0.1", 7), *any4 = listener(PV_AF_INET, "0.0.0.0", 8);
+	struct pv_tcp *any6 = listener(PV_AF_INET6, "::", 9);
+
+	CHECK(has(b, "10.0.0.1", 7) && has(b, "10.0.0.1", 8) && has(b, "10.0.0.1", 9) && has(b, "fd00::1", 9));
+	CHECK_EQ(live(b), 4);
+	pv_tcp_close(any4, 0);
+	CHECK_EQ(live(b), 3);
+	/* The socket keeps its port, and with it the rule, until it is closed. */
+	CHECK_EQ(pv_tcp_shutdown(one, 1, 0), 0);
+	CHECK_EQ(live(b), 3);
+	pv_tcp_close(one, 0);
+	pv_tcp_close(any6, 0);
+	steer_close(b);
+}
+
+TEST(connections)
+{
+	struct bench *b = steer_open();
+	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local;
+	struct pv_tcp *c, *d;
+
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &d), 0);
+	local = (struct pv_endpoint){ .addr = ip("0.0.0.0"), .port = 99 };
+	CHECK_EQ(pv_tcp_bind(d, &local), 0);
+	CHECK_EQ(live(b), 0);
+	CHECK_EQ(pv_tcp_connect(d, &to, 1), -EINPROGRESS);
+	CHECK(has(b, "10.0.0.1", 99));
+	CHECK_EQ(pv_tcp_connect(c, &to, 1), -EINPROGRESS);
+	pv_tcp_local(c, &local);
+	CHECK(has(b, "10.0.0.1", local.port));
+	CHECK_EQ(live(b), 2);
+	pv_tcp_close(c, 1);
+	CHECK_EQ(live(b), 1);
+	pv_tcp_close(d, 1);
+	steer_close(b);
+}
+
+TEST(addresses_come_and_go)
+{
+	struct bench *b = steer_open();
+	struct pv_tcp *any = listener(PV_AF_INET, "0.0.0.0", 8);
+	struct pv_ifaddr a[2] = { { ip("10.0.0.1"), 24 }, { ip("10.0.0.5"), 24 } };
+	struct pv_iface_state st = { .name = "a", .addr = a, .naddr = 2, .mtu = 1500, .link_up = true };
+
+	CHECK_EQ(pv_net_iface_set(b->net, b->iface[0], &st), 0);
+	pv_tcp_steer_changed(table);
+	CHECK(has(b, "10.0.0.1", 8) && has(b, "10.0.0.5", 8));
+	st.addr = &a[1];
+	st.naddr = 1;
+	CHECK_EQ(pv_net_iface_set(b->net, b->iface[0], &st), 0);
+	pv_tcp_steer_changed(table);
+	CHECK(!has(b, "10.0.0.1", 8) && has(b, "10.0.0.5", 8));
+	pv_tcp_iface_gone(table, b->iface[0]);
+	CHECK_EQ(live(b), 0);
+	pv_tcp_close(any, 0);
+	steer_close(b);
+}
+
+TEST(no_rule_no_socket)
+{
+	struct bench *b = steer_open();
+	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("0.0.0.0"), .port = 8 };
+	struct pv_tcp *c;
+
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
+	b->fake[0]->flow_rc = -ENOSPC;
+	CHECK_EQ(pv_tcp_connect(c, &to, 1), -ENOSPC);
+	CHECK_EQ(table->ports.count, 0);
+	CHECK_EQ(pv_tcp_bind(c, &local), 0);
+	CHECK_EQ(pv_tcp_listen(c, 1), -ENOSPC);
+	CHECK_EQ(pv_tcp_state(c), PV_TCP_CLOSED);
+	b->fake[0]->flow_rc = 0;
+	CHECK_EQ(pv_tcp_listen(c, 1), 0);
+	pv_tcp_close(c, 1);
+	steer_close(b);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
