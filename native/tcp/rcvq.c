@@ -408,7 +408,7 @@ static void mark_passed(struct pv_tcp *c)
 		c->flags &= ~(PV_TF_URG_RCVD | PV_TF_URG_VALID | PV_TF_URG_READ);
 }
 
-static void advance(struct pv_tcp *c, uint32_t n)
+pv_inline void advance(struct pv_tcp *c, uint32_t n)
 {
 	struct pv_pkt *pkt = c->rcvq.head;
 
@@ -481,7 +481,7 @@ static int64_t nothing(struct pv_tcp *c)
 	return c->state == PV_TCP_CLOSED ? -ENOTCONN : -EAGAIN;
 }
 
-int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
+static pv_noinline int64_t recv_any(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
 {
 	struct out o;
 	uint32_t n;
@@ -500,6 +500,27 @@ int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 		return nothing(c); /* the urgent byte was all there was */
 	if (!(flags & PV_TCP_MSG_PEEK))
 		pv_rcv_read_done(c, n, now_ns);
+	return n;
+}
+
+int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
+{
+	const struct pv_pkt *pkt = c->rcvq.head;
+	uint32_t n;
+
+	/* One buffer, and one packet fills it or is all there is. */
+	if (pv_unlikely(!pkt || flags || iovcnt != 1 || (c->flags & PV_TF_URG_RCVD)))
+		return recv_any(c, iov, iovcnt, flags, now_ns);
+	n = pkt->len - c->rcvq_off;
+	if (iov->len < n)
+		n = (uint32_t)iov->len;
+	else if (pkt->next && iov->len > n)
+		return recv_any(c, iov, iovcnt, flags, now_ns);
+	if (pv_unlikely(!n))
+		return 0;
+	memcpy((void *)(uintptr_t)iov->base, pkt->data + c->rcvq_off, n);
+	advance(c, n);
+	pv_rcv_read_done(c, n, now_ns);
 	return n;
 }
 
