@@ -22,8 +22,10 @@ static inline uint32_t sack_num(struct sack_run *r, uint32_t below)
 {
 	uint32_t v;
 
-	if (r->at + 2 > r->size)
+	if (r->at + 2 > r->size) {
+		r->at = r->size;
 		return 0;
+	}
 	v = (uint32_t)r->data[r->at] << 8 | r->data[r->at + 1];
 	r->at += 2;
 	return v % below;
