@@ -241,7 +241,7 @@ static inline void tcp_check_host(const struct host *h, int64_t now_ns)
 
 	(void)now_ns;
 	tcp_check_table(h->tcp, &held);
-	if (++tcp_check_turn % 64 == 0) {
+	if (++tcp_check_turn % 256 == 0) {
 		tcp_check_wheel(&h->tcp->wheel);
 		tcp_check_wheel(&h->tcp->syn_wheel);
 	}

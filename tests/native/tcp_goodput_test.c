@@ -15,7 +15,7 @@
 
 #define RATE_KBPS 20000
 #define MSS 1448
-#define SECONDS 15
+#define SECONDS 10
 #define FLOWS_MAX 16
 
 struct cell {
@@ -116,13 +116,13 @@ static uint32_t fairness(const char *cc, uint32_t n, uint32_t *sum_kbps)
 		tcp_pair(&w, 4, (uint16_t)(7000 + i), pair[i]);
 	pump(&w, pair, n, 5 * PV_NS_PER_S, bytes);
 	memset(bytes, 0, sizeof(bytes));
-	pump(&w, pair, n, 30 * PV_NS_PER_S, bytes);
+	pump(&w, pair, n, 20 * PV_NS_PER_S, bytes);
 	for (uint32_t i = 0; i < n; i++) {
 		sum += (double)bytes[i];
 		squares += (double)bytes[i] * (double)bytes[i];
 	}
 	net_close(&w, pair, n);
-	*sum_kbps = (uint32_t)(sum * 8 / 30 / 1000);
+	*sum_kbps = (uint32_t)(sum * 8 / 20 / 1000);
 	return (uint32_t)(1000 * sum * sum / (n * squares));
 }
 

@@ -502,7 +502,10 @@ static inline void peer_open(struct peer *p, const struct peer_cfg *cfg)
 				.tx_depth = cfg->tx_depth,
 				.rx_csum = cfg->csum,
 				.tx_csum = cfg->csum,
-				.tcp = cfg->tcp };
+				.tcp = cfg->tcp,
+				/* Small tables: opened anew for every case. */
+				.udp = { .sockets_hint = 8 },
+				.net = { .neigh_max = 64, .reass_max = 16 } };
 	static const uint8_t mac[6] = { 2, 0, 0, 0, 0, 2 };
 	uint32_t mtu = cfg->mtu ? cfg->mtu : 1500;
 
