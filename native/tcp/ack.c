@@ -73,6 +73,10 @@ static int64_t echo_rtt(const struct pv_tcp *c, const struct pv_tcp_acking *a)
 
 	if (!(a->flags & PV_ACK_FREED) || !(c->flags & PV_TF_TS) || !a->in->opt.has_ts || !a->in->opt.ts_ecr)
 		return -1;
+	/* Answers what came before we sent the first of it again: acknowledgements were lost, and the peer's answer to a complete duplicate
+	 * still echoes the last segment that was none. The time is that of our timeouts; Karn's rule holds. */
+	if (a->flags & PV_ACK_RETRANS && pv_tcp_echo_before(c, a->in, a->first_rtx_ns))
+		return -1;
 	ms = pv_tcp_ts_now(c, a->now_ns) - a->in->opt.ts_ecr;
 	return ms < 0x7fffffffu / 1000 ? PV_MAX(ms, 1u) * PV_NS_PER_MS : -1;
 }
@@ -115,6 +119,8 @@ static void account(struct pv_tcp *c, struct pv_tcp_acking *a, const struct pv_t
 	if (board & PV_SEG_EVER_RETRANS) {
 		if (board & PV_SEG_RETRANS)
 			c->retrans--;
+		if (!(a->flags & PV_ACK_RETRANS))
+			a->first_rtx_ns = s->tx_ns;
 		a->flags |= PV_ACK_RETRANS;
 	} else if (!(board & PV_SEG_SACKED)) {
 		a->last_ack_ns = s->tx_ns;

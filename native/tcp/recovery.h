@@ -33,6 +33,7 @@ struct pv_tcp_acking {
 	pv_seq reord; /* lowest hole that filled without a retransmission; prior_fack: none */
 	int64_t first_ack_ns, last_ack_ns; /* when the first and last of what is acknowledged had been sent; -1: no sample */
 	int64_t first_sack_ns, last_sack_ns;
+	int64_t first_rtx_ns; /* when the first of what is acknowledged had been sent again; with PV_ACK_RETRANS */
 	uint32_t freed; /* segments */
 	uint32_t dsacked; /* segments that D-SACK told of */
 	uint32_t dup; /* duplicate acknowledgement: 1 */
