@@ -213,12 +213,18 @@ struct pv_tcp {
 	uint32_t ts_recent, last_ts_sent;
 	pv_seq rcv_adv; /* right edge that we promised */
 	pv_seq rcv_wup; /* rcv_nxt as of the last acknowledgement that left (RFC 7323 Last.ACK.sent); pv_tcp_ack_sent sets it */
+	uint32_t segs_in, data_segs_in; /* these, and when what came last, are input.c's */
+	struct pv_tcp_table *t;
+	pv_seq snd_wl1, snd_wl2; /* of the last window update */
 	/* receive */
 	struct pv_pktq rcvq; /* in order, unread */
 	struct pv_tcp_ooo ooo;
 	uint32_t rcvq_bytes, rcvq_off; /* unread bytes; bytes of the head packet that were read */
 	uint32_t rcv_mem; /* what both queues are charged with */
 	uint32_t ooo_bytes;
+	int64_t last_data_rcvd_ns, last_ack_rcvd_ns;
+	int64_t ts_recent_ns; /* when ts_recent was set (RFC 7323 5.5) */
+	uint32_t keep_probes;
 	pv_seq copied_seq; /* next byte that the application reads */
 	pv_seq rcv_up, snd_up;
 	uint32_t rcv_ssthresh, window_clamp;
@@ -240,7 +246,7 @@ struct pv_tcp {
 	struct pv_list by_time; /* those in flight */
 	struct pv_tcp_seg *unsent; /* first that was never sent; NULL: all were */
 	pv_seq write_seq; /* after the last byte in sndq */
-	pv_seq snd_wl1, snd_wl2, snd_sml; /* snd_sml: end of the last short segment (Minshall) */
+	pv_seq snd_sml; /* end of the last short segment (Minshall) */
 	uint32_t sndq_bytes, snd_mem; /* payload in sndq; what it is charged with */
 	uint32_t max_window;
 	uint32_t cwnd, ssthresh, cwnd_cnt, prior_cwnd, prior_ssthresh; /* segments */
@@ -289,7 +295,6 @@ struct pv_tcp {
 	uint16_t advmss, mss_peer; /* what we say, what the peer said */
 	uint32_t pmtu;
 	/* rarely */
-	struct pv_tcp_table *t;
 	void *user;
 	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
 	struct pv_list acceptq; /* of the listener, or of the parent's queue */
@@ -300,19 +305,19 @@ struct pv_tcp {
 	struct pv_tcp_port *port;
 	struct pv_tcp_listen *listen; /* NULL: no listener */
 	struct pv_tcp *parent; /* of an embryo */
-	int64_t last_data_sent_ns, last_data_rcvd_ns, last_ack_rcvd_ns; /* the latter two: input.c, as segs_in and data_segs_in */
+	int64_t last_data_sent_ns;
 	int64_t opened_ns; /* when its first SYN went or came */
-	int64_t ts_recent_ns; /* when ts_recent was set (RFC 7323 5.5) */
 	int64_t oow_ns; /* the last answer to a segment that was none of ours (RFC 5961 5 and ACK storms) */
 	int64_t rcv_rtt_ns, rcv_rtt_start_ns, rcv_space_ns; /* receiver-side RTT and auto-tuning (delack.c) */
 	pv_seq rcv_rtt_seq, rcv_space_seq;
 	uint32_t rcv_space;
-	uint32_t ts_offset, keep_probes;
+	uint32_t ts_offset;
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
-	uint32_t segs_in, segs_out, data_segs_in, data_segs_out, total_retrans, dsack_dups, reord_seen;
+	uint32_t segs_out, data_segs_out, total_retrans, dsack_dups, reord_seen;
 	struct pv_tcp_opts opts;
 } pv_aligned(PV_CACHELINE);
 
+_Static_assert(offsetof(struct pv_tcp, rcvq) == 2 * PV_CACHELINE, "demux and the predicted path touch two lines before the data");
 _Static_assert(sizeof(struct pv_tcp) <= 1536, "an idle connection costs no more than 2 KB with its table entries");
 
 /* RFC 6298 5.5: the timeout in force. */
