@@ -165,6 +165,7 @@ struct pv_net {
 
 	struct pv_pmtu *pmtu;
 	struct pv_net_timer pmtu_timer;
+	struct pv_host_seen *host_seen; /* NULL without a host */
 	uint32_t *ip_id;
 
 	struct pv_neigh *neigh;
@@ -292,6 +293,9 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 bool pv_path_is_hosts(const struct pv_net *net, const struct pv_path_query *q);
 int pv_path_host(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out);
 uint32_t pv_host_group_iface(const struct pv_net *net, const struct pv_addr *group);
+/* What the host answered lately. */
+int pv_host_seen_open(struct pv_net *net);
+void pv_host_seen_close(struct pv_net *net);
 void pv_path_l2(struct pv_path *path, const struct pv_iface *ifp, const uint8_t *dst_mac);
 
 /* pmtu.c */

@@ -211,6 +211,7 @@ struct pv_path_query {
 	struct pv_addr src; /* any: choose (RFC 6724 in what applies) */
 	uint32_t iface; /* 0: by route; else bound to it (SO_BINDTODEVICE, IP_MULTICAST_IF, scope id) */
 	bool answer; /* to whoever asked: takes no place from a neighbour that we send to by ourselves (else -ENOBUFS) */
+	bool recent; /* what the host answered within the last second is good enough, unless it told of a change since */
 	/* For the host's rules; 0: not known. */
 	uint16_t src_port, dst_port;
 	uint8_t proto, tos;

@@ -73,6 +73,43 @@ bool pv_path_is_hosts(const struct pv_net *net, const struct pv_path_query *q)
 	return host_onlink(net, &q->dst) > r->prefix_len;
 }
 
+/*
+ * Asking costs the host's owner two system calls, and a server that is not connected asks whenever it answers another peer than the one
+ * before. So answers are kept a little while, one a slot, for those whom that is good enough. Any change that the host tells of bumps
+ * the generation; the time limit is for what it learns without telling (redirects, path MTUs).
+ */
+#define SEEN_BITS 8u
+#define SEEN_NS PV_NS_PER_S
+
+struct pv_host_seen {
+	struct pv_path_query q;
+	struct pv_host_route route;
+	uint32_t gen; /* 0: free */
+	int64_t until_ns;
+};
+
+int pv_host_seen_open(struct pv_net *net)
+{
+	net->host_seen = pv_net_alloc(net, (1u << SEEN_BITS) * sizeof(*net->host_seen));
+	return net->host_seen ? 0 : -ENOMEM;
+}
+
+void pv_host_seen_close(struct pv_net *net)
+{
+	pv_net_free(net, net->host_seen, (1u << SEEN_BITS) * sizeof(*net->host_seen));
+}
+
+static bool same_question(const struct pv_path_query *a, const struct pv_path_query *b)
+{
+	return pv_addr_eq(&a->dst, &b->dst) && pv_addr_eq(&a->src, &b->src) && a->iface == b->iface && a->src_port == b->src_port &&
+	       a->dst_port == b->dst_port && a->proto == b->proto && a->tos == b->tos;
+}
+
+static struct pv_host_seen *seen_slot(const struct pv_net *net, const struct pv_path_query *q)
+{
+	return &net->host_seen[pv_hash_addr(&net->key, &q->dst, q->src_port) >> (32 - SEEN_BITS)];
+}
+
 static int ask(const struct pv_net *net, const struct pv_path_query *q, struct pv_host_route *out)
 {
 	struct pv_host_query hq = {
@@ -89,6 +126,22 @@ static int ask(const struct pv_net *net, const struct pv_path_query *q, struct p
 	return net->cfg.host->route(net->cfg.host_ctx, &hq, out);
 }
 
+/* As ask, or from memory. */
+static int recall(const struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_host_route *out)
+{
+	struct pv_host_seen *s = seen_slot(net, q);
+	int rc;
+
+	if (q->recent && s->gen == net->head.gen && now_ns < s->until_ns && same_question(q, &s->q)) {
+		*out = s->route;
+		return 0;
+	}
+	rc = ask(net, q, out);
+	if (!rc)
+		*s = (struct pv_host_seen){ .q = *q, .route = *out, .gen = net->head.gen, .until_ns = now_ns + SEEN_NS };
+	return rc;
+}
+
 /* What the kernel must do itself, and what it would do with errors of its own, is left to it: -EXDEV. */
 int pv_path_host(struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_path *out)
 {
@@ -100,7 +153,7 @@ int pv_path_host(struct pv_net *net, const struct pv_path_query *q, int64_t now_
 		return -EAFNOSUPPORT;
 	if (pv_addr_is_any(&q->dst) || (!pv_addr_is_any(&q->src) && !pv_net_addr_owner(net, &q->src)))
 		return -EXDEV;
-	rc = ask(net, q, &r);
+	rc = recall(net, q, now_ns, &r);
 	if (rc)
 		return rc;
 	h.iface = r.local ? 0 : pv_net_iface_of_kernel(net, r.kernel_index);

@@ -92,7 +92,7 @@ static uint32_t fill_sock(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt 
 	struct xdp_queue *q = &s->fill;
 	uint64_t *desc = q->desc;
 
-	n = room(q, n);
+	/* What the kernel has not taken of it is among those inside: there is room without a look at the kernel's side. */
 	n = PV_MIN(n, q->size - s->inside);
 	for (uint32_t i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
@@ -302,6 +302,15 @@ static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	return pv_unlikely(r->gone) ? out + reap_lost(r, pkts + out, n - out) : out;
 }
 
+static bool frames_wait(struct xdp_ring *r)
+{
+	for (uint32_t i = 0; i < r->nsocks; i++) {
+		if (avail(&r->sock[i].rx, 1))
+			return true;
+	}
+	return false;
+}
+
 static int arm(struct pv_ring *ring)
 {
 	struct xdp_ring *r = self(ring);
@@ -310,16 +319,14 @@ static int arm(struct pv_ring *ring)
 		return r->gone_told ? -ENODEV : 1;
 	if (r->sock->kick)
 		return -EAGAIN; /* frames that have not left: nothing would wake us to send them */
-	for (uint32_t i = 0; i < r->nsocks; i++) {
-		if (avail(&r->sock[i].rx, 1))
-			return 1;
-	}
-	return 0;
+	return frames_wait(r);
 }
 
 static int notify_fd(struct pv_ring *ring)
 {
-	return self(ring)->epoll_fd;
+	struct xdp_ring *r = self(ring);
+
+	return r->nsocks > 1 ? r->epoll_fd : r->sock->fd;
 }
 
 static void counters(struct pv_ring *ring, struct pv_ring_counters *out)
@@ -345,8 +352,9 @@ static enum pv_ring_event event(struct pv_ring *ring)
 	int problem = 0;
 	socklen_t len = sizeof(problem);
 
-	/* The kernel leaves an error on the socket when the interface goes down or away; only one that cannot send any more is gone. */
-	if (!r->gone && !getsockopt(r->sock->fd, SOL_SOCKET, SO_ERROR, &problem, &len) && problem &&
+	/* The kernel leaves an error on the socket when the interface goes down or away; only one that cannot send any more is gone. Not
+	 * asked for by who wakes up for a frame: that one first. */
+	if (!r->gone && !frames_wait(r) && !getsockopt(r->sock->fd, SOL_SOCKET, SO_ERROR, &problem, &len) && problem &&
 	    sendto(r->sock->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 && (errno == ENXIO || errno == ENODEV))
 		pv_xdp_set_gone(r);
 	if (!r->gone || r->gone_told)
@@ -502,8 +510,12 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	return 0;
 }
 
+/* One fd for several sockets. A lone socket is its own: in an epoll set it would have somebody to wake for each frame that comes and
+ * each that has left, though nobody is there while the ring is polled. */
 static int open_epoll(struct xdp_ring *r)
 {
+	if (r->nsocks == 1)
+		return 0;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (r->epoll_fd < 0)
 		return -errno;
@@ -543,9 +555,8 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 		snprintf(err, errsize, "no interface is called %s", cfg->ifname);
 		return -ENODEV;
 	}
-	rc = pv_xdp_is_virtual(cfg->ifname);
-	r->virtual_link = rc > 0;
-	rc = rc < 0 ? rc : allocate(r, cfg);
+	rc = pv_xdp_know_driver(r, cfg->ifname);
+	rc = rc ? rc : allocate(r, cfg);
 	rc = rc ? rc : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
 	if (rc) {
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));

@@ -18,7 +18,7 @@ struct pv_xdp_cfg {
 	const char *ifname;
 	uint32_t queues; /* the first so many; 0: all */
 	uint32_t rx_depth, tx_depth; /* a queue; 0: 1024; power of two */
-	enum pv_xdp_mode mode; /* auto: native where the driver has it, else generic */
+	enum pv_xdp_mode mode; /* auto: native where the driver has it and it is the quicker one (not veth's), else generic */
 	bool copy; /* do not ask for zero copy */
 	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
 };

@@ -73,7 +73,9 @@ struct xdp_ring {
 	struct xdp_rule *rule;
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
-	bool native, virtual_link, gone, gone_told;
+	bool native, gone, gone_told;
+	bool virtual_link; /* no hardware completes checksums on the way */
+	bool native_costs; /* the driver's native mode is the slower one */
 	struct pv_ring_counters count;
 };
 
@@ -85,10 +87,10 @@ void pv_xdp_set_gone(struct xdp_ring *r);
 /* xdp_sock.c */
 int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);
 void pv_xdp_socks_close(struct xdp_ring *r);
-/* ETHTOOL: number of receive queues, driver's name. */
+/* ETHTOOL: number of receive queues; what the driver's name tells. */
 uint32_t pv_xdp_channels(const char *ifname);
-/* Whether its frames may come with partial checksums: 1, 0, or -errno when the driver cannot be asked. */
-int pv_xdp_is_virtual(const char *ifname);
+/* 0, or -errno when the driver cannot be asked. */
+int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname);
 
 /* xdp_prog.c */
 int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);

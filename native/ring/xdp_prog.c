@@ -86,7 +86,9 @@ int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *e
 		if (rc)
 			return say(err, errsize, rc, "the XDP program's socket map");
 	}
-	if (cfg->mode != PV_XDP_GENERIC) {
+	/* veth makes an XDP frame of each socket buffer by a second buffer and a copy, and the other end loses segmentation offload for as
+	 * long as the program is there: in generic mode datagrams are quicker, and the kernel's own TCP is not slowed down. */
+	if (cfg->mode == PV_XDP_NATIVE || (cfg->mode == PV_XDP_AUTO && !r->native_costs)) {
 		fd = attach(r, XDP_FLAGS_DRV_MODE);
 		r->native = fd >= 0;
 	}

@@ -50,7 +50,7 @@ uint32_t pv_xdp_channels(const char *ifname)
 	return PV_MAX(1u, channels.combined_count + channels.rx_count);
 }
 
-int pv_xdp_is_virtual(const char *ifname)
+int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname)
 {
 	static const char *const drivers[] = { "veth", "tun", "virtio_net", "bridge" };
 	struct ethtool_drvinfo info = { .cmd = ETHTOOL_GDRVINFO };
@@ -58,10 +58,9 @@ int pv_xdp_is_virtual(const char *ifname)
 
 	if (rc)
 		return rc == -EOPNOTSUPP ? 0 : rc;
-	for (size_t i = 0; i < pv_array_size(drivers); i++) {
-		if (!strcmp(info.driver, drivers[i]))
-			return 1;
-	}
+	for (size_t i = 0; i < pv_array_size(drivers); i++)
+		r->virtual_link |= !strcmp(info.driver, drivers[i]);
+	r->native_costs = !strcmp(info.driver, "veth");
 	return 0;
 }
 

@@ -168,6 +168,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		rc = pv_ring_arm(e->ports[i].ring);
 		if (rc > 0) {
 			pv_ports_events(e); /* an event that nobody takes would be a reason for ever */
+			pv_engine_poll(e, now);
 			return 0;
 		}
 		/* A dead device's descriptor may be readable for ever. */

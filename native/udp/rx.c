@@ -235,6 +235,16 @@ static pv_noinline void rx_lookup(struct pv_udp_table *t, struct pv_pkt *pkt, in
 	enqueue(t, u, pkt, now_ns);
 }
 
+/* False: `pkt` is counted and gone. */
+static pv_noinline bool csum_ok(struct pv_udp_table *t, struct pv_pkt *pkt)
+{
+	if (pv_likely(pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)))
+		return true;
+	t->counters.rx_bad_csum++;
+	pv_pkt_put(pkt);
+	return false;
+}
+
 static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
 	if (!length_ok(pkt)) {
@@ -242,18 +252,15 @@ static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int6
 		pv_pkt_put(pkt);
 		return;
 	}
-	if (!pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
-		t->counters.rx_bad_csum++;
-		pv_pkt_put(pkt);
+	if (!csum_ok(t, pkt))
 		return;
-	}
 	if (pkt->flags & PV_PKT_GROUP)
 		group_rx(t, pkt, now_ns);
 	else
 		rx_lookup(t, pkt, now_ns);
 }
 
-/* A datagram of a known IPv4 flow, with the ring's word for its checksum, goes straight to its socket. */
+/* A datagram of a known IPv4 flow goes straight to its socket; where the ring has not judged its checksum, once that is right. */
 void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
 	const uint8_t *ip = pkt->buf + pkt->l3_off, *udp = pkt->data;
@@ -261,11 +268,12 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 	uint64_t addrs;
 	uint32_t ports;
 
-	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(udp + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP) ||
-			!(pkt->flags & PV_PKT_L4_OK))) {
+	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(udp + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP))) {
 		rx_slow(t, pkt, now_ns);
 		return;
 	}
+	if (!(pkt->flags & PV_PKT_L4_OK) && pv_unlikely(!csum_ok(t, pkt)))
+		return;
 	if (pv_unlikely(ip[0] >> 4 != 4)) {
 		rx_lookup(t, pkt, now_ns);
 		return;

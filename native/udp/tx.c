@@ -98,6 +98,8 @@ static void query(const struct pv_udp *u, const struct pv_udp_send *msg, const s
 		if (is4 && pv_addr_is_any(&q->src))
 			q->src = o->mcast_src4;
 	}
+	/* A server that answers one peer after another: each is looked up at every change of peer. */
+	q->recent = msg->to != NULL;
 	q->proto = PV_PROTO_UDP;
 	q->tos = is4 ? o->tos : o->tclass;
 	q->src_port = u->lport;

@@ -205,6 +205,44 @@ TEST(host_refuses_or_it_is_the_kernels_business)
 	bench_close(b);
 }
 
+/* Whoever says so is content with the last second's answer to the same question, unless the kernel told of a change. */
+TEST(host_remembers_a_moment)
+{
+	struct bench *b = host_open();
+	struct pv_path_query q = { .dst = ip("8.8.8.8"), .recent = true, .proto = 17, .src_port = 7 };
+	struct pv_path p;
+	uint32_t n;
+
+	route("8.8.8.8", 32, "10.0.0.1", KERNEL_A);
+	n = kernel.asked;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 1);
+	/* Another question. */
+	q.src_port = 8;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	q.tos = 0x10;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 3);
+	/* A change; a while; somebody who wants to know. */
+	pv_net_host_changed(b->net);
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 4);
+	b->now += PV_NS_PER_S;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 5);
+	q.recent = false;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 6);
+	/* A refusal is asked for every time. */
+	q.recent = true;
+	q.dst = ip("9.9.9.9");
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), -ENETUNREACH);
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), -ENETUNREACH);
+	CHECK_EQ(kernel.asked, n + 8);
+	bench_close(b);
+}
+
 TEST(host_is_asked_once_for_a_neighbour)
 {
 	static const uint8_t other[6] = { 2, 0, 0, 0, 0, 9 };

@@ -112,7 +112,7 @@ static void open_mode(struct rig *rig, enum pv_xdp_mode mode, const char *text)
 
 static void open_native(struct rig *rig)
 {
-	open_mode(rig, PV_XDP_AUTO, "native copy");
+	open_mode(rig, PV_XDP_NATIVE, "native copy");
 }
 
 static void open_generic(struct rig *rig)
