@@ -235,45 +235,14 @@ static pv_noinline void rx_lookup(struct pv_udp_table *t, struct pv_pkt *pkt, in
 	enqueue(t, u, pkt, now_ns);
 }
 
-/* False: `pkt` is counted and gone. */
-static pv_noinline bool csum_ok(struct pv_udp_table *t, struct pv_pkt *pkt)
-{
-	if (pv_likely(pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)))
-		return true;
-	t->counters.rx_bad_csum++;
-	pv_pkt_put(pkt);
-	return false;
-}
-
-static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
-{
-	if (!length_ok(pkt)) {
-		t->counters.rx_short++;
-		pv_pkt_put(pkt);
-		return;
-	}
-	if (!csum_ok(t, pkt))
-		return;
-	if (pkt->flags & PV_PKT_GROUP)
-		group_rx(t, pkt, now_ns);
-	else
-		rx_lookup(t, pkt, now_ns);
-}
-
-/* A datagram of a known IPv4 flow goes straight to its socket; where the ring has not judged its checksum, once that is right. */
-void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+/* A datagram of a known IPv4 flow goes straight to its socket. */
+pv_inline void rx_one(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
 	const uint8_t *ip = pkt->buf + pkt->l3_off, *udp = pkt->data;
 	const struct pv_udp_flow *f;
 	uint64_t addrs;
 	uint32_t ports;
 
-	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(udp + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP))) {
-		rx_slow(t, pkt, now_ns);
-		return;
-	}
-	if (!(pkt->flags & PV_PKT_L4_OK) && pv_unlikely(!csum_ok(t, pkt)))
-		return;
 	if (pv_unlikely(ip[0] >> 4 != 4)) {
 		rx_lookup(t, pkt, now_ns);
 		return;
@@ -287,6 +256,34 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 	}
 	pull(pkt);
 	enqueue(t, f->sock, pkt, now_ns);
+}
+
+static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	if (!length_ok(pkt)) {
+		t->counters.rx_short++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	if (!pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
+		t->counters.rx_bad_csum++;
+		pv_pkt_put(pkt);
+		return;
+	}
+	if (pkt->flags & PV_PKT_GROUP)
+		group_rx(t, pkt, now_ns);
+	else
+		rx_one(t, pkt, now_ns);
+}
+
+/* The ring's word for the checksum spares a call. */
+void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(pkt->data + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP) ||
+			!(pkt->flags & PV_PKT_L4_OK)))
+		rx_slow(t, pkt, now_ns);
+	else
+		rx_one(t, pkt, now_ns);
 }
 
 /* ---- to the application ------------------------------------------------------------------------------------------------ */
