@@ -68,7 +68,7 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	o->snd_wscale = c->snd_wscale;
 	o->rcv_wscale = c->rcv_wscale;
 	info_send(c, o);
-	o->ato_us = us(c->t->cfg.delack_max_ns);
+	o->ato_us = PV_MIN(c->ato_us, us(c->t->cfg.delack_max_ns));
 	o->rcv_mss = c->rcv_mss;
 	o->last_data_sent_ms = ms_since(c->last_data_sent_ns, now_ns);
 	o->last_data_recv_ms = ms_since(c->last_data_rcvd_ns, now_ns);
@@ -78,6 +78,7 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	o->advmss = c->advmss;
 	o->rcv_rtt_us = us(c->rcv_rtt_ns);
 	o->rcv_space = c->rcv_space;
+	o->rcv_ooopack = c->rcv_ooopack;
 	o->rcv_wnd = pv_seq_gt(c->rcv_adv, c->rcv_nxt) ? pv_seq_dist(c->rcv_nxt, c->rcv_adv) : 0;
 	o->bytes_received = c->bytes_received;
 	o->segs_in = c->segs_in;

@@ -167,6 +167,7 @@ static void out_of_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 		c->t->c.rx_duplicate++;
 	else
 		c->t->c.rx_out_of_order++;
+	c->rcv_ooopack += v != PV_OOO_FULL;
 	/* A duplicate acknowledgement must not change the window unless SACK tells what it is for. */
 	if ((v == PV_OOO_QUEUED || v == PV_OOO_NEW_RANGE) && sack)
 		pv_rcv_grow_window(c, len, mem);

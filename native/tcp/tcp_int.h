@@ -313,7 +313,7 @@ struct pv_tcp {
 	uint32_t rcv_space;
 	uint32_t ts_offset;
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
-	uint32_t segs_out, data_segs_out, total_retrans, dsack_dups, reord_seen;
+	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
 	struct pv_tcp_opts opts;
 } pv_aligned(PV_CACHELINE);
 

@@ -165,6 +165,7 @@ static void sack_is(const struct peer_seg *s, uint32_t n, const uint32_t *edges)
 TEST(blocks_newest_first)
 {
 	struct peer *p = OPEN(0);
+	struct pv_tcp_info info;
 
 	peer_send(p, ".", 101, 1, 100);
 	SACK(peer_expect(p, ".", 1, 1, 0), 101, 201);
@@ -187,6 +188,9 @@ TEST(blocks_newest_first)
 	SACK(peer_expect(p, ".", 1, 251, 0), 301, 801);
 	peer_send(p, ".", 251, 1, 50);
 	CHECK_EQ(peer_expect(p, ".", 1, 801, 0)->opt.nsack, 0);
+	pv_tcp_get_info(p->c, &info, p->w.now);
+	CHECK_EQ(info.rcv_ooopack, 7);
+	CHECK_EQ(info.ato_us, 40000);
 	peer_read(p, 800);
 	peer_close(p);
 }
