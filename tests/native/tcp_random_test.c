@@ -6,7 +6,7 @@
  * frames. The invariants of tcp_check.h hold at every instant.
  *
  *   tcp_random_test            200 seeds, each twice
- *   tcp_random_test N          N seeds, every twentieth twice; prints what happened and how long it took
+ *   tcp_random_test N [FIRST]  N seeds, every twentieth twice; prints what happened and how long it took
  *   tcp_random_test seed S     one, and says what it did
  */
 #include <time.h>
@@ -644,12 +644,12 @@ TEST(bad_wires_by_seed_and_the_same_trace_twice)
 	CHECK(totals.errors[ETIMEDOUT] < totals.flows / 4);
 }
 
-static int many(uint64_t n)
+static int many(uint64_t n, uint64_t first)
 {
 	struct timespec a, b;
 
 	clock_gettime(CLOCK_MONOTONIC, &a);
-	for (uint64_t seed = 1000; seed < 1000 + n; seed++) {
+	for (uint64_t seed = first; seed < first + n; seed++) {
 		uint64_t trace = play(seed, false);
 
 		if (seed % 20 == 0)
@@ -670,7 +670,7 @@ int main(int argc, char **argv)
 		play(strtoull(argv[2], NULL, 0), true);
 		return 0;
 	}
-	if (argc == 2 && strspn(argv[1], "0123456789") == strlen(argv[1]))
-		return many(strtoull(argv[1], NULL, 10));
+	if (argc > 1 && strspn(argv[1], "0123456789") == strlen(argv[1]))
+		return many(strtoull(argv[1], NULL, 10), argc > 2 ? strtoull(argv[2], NULL, 10) : 1000);
 	return test_main(argc, argv);
 }
