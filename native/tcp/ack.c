@@ -295,8 +295,6 @@ void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)
 	pv_seq ack = in->ack;
 	struct pv_tcp_acking a = { .in = in,
 				   .now_ns = in->now_ns,
-				   .prior_out = c->in_flight,
-				   .prior_sacked = c->sacked,
 				   .prior_delivered = c->delivered,
 				   .prior_lost = c->lost_marks,
 				   .prior_una = c->snd_una,
@@ -328,4 +326,6 @@ void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)
 		pv_tcp_space(c);
 	if (c->unsent || c->lost_hint)
 		pv_tcp_owe(c);
+	else if (!c->in_flight)
+		pv_tcp_set_busy(c, PV_BUSY_NOT, in->now_ns);
 }

@@ -55,6 +55,17 @@ static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 	o->delivered_ce = c->delivered_ce;
 }
 
+static void info_busy(const struct pv_tcp *c, struct pv_tcp_info *o, int64_t now_ns)
+{
+	int64_t ns[PV_BUSY_COUNT];
+
+	memcpy(ns, c->busy_ns, sizeof(ns));
+	ns[c->busy] += now_ns - c->busy_since_ns;
+	o->busy_time_us = (uint64_t)((ns[PV_BUSY] + ns[PV_BUSY_RWND] + ns[PV_BUSY_SNDBUF]) / 1000);
+	o->rwnd_limited_us = (uint64_t)(ns[PV_BUSY_RWND] / 1000);
+	o->sndbuf_limited_us = (uint64_t)(ns[PV_BUSY_SNDBUF] / 1000);
+}
+
 void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t now_ns)
 {
 	struct pv_tcp_info *o = out;
@@ -68,6 +79,7 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	o->snd_wscale = c->snd_wscale;
 	o->rcv_wscale = c->rcv_wscale;
 	info_send(c, o);
+	info_busy(c, o, now_ns);
 	o->ato_us = PV_MIN(c->ato_us, us(c->t->cfg.delack_max_ns));
 	o->rcv_mss = c->rcv_mss;
 	o->last_data_sent_ms = ms_since(c->last_data_sent_ns, now_ns);

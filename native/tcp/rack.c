@@ -51,17 +51,6 @@ void pv_tcp_unmark_lost(struct pv_tcp *c)
 	c->lost_hint = NULL;
 }
 
-void pv_tcp_mark_all_lost(struct pv_tcp *c)
-{
-	pv_list_for_each(it, &c->sndq) {
-		struct pv_tcp_seg *s = pv_tcp_seg_at(it);
-
-		if (!(s->board & PV_SEG_SENT))
-			break;
-		pv_tcp_mark_lost(c, s);
-	}
-}
-
 struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c)
 {
 	struct pv_tcp_seg *s = c->lost_hint;
@@ -302,9 +291,17 @@ static void cwnd_validate(struct pv_tcp *c, int64_t now_ns)
 	c->cwnd_stamp_ns = now_ns;
 }
 
+static enum pv_tcp_busy busy_with(const struct pv_tcp *c)
+{
+	if (!c->unsent)
+		return c->flags & PV_TF_NOSPACE ? PV_BUSY_SNDBUF : PV_BUSY;
+	return pv_seq_gt(pv_seg_end(c->unsent), pv_seq_add(c->snd_una, c->snd_wnd)) && pv_tcp_cwnd_room(c) ? PV_BUSY_RWND : PV_BUSY;
+}
+
 void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns)
 {
 	cwnd_validate(c, now_ns);
+	pv_tcp_set_busy(c, busy_with(c), now_ns);
 	(void)pv_tcp_tlp_arm(c, now_ns);
 }
 
@@ -334,7 +331,6 @@ void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_
 	/* A whole batch has one time; which of it went first matters, when it is of segments sent again. */
 	c->tx_last_ns = PV_MAX(now_ns, c->tx_last_ns + 1);
 	s->tx_ns = c->tx_last_ns;
-	s->delivered = c->delivered;
 	pv_list_del(&s->by_time);
 	pv_list_add(&c->by_time, &s->by_time);
 	if (pv_tcp_reducing(c))
@@ -346,7 +342,6 @@ void pv_tcp_note_split(struct pv_tcp *c, const struct pv_tcp_seg *s, struct pv_t
 	rest->board = s->board;
 	rest->tx_ns = s->tx_ns;
 	rest->tx_count = s->tx_count;
-	rest->delivered = s->delivered;
 	if (!(s->board & PV_SEG_SENT))
 		return;
 	c->in_flight++;

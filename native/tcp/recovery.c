@@ -5,6 +5,8 @@
  */
 #include "tcp/recovery.h"
 
+#include <string.h>
+
 #define RETRY_NS (10 * PV_NS_PER_MS) /* what a ring or a neighbour's queue still holds is tried again after */
 #define TIMEOUT_BASE_NS (200 * PV_NS_PER_MS) /* what retries2 counts in (Linux's TCP_RTO_MIN) */
 
@@ -26,6 +28,9 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 	c->undo_retrans = 0;
 	c->prr_delivered = c->prr_out = c->max_out = c->cwnd_used = 0;
 	c->cwnd_stamp_ns = pv_tcp_now(c->t);
+	memset(c->busy_ns, 0, sizeof(c->busy_ns));
+	c->busy = PV_BUSY_NOT;
+	c->busy_since_ns = pv_tcp_now(c->t);
 	c->delivered = c->delivered_ce = c->lost_marks = 0;
 	c->rack_tx_ns = c->rack_rtt_ns = c->tx_last_ns = 0;
 	c->min_rtt_ns = c->min_rtt_next_ns = PV_NEVER;
@@ -203,7 +208,7 @@ static bool leave(struct pv_tcp *c, const struct pv_tcp_acking *a)
 	if (hold_reno(c))
 		return true;
 	pv_tcp_set_ca(c, PV_CA_OPEN);
-	c->flags &= ~PV_TF_RENEGED;
+	c->flags &= ~(PV_TF_RENEGED | PV_TF_FRTO);
 	return false;
 }
 

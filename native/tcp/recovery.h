@@ -28,7 +28,7 @@ struct pv_tcp_acking {
 	const struct pv_tcp_in *in;
 	int64_t now_ns;
 	uint32_t flags; /* PV_ACK_* */
-	uint32_t prior_out, prior_sacked, prior_delivered, prior_lost;
+	uint32_t prior_delivered, prior_lost;
 	pv_seq prior_una, prior_fack;
 	pv_seq reord; /* lowest hole that filled without a retransmission; prior_fack: none */
 	int64_t first_ack_ns, last_ack_ns; /* when the first and last of what is acknowledged had been sent; -1: no sample */
@@ -69,6 +69,15 @@ pv_inline bool pv_tcp_echo_before(const struct pv_tcp *c, const struct pv_tcp_in
 pv_inline uint32_t pv_tcp_initial_cwnd(const struct pv_tcp *c)
 {
 	return c->cc->unlimited ? PV_TCP_CWND_MAX : PV_TCP_INIT_CWND;
+}
+
+pv_inline void pv_tcp_set_busy(struct pv_tcp *c, enum pv_tcp_busy what, int64_t now_ns)
+{
+	if (c->busy == what)
+		return;
+	c->busy_ns[c->busy] += now_ns - c->busy_since_ns;
+	c->busy_since_ns = now_ns;
+	c->busy = (uint8_t)what;
 }
 
 pv_inline struct pv_tcp_seg *pv_tcp_seg_at(struct pv_list *link)

@@ -48,7 +48,6 @@ struct pv_tcp_seg *pv_tcp_seg_get(struct pv_tcp_table *t)
 	s->board = 0;
 	s->tx_count = 0;
 	s->off = 0;
-	s->delivered = 0;
 	return s;
 }
 

@@ -91,7 +91,6 @@ struct pv_tcp_seg {
 	uint8_t flags, board; /* PV_SEG_* */
 	uint8_t tx_count;
 	uint16_t off; /* payload bytes that were acknowledged alone, in front of what is left: pv_seg_data */
-	uint32_t delivered; /* c->delivered when it was last sent: F-RTO and spurious detection */
 };
 _Static_assert(sizeof(struct pv_tcp_seg) <= PV_CACHELINE, "a segment is one cache line");
 
@@ -122,7 +121,7 @@ struct pv_tcp_ack_sample {
 
 enum pv_cc_event {
 	PV_CC_RTO, /* after ssthresh */
-	PV_CC_START, /* new data after everything had been acknowledged: now_ns - last_data_sent_ns were idle */
+	PV_CC_START, /* new data after a pause of more than a timeout: now_ns - last_data_sent_ns were idle */
 };
 
 struct pv_cc_ops {
@@ -149,6 +148,9 @@ enum pv_tcp_timer {
 };
 
 enum pv_tcp_ca { PV_CA_OPEN, PV_CA_DISORDER, PV_CA_CWR, PV_CA_RECOVERY, PV_CA_LOSS }; /* Linux's names and numbers */
+
+/* Why what is to be sent is not with the peer yet (TCP_INFO's busy_time and what is in it). */
+enum pv_tcp_busy { PV_BUSY_NOT, PV_BUSY, PV_BUSY_RWND, PV_BUSY_SNDBUF, PV_BUSY_COUNT };
 
 #define PV_TF_SACK 0x0001u /* negotiated */
 #define PV_TF_TS 0x0002u
@@ -312,6 +314,8 @@ struct pv_tcp {
 	pv_seq rcv_rtt_seq, rcv_space_seq;
 	uint32_t rcv_space;
 	uint32_t ts_offset;
+	int64_t busy_since_ns, busy_ns[PV_BUSY_COUNT]; /* since when it is what `busy` says; how long it was each */
+	uint8_t busy; /* enum pv_tcp_busy */
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
 	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
 	struct pv_tcp_opts opts;
@@ -539,8 +543,6 @@ void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_
 /* After pv_tcp_seg_split: `rest` takes over the scoreboard of `s`, which it follows. */
 void pv_tcp_note_split(struct pv_tcp *c, const struct pv_tcp_seg *s, struct pv_tcp_seg *rest);
 void pv_tcp_idle_restart(struct pv_tcp *c, int64_t now_ns); /* RFC 5681 4.1, before new data after a pause */
-void pv_tcp_ecn_ce(struct pv_tcp *c, const struct pv_tcp_in *in); /* ECE arrived */
-void pv_tcp_mark_all_lost(struct pv_tcp *c);
 struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c); /* the first to retransmit; NULL */
 
 /* ---- rcvq.c, ooo.c, delack.c, urg.c --------------------------------------------------------------------------------------------------- */

@@ -453,6 +453,44 @@ TEST(info)
 	rec_close(&p);
 }
 
+/* Busy from sending to acknowledgement; limited by the peer while its window is what holds back the rest. */
+TEST(info_busy)
+{
+	struct peer_seg s = { .flags = ".", .seq = 1 };
+	struct pv_tcp_info i;
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	peer_run(&p, PV_NS_PER_S);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.busy_time_us, 100000);
+	CHECK_EQ(i.rwnd_limited_us, 0);
+	rec_write(&p, 12);
+	peer_run(&p, 100 * MS);
+	s.ack = rec_seq(11);
+	s.wnd = 2000 >> 7;
+	peer_send_seg(&p, &s);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.busy_time_us, 200000);
+	CHECK_EQ(i.rwnd_limited_us, 0);
+	/* The last segment is beyond the window. */
+	CHECK_EQ(p.c->in_flight, 1);
+	peer_run(&p, 50 * MS);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.busy_time_us, 250000);
+	CHECK_EQ(i.rwnd_limited_us, 50000);
+	s.ack = rec_seq(12);
+	s.wnd = 1000;
+	peer_send_seg(&p, &s);
+	s.ack = rec_seq(13);
+	peer_send_seg(&p, &s);
+	peer_run(&p, PV_NS_PER_S);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.busy_time_us, 250000);
+	CHECK_EQ(i.rwnd_limited_us, 50000);
+	rec_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
