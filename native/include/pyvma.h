@@ -103,6 +103,13 @@ PYVMA_EXPORT int pyvma_sock_fd(const pyvma_sock *s);
 
 PYVMA_EXPORT int pyvma_sock_bind(pyvma_sock *s, const struct sockaddr *addr, socklen_t len);
 PYVMA_EXPORT int pyvma_sock_connect(pyvma_sock *s, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns);
+/* As listen(2). A listener bound to all addresses listens in the kernel, too. */
+PYVMA_EXPORT int pyvma_sock_listen(pyvma_sock *s, int backlog);
+/* As accept4(2); `addr` and `len` may be NULL. A connection that came by the kernel is a kernel socket. */
+PYVMA_EXPORT int pyvma_sock_accept(pyvma_sock *s, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns,
+				   pyvma_sock **out);
+/* Where a connect to, or a bind of, that address would lead: enum pyvma_offload_state. Changes nothing. */
+PYVMA_EXPORT int pyvma_sock_would(pyvma_sock *s, const struct sockaddr *addr, socklen_t len);
 PYVMA_EXPORT int pyvma_sock_getsockname(pyvma_sock *s, struct sockaddr *addr, socklen_t *len);
 PYVMA_EXPORT int pyvma_sock_getpeername(pyvma_sock *s, struct sockaddr *addr, socklen_t *len);
 PYVMA_EXPORT int pyvma_sock_shutdown(pyvma_sock *s, int how);

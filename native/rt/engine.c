@@ -102,6 +102,7 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 			 .reass_timeout_ns = cfg->reass_timeout * PV_NS_PER_S,
 			 .icmp_rate = (uint32_t)cfg->icmp_rate },
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
+		.tcp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
 		.rx_batch = (uint32_t)cfg->rx_batch,
 	};
 	int rc;
@@ -117,6 +118,7 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 		return pv_error(rc, "the stack cannot be opened: %s", strerror(-rc));
 	e->net = pv_stack_net(e->stack);
 	e->udp = pv_stack_udp(e->stack);
+	e->tcp = pv_stack_tcp(e->stack);
 	return 0;
 }
 
@@ -128,6 +130,7 @@ static void close_all(struct pv_engine *e)
 	e->stack = NULL;
 	e->net = NULL;
 	e->udp = NULL;
+	e->tcp = NULL;
 }
 
 /* With at least one interface open; the start mutex is held. */

@@ -67,6 +67,7 @@ struct pv_engine {
 	struct pv_stack *stack;
 	struct pv_net *net;
 	struct pv_udp_table *udp;
+	struct pv_tcp_table *tcp;
 	struct pv_waiter *leader; /* NULL: nobody, or the progress thread */
 	uint32_t interest; /* waiters on watches, and watches with `ready`: events must be read */
 	uint32_t rx_budget;
@@ -141,7 +142,7 @@ pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0))
 		pv_host_tick(e);
 	/* Not only what was counted makes events: room to send does, and calls between the polls. */
-	if (e->interest && pv_udp_ready(e->udp))
+	if (e->interest && (pv_udp_ready(e->udp) || pv_tcp_ready(e->tcp)))
 		pv_engine_route(e);
 	return n;
 }

@@ -41,7 +41,7 @@ int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 	struct pv_sock *so = pv_handle_sock(h);
 	bool core = pv_sock_is_core(so) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM));
 	uint32_t done = 0;
-	int64_t rc = so ? 0 : -EBADF;
+	int64_t rc = !so ? -EBADF : so->stream ? -EOPNOTSUPP : 0;
 
 	while (rc >= 0 && done < n) {
 		if (core) {
@@ -222,6 +222,8 @@ int pyvma_sock_recv_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 
 	if (!so)
 		return -EBADF;
+	if (so->stream)
+		return -EOPNOTSUPP;
 	if (!n)
 		return 0;
 	if (flags & ~MSG_DONTWAIT)

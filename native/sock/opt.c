@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/time.h>
 
-#include "sock/sock.h"
+#include "sock/stream.h"
 
 #ifndef SO_BINDTOIFINDEX
 #define SO_BINDTOIFINDEX 62
@@ -316,6 +316,8 @@ int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, s
 		return -EBADF;
 	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING)
 		return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	if (so->stream)
+		return pv_stream_setsockopt(h, so, level, name, val, len);
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
@@ -405,6 +407,8 @@ int pyvma_sock_getsockopt(pyvma_sock *h, int level, int name, void *val, socklen
 		return -EBADF;
 	if (!val || !len)
 		return -EFAULT;
+	if (pv_sock_mode(so) == PV_SOCK_STREAM)
+		return pv_stream_getsockopt(h, so, level, name, val, len);
 	if (!pv_sock_is_core(so))
 		return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
 	rc = pv_sock_lock(h, so);

@@ -18,7 +18,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
-#include "sock/sock.h"
+#include "sock/stream.h"
 
 /* ---- what an exported fd shows ----------------------------------------------------------------------------------------- */
 
@@ -32,6 +32,22 @@ static void show(struct pv_sock *so, bool readable)
 		so->shown = send(so->sig_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 	else if (recv(so->exp_fd, &byte, 1, MSG_DONTWAIT) >= 0 || errno == EAGAIN)
 		so->shown = false;
+}
+
+/* Takes away, or gives back, the room that makes the fd poll writable: two datagrams fill a send buffer of the smallest size. */
+static void block(struct pv_sock *so, bool blocked)
+{
+	char sink[4], byte = 0;
+
+	if (blocked == so->blocked)
+		return;
+	so->blocked = blocked;
+	if (blocked)
+		while (send(so->exp_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
+			;
+	else
+		while (recv(so->sig_fd, sink, sizeof(sink), MSG_DONTWAIT) >= 0)
+			;
 }
 
 static bool kernel_readable(const struct pv_sock *so)
@@ -57,9 +73,13 @@ static void watch_kernel(struct pv_sock *so)
 
 void pv_ready_refresh(struct pv_sock *so)
 {
-	bool core = so->u && so->core_leg && pv_udp_readable(so->u);
+	uint32_t stream = so->tc ? pv_tcp_ready_bits(so->tc) : 0;
+	bool core = (so->u && so->core_leg && pv_udp_readable(so->u)) || (stream & ~(PV_EV_OUT | PV_EV_PRI));
 
-	if (so->kernel_leg || (!so->u && so->extra)) {
+	if (so->tc)
+		block(so, !(stream & (PV_EV_OUT | PV_EV_ERR | PV_EV_HUP)) && pv_tcp_state(so->tc) != PV_TCP_LISTEN);
+
+	if (so->kernel_leg || (!so->u && !so->tc && so->extra)) {
 		bool was = so->kernel_ready;
 
 		if (was || !so->extra) {
@@ -115,9 +135,13 @@ static int make_pair(struct pv_sock *so)
 	}
 	if (pv_sock_nonblock(so))
 		ioctl(pair[0], FIONBIO, &one);
+	if (so->stream) {
+		one = 1;
+		setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &one, sizeof(one));
+	}
 	so->exp_fd = pair[0];
 	so->sig_fd = pair[1];
-	so->shown = so->kernel_ready = so->extra = false;
+	so->shown = so->kernel_ready = so->extra = so->blocked = false;
 	so->own_kfd = true;
 	atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
 	so->watch.ready = on_event;
@@ -162,10 +186,10 @@ int pyvma_sock_fileno(pyvma_sock *h)
 
 	if (!so)
 		return -EBADF;
-	if (pv_sock_is_core(so)) {
+	if (pv_sock_is_ours(so)) {
 		bool fresh;
 
-		rc = pv_sock_lock(h, so);
+		rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
 		if (rc)
 			return so->dead ? pyvma_sock_fd(h) : rc;
 		fresh = so->sig_fd < 0;
@@ -205,6 +229,8 @@ static int revents(struct pv_sock *so, int events)
 {
 	int r = 0;
 
+	if (so->stream)
+		return pv_stream_revents(so) & (events | POLLERR | POLLHUP);
 	if (so->core_leg) {
 		if (pv_udp_readable(so->u))
 			r |= POLLIN | POLLRDNORM;
@@ -242,7 +268,7 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 		w.kfd = pv_sock_kfd(so);
 		w.kevents = (short)(events & ~POLLOUT);
 	}
-	if (events & POLLOUT)
+	if (events & POLLOUT && !so->stream)
 		w.nap_ns = PV_NS_PER_MS;
 	while (!r && !rc) {
 		pv_engine_timers(e);
@@ -264,9 +290,9 @@ int pyvma_sock_poll(pyvma_sock *h, int events, int64_t timeout_ns)
 
 	if (!so)
 		return -EBADF;
-	if (!pv_sock_is_core(so))
+	if (!pv_sock_is_ours(so))
 		return pv_kernel_poll(pv_sock_kfd(so), events, timeout_ns);
-	rc = pv_sock_lock(h, so);
+	rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
 	if (rc)
 		return rc;
 	rc = poll_locked(h, so, events, timeout_ns);

@@ -10,7 +10,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
-#include "sock/sock.h"
+#include "sock/stream.h"
 
 /* A call that does not wait looks at the kernel's leg at the latest this long after the last look. */
 #define KERNEL_LOOK_NS (50 * PV_NS_PER_US)
@@ -307,6 +307,8 @@ static int64_t finish_msg(struct pv_sock *so, struct pv_rx *rx, struct msghdr *m
 
 static int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
 {
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM)
+		return pv_stream_recv(h, so, msg, flags, timeout_ns);
 	if (!pv_sock_is_core(so))
 		return so ? pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns) : -EBADF;
 	if (flags & MSG_ERRQUEUE)

@@ -7,7 +7,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
-#include "sock/sock.h"
+#include "sock/stream.h"
 
 #define FAST_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM)
 /* Room may come without an interrupt: a sleep is this long at most. And a pool that stays empty is an error in the end, as the
@@ -185,6 +185,10 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 
 	if (!so)
 		return -EBADF;
+	if (pv_sock_mode(so) == PV_SOCK_STREAM)
+		return pv_stream_send(h, so, msg, flags, timeout_ns);
+	if (so->stream && !so->dead)
+		return send_kernel(so, msg, flags, timeout_ns);
 	if (pv_sock_mode(so) == PV_SOCK_KERNEL || !so->candidate || pv_engine_state() != PV_ENGINE_RUNNING)
 		return so->dead ? pv_sock_lock_failed(h, so) : send_kernel(so, msg, flags, timeout_ns);
 	/* Corked and out-of-band datagrams and addresses that do not parse: the kernel's error or, unbound, the kernel's business. */

@@ -17,6 +17,7 @@
 #include "rt/error.h"
 #include "rt/host.h"
 #include "rt/log.h"
+#include "sock/stream.h"
 
 #define POOL_CHUNK 64
 #define REGISTRY_BUCKETS 1024
@@ -105,7 +106,9 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 		return NULL;
 	free_socks = so->next;
 	*so = (struct pv_sock){ .family = family, .type = type, .proto = proto, .exp_fd = -1, .sig_fd = -1 };
-	so->candidate = type == SOCK_DGRAM && (family == AF_INET || family == AF_INET6) && (proto == 0 || proto == IPPROTO_UDP);
+	so->stream = type == SOCK_STREAM && (proto == 0 || proto == IPPROTO_TCP);
+	so->candidate = (family == AF_INET || family == AF_INET6) &&
+			(so->stream || (type == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)));
 	pv_list_init(&so->watch.waiters);
 	pv_list_init(&so->on_core);
 	pv_list_init(&so->id[0].node);
@@ -133,8 +136,11 @@ static void sock_free(struct pv_sock *so)
 			pv_list_del(it);
 		pv_ready_close(so);
 		pv_core_close(so);
-		if (pv_engine.stack)
-			pv_net_kick(pv_engine.net); /* what leaving groups had to say */
+		if (pv_engine.stack) {
+			pv_stream_close(so);
+			pv_net_kick(pv_engine.net); /* what leaving groups, or a FIN, had to say */
+			pv_engine_timers(&pv_engine);
+		}
 		pv_lock_put(&pv_engine.lock);
 	} else if (so->sig_fd >= 0) {
 		close(so->sig_fd);
@@ -191,10 +197,12 @@ static void lose_all(bool touch)
 		so->watch.ready = NULL;
 		if (touch) {
 			pv_core_close(so);
+			pv_stream_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
 				pv_engine_wake(pv_list_entry(w, struct pv_waiter, on_watch));
 		} else {
 			so->u = NULL;
+			so->tc = NULL;
 			pv_list_init(&so->watch.waiters);
 			pv_list_del(&so->on_core);
 			if (!so->dead)
@@ -206,6 +214,7 @@ static void lose_all(bool touch)
 static void on_stop(void)
 {
 	lose_all(true);
+	pv_net_kick(pv_engine.net); /* what streams had to say at their end */
 }
 
 static void on_forked(void)
@@ -310,10 +319,10 @@ static int handle_new(int fd, int family, int type, int proto, bool nonblock, py
 	return *out ? 0 : -ENOMEM;
 }
 
-/* A UDP socket starts the engine, so that what is wrong with its settings is said where a program looks. */
+/* A socket that may be offloaded starts the engine, so that what is wrong with its settings is said where a program looks. */
 static int start_for(int family, int type)
 {
-	return (family == AF_INET || family == AF_INET6) && type == SOCK_DGRAM ? pv_engine_start() : 0;
+	return (family == AF_INET || family == AF_INET6) && (type == SOCK_DGRAM || type == SOCK_STREAM) ? pv_engine_start() : 0;
 }
 
 int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out)
@@ -336,6 +345,16 @@ static int sock_int(int fd, int name, int *out)
 	socklen_t len = sizeof(*out);
 
 	return getsockopt(fd, SOL_SOCKET, name, out, &len) < 0 ? -errno : 0;
+}
+
+/* Has the socket a local port already? Then the kernel decided about it. */
+static bool has_name(int fd)
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len = sizeof(ss);
+
+	/* The port is at the same place for both families. */
+	return !getsockname(fd, (struct sockaddr *)&ss, &len) && ((const struct sockaddr_in *)(const void *)&ss)->sin_port;
 }
 
 int pyvma_sock_adopt(int fd, pyvma_sock **out)
@@ -362,7 +381,13 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 		rc = start_for(family, type);
 	int fl = rc ? 0 : fcntl(fd, F_GETFL);
 
-	return rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
+	rc = rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
+	so = rc ? NULL : pv_handle_sock(*out);
+	if (so && so->candidate && so->stream && has_name(fd)) {
+		atomic_store_explicit(&so->reason, "bound or connected by the kernel before", memory_order_relaxed);
+		atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
+	}
+	return rc;
 }
 
 /* While the registry lock is held a handle that has a socket has its fd open too: it is closed after the handle is gone. */
@@ -435,7 +460,7 @@ static int detach_locked(pyvma_sock *h)
 	}
 	handle_put(h, so);
 	/* An offloaded socket lives on without a handle; a kernel socket is in the fd itself. */
-	if (so->refs == 1 && pv_sock_is_core(so) && !so->detached) {
+	if (so->refs == 1 && pv_sock_is_ours(so) && !so->detached) {
 		so->detached = true;
 		so->detached_fd = fd;
 		so->next = detached;

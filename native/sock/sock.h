@@ -24,12 +24,14 @@
 #include "base/list.h"
 #include "pyvma.h"
 #include "rt/engine.h"
+#include "tcp/tcp.h"
 #include "udp/udp.h"
 
 enum pv_sock_mode {
 	PV_SOCK_UNDECIDED, /* may become either; so far the kernel's */
 	PV_SOCK_KERNEL,
 	PV_SOCK_CORE,
+	PV_SOCK_STREAM, /* the stack's, by TCP (stream.h) */
 };
 
 /* What recvmsg tells beside the payload; the kernel's options in short. */
@@ -60,6 +62,7 @@ struct pv_sock {
 	/* engine lock */
 	struct pv_watch watch; /* first: the stack's `user` */
 	struct pv_udp *u; /* NULL: none, or dead */
+	struct pv_tcp *tc; /* the same for a stream; it may be bound only so far */
 	bool core_leg, kernel_leg;
 	bool tx_core; /* the connected peer is sent to by the stack */
 	bool host; /* the kernel socket is bound, connected and joined alike, and its errors are ours (leg.c) */
@@ -81,18 +84,20 @@ struct pv_sock {
 	bool kernel_mcast4, kernel_mcast6;
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
 	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
+	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	uint32_t segment; /* UDP_SEGMENT */
 	uint64_t eagain, hits, misses, sleeps, kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
 	struct pv_list on_core; /* all sockets with `u` */
 	/* Exported fd (ready.c): what the program sees, our end of it, and what is shown there. */
 	int exp_fd, sig_fd; /* -1: not exported */
-	bool shown, kernel_ready, extra;
+	bool shown, kernel_ready, extra, blocked; /* blocked: shown as not writable */
 
 	/* set before the socket is shared, or atomic */
 	_Atomic(uint8_t) mode; /* enum pv_sock_mode; written under the engine lock */
 	_Atomic(bool) nonblock;
-	bool candidate; /* a UDP socket that may be offloaded */
+	bool candidate; /* a UDP or TCP socket that may be offloaded */
+	bool stream;
 	int family, type, proto;
 	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own once that was exported */
 	_Atomic(const char *) reason; /* why the kernel: static text */
@@ -135,6 +140,17 @@ pv_inline bool pv_sock_is_core(const struct pv_sock *so)
 	return so && pv_sock_mode(so) == PV_SOCK_CORE;
 }
 
+/* The stack's, whichever transport. */
+pv_inline bool pv_sock_is_ours(const struct pv_sock *so)
+{
+	return so && pv_sock_mode(so) >= PV_SOCK_CORE;
+}
+
+pv_inline bool pv_sock_is_stream(const struct pv_sock *so)
+{
+	return so && so->stream && pv_sock_mode(so) != PV_SOCK_KERNEL;
+}
+
 pv_inline bool pv_sock_nonblock(const struct pv_sock *so)
 {
 	return atomic_load_explicit(&so->nonblock, memory_order_relaxed);
@@ -158,7 +174,7 @@ pv_inline void pv_sock_unlock(void)
 /* After a wait, with the lock held: still the same socket? */
 pv_inline bool pv_sock_same(const struct pyvma_sock *h, const struct pv_sock *so, uint32_t gen)
 {
-	return h->gen == gen && pv_handle_sock(h) == so && so->u;
+	return h->gen == gen && pv_handle_sock(h) == so && (so->u || so->tc);
 }
 
 /* Why it is not: closed, or the engine was stopped. */

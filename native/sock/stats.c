@@ -26,6 +26,10 @@ static const struct counter_name ring_names[] = {
 #define RING_NAME(n) { #n, offsetof(struct pv_ring_counters, n) },
 	RING_COUNTERS(RING_NAME)
 };
+static const struct counter_name tcp_names[] = {
+#define TCP_NAME(n, text) { #n, offsetof(struct pv_tcp_counters, n) },
+	PV_TCP_COUNTERS(TCP_NAME)
+};
 static const char *const pool_names[] = { "total", "free", "low_water", "exhausted", "grown" };
 
 static uint64_t field(const void *counters, const struct counter_name *c)
@@ -78,6 +82,12 @@ static int counter_locked(struct pv_engine *e, unsigned int i, struct pyvma_coun
 		return 0;
 	}
 	i -= (unsigned int)pv_array_size(udp_names);
+	if (i < pv_array_size(tcp_names)) {
+		name_put(out, "tcp", NULL, tcp_names[i].name);
+		out->value = field(pv_tcp_table_counters(e->tcp), &tcp_names[i]);
+		return 0;
+	}
+	i -= (unsigned int)pv_array_size(tcp_names);
 	if (i < e->nports * per_port) {
 		port_counter(&e->ports[i / per_port], i % per_port, out);
 		return 0;
@@ -181,6 +191,14 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->queued = pv_udp_queued(so->u);
 		out->queued_bytes = pv_udp_queued_bytes(so->u);
 	}
+	if (so->tc) {
+		struct pv_tcp_info i;
+
+		pv_tcp_get_info(so->tc, &i, pv_clock_now(&pv_engine.clock));
+		out->rx_bytes = i.bytes_received;
+		out->tx_bytes = i.bytes_sent;
+		out->queued_bytes = pv_tcp_inq(so->tc);
+	}
 	out->kernel_rx_datagrams = so->kernel_rx;
 	out->kernel_rx_bytes = so->kernel_rx_bytes;
 	out->kernel_tx_datagrams = so->kernel_tx;
@@ -199,7 +217,10 @@ static void core_text(struct pv_sock *so, char *text, size_t size)
 	struct pv_endpoint local;
 	uint32_t index;
 
-	pv_udp_local(so->u, &local);
+	if (so->tc)
+		pv_tcp_local(so->tc, &local);
+	else
+		pv_udp_local(so->u, &local);
 	index = local.iface ? local.iface : pv_net_addr_owner(e->net, &local.addr);
 	for (uint32_t i = 0; i < e->nports; i++)
 		if (e->ports[i].index == index || (!index && i == 0)) {
@@ -231,7 +252,8 @@ static bool by_kernel_alone(const struct pv_sock *so, char *text, size_t size)
 
 static const char *kernel_text(const struct pv_sock *so)
 {
-	static const char *const streams = "SOCK_STREAM: kernel", *const raws = "raw sockets: kernel", *const other = "kernel";
+	static const char *const streams = "SOCK_STREAM of another protocol: kernel", *const raws = "raw sockets: kernel",
+				 *const other = "kernel";
 
 	if (so->family == AF_UNIX)
 		return "AF_UNIX: kernel";
@@ -258,7 +280,10 @@ int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
 	}
 	pv_lock_get(&pv_engine.lock);
 	reason = atomic_load_explicit(&so->reason, memory_order_relaxed);
-	if (pv_sock_mode(so) == PV_SOCK_CORE && so->u && !so->retired) {
+	if (pv_sock_mode(so) == PV_SOCK_STREAM && so->tc) {
+		core_text(so, text, size);
+		state = PYVMA_OFFLOADED;
+	} else if (pv_sock_mode(so) == PV_SOCK_CORE && so->u && !so->retired) {
 		if (!by_kernel_alone(so, text, size)) {
 			core_text(so, text, size);
 			state = PYVMA_OFFLOADED;

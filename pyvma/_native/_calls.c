@@ -38,6 +38,7 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		return NULL;
 	h->sock = (pyvma_sock *)(uintptr_t)pointer;
 	h->timeout_ns = -1;
+	h->stream = 0;
 	h->family = family;
 	h->to_tuple = h->from_tuple = NULL;
 	h->to.len = h->from.len = 0;
@@ -73,6 +74,7 @@ static PyObject *handle_take(PyObject *self, PyObject *unused)
 
 static PyMemberDef handle_members[] = {
 	{ "timeout_ns", T_LONGLONG, offsetof(struct handle, timeout_ns), 0, NULL },
+	{ "stream", T_BOOL, offsetof(struct handle, stream), 0, NULL },
 	{ 0 },
 };
 static PyMethodDef handle_methods[] = {
@@ -186,6 +188,21 @@ static int64_t do_recvfrom(struct io *io, int64_t timeout_ns)
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
 
+/* The rest of a stream's sendall; the timeout is that of the whole. */
+static int64_t send_rest(const struct handle *h, struct io *io, int64_t n, int64_t deadline)
+{
+	struct handle left = *h;
+
+	while (n >= 0 && (size_t)n < io->len) {
+		io->buf = (char *)io->buf + n;
+		io->len -= (size_t)n;
+		if (h->timeout_ns > 0 && (left.timeout_ns = deadline - calls_now_ns()) <= 0)
+			return calls_raise(-ETIMEDOUT, 1);
+		n = run(&left, io, do_send);
+	}
+	return n;
+}
+
 /* send(data[, flags]) and sendall(data[, flags]): a datagram leaves whole or not at all. */
 static int64_t send_common(enum method which, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject **result)
 {
@@ -203,7 +220,10 @@ static int64_t send_common(enum method which, PyObject *self, PyObject *const *a
 	io.sock = h->sock;
 	io.buf = data.buf;
 	io.len = (size_t)data.len;
+	int64_t deadline = which == SENDALL && h->timeout_ns > 0 ? calls_now_ns() + h->timeout_ns : 0;
 	int64_t n = run(h, &io, do_send);
+	if (which == SENDALL && n >= 0 && (size_t)n < io.len)
+		n = send_rest(h, &io, n, deadline);
 	PyBuffer_Release(&data);
 	Py_DECREF(h);
 	return n;
@@ -284,7 +304,9 @@ static PyObject *recv_bytes(struct handle *h, struct io *io, long size, engine_c
 	char small[STACK_MAX];
 
 	io->sock = h->sock;
-	io->len = (size_t)size < DATAGRAM_MAX ? (size_t)size : DATAGRAM_MAX;
+	size_t most = h->stream ? (io->flags & MSG_WAITALL ? (size_t)PY_SSIZE_T_MAX : STREAM_MAX) : DATAGRAM_MAX;
+
+	io->len = (size_t)size < most ? (size_t)size : most;
 	io->buf = io->len <= sizeof(small) ? small : PyMem_Malloc(io->len);
 	if (!io->buf)
 		return PyErr_NoMemory();

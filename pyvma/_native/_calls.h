@@ -43,6 +43,7 @@ extern int PySys_Audit(const char *event, const char *format, ...);
 
 #define DOC(text) ((void *)(uintptr_t)(text))
 #define DATAGRAM_MAX 65536u /* no datagram is longer */
+#define STREAM_MAX (1u << 20) /* a single recv of a stream; more takes another call */
 
 /* ---- the handle -------------------------------------------------------------------------------------------------------- */
 
@@ -55,6 +56,7 @@ struct handle {
 	PyObject ob_base;
 	pyvma_sock *sock; /* NULL when closed or detached */
 	long long timeout_ns;
+	char stream; /* bytes, not datagrams */
 	int family;
 	PyObject *to_tuple; /* the last address of sendto and what it means; only if nothing can change that */
 	struct address to;

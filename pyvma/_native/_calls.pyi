@@ -29,6 +29,7 @@ class Batch(Sequence[memoryview]):
 
 class Handle:
     timeout_ns: int
+    stream: bool
     def __init__(self, pointer: int, family: int) -> None: ...
     def take(self) -> int: ...
 

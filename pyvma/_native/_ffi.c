@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 159), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 159), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 167), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 167), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -601,7 +601,7 @@ static void *_cffi_types[] = {
 /* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
 /* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
-/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 170), // pyvma_sock *
+/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // pyvma_sock *
 /* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
 /* 25 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
@@ -611,14 +611,14 @@ static void *_cffi_types[] = {
 /* 29 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 191), // void *
+/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 199), // void *
 /* 33 */ _CFFI_OP(_CFFI_OP_POINTER, 40), // unsigned int *
 /* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 36 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
 /* 37 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 191), // void const *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 199), // void const *
 /* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
@@ -632,145 +632,153 @@ static void *_cffi_types[] = {
 /* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // struct pyvma_msg *
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 186), // struct pyvma_msg *
 /* 54 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 55 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 56 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 179), // struct pyvma_sock_stats *
+/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 187), // struct pyvma_sock_stats *
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct sockaddr *
+/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 188), // struct sockaddr *
 /* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
 /* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
 /* 68 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 69 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct sockaddr const *
-/* 70 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 73 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 74 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 75 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 76 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 77 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
-/* 79 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 80 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 81 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 82 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 83 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *)
-/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 170), // pyvma_sock const *
+/* 69 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
+/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
+/* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 73 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 188), // struct sockaddr const *
+/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 81 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 77),
+/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 84 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 87 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
+/* 87 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
 /* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 92 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 93 */ _CFFI_OP(_CFFI_OP_POINTER, 174), // struct pyvma_config_row *
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
-/* 96 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 97 */ _CFFI_OP(_CFFI_OP_POINTER, 175), // struct pyvma_counter *
+/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *)
+/* 92 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // pyvma_sock const *
+/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
+/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 92),
+/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
 /* 100 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 176), // struct pyvma_interface *
+/* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // struct pyvma_config_row *
 /* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
 /* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 177), // struct pyvma_kernel_interface *
+/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 183), // struct pyvma_counter *
 /* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 109 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 173), // struct msghdr *
-/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 113 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 184), // struct pyvma_interface *
+/* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 113 */ _CFFI_OP(_CFFI_OP_POINTER, 185), // struct pyvma_kernel_interface *
 /* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 115 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 117 */ _CFFI_OP(_CFFI_OP_POINTER, 173), // struct msghdr const *
-/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 125 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 127 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
-/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
-/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 139 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 141 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 142 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 191), // void()(struct pyvma_msg *, uint32_t)
-/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION, 191), // void()(void)
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 160 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[16]
-/* 161 */ (_cffi_opcode_t)(16),
-/* 162 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[256]
-/* 163 */ (_cffi_opcode_t)(256),
-/* 164 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[32]
-/* 165 */ (_cffi_opcode_t)(32),
-/* 166 */ _CFFI_OP(_CFFI_OP_ARRAY, 159), // char[64]
-/* 167 */ (_cffi_opcode_t)(64),
-/* 168 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 170 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_sock
-/* 171 */ _CFFI_OP(_CFFI_OP_POINTER, 172), // struct iovec *
-/* 172 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 173 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 174 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 175 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 176 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
-/* 177 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_kernel_interface
-/* 178 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_msg
-/* 179 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_sock_stats
-/* 180 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr
-/* 181 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct sockaddr_storage
-/* 182 */ _CFFI_OP(_CFFI_OP_ARRAY, 181), // struct sockaddr_storage[16]
-/* 183 */ (_cffi_opcode_t)(16),
-/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 185 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 186 */ _CFFI_OP(_CFFI_OP_ARRAY, 185), // uint8_t[16]
-/* 187 */ (_cffi_opcode_t)(16),
-/* 188 */ _CFFI_OP(_CFFI_OP_ARRAY, 185), // uint8_t[6]
-/* 189 */ (_cffi_opcode_t)(6),
-/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 115 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 116 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 181), // struct msghdr *
+/* 120 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 124 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 125 */ _CFFI_OP(_CFFI_OP_POINTER, 181), // struct msghdr const *
+/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 137 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 139 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 141 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
+/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
+/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 147 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 149 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 153 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 157 */ _CFFI_OP(_CFFI_OP_NOOP, 77),
+/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION, 199), // void()(struct pyvma_msg *, uint32_t)
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 199), // void()(void)
+/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 168 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[16]
+/* 169 */ (_cffi_opcode_t)(16),
+/* 170 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[256]
+/* 171 */ (_cffi_opcode_t)(256),
+/* 172 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[32]
+/* 173 */ (_cffi_opcode_t)(32),
+/* 174 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[64]
+/* 175 */ (_cffi_opcode_t)(64),
+/* 176 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 177 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 178 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_sock
+/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct iovec *
+/* 180 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 181 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 182 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 183 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 184 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
+/* 185 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_kernel_interface
+/* 186 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_msg
+/* 187 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_sock_stats
+/* 188 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr
+/* 189 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct sockaddr_storage
+/* 190 */ _CFFI_OP(_CFFI_OP_ARRAY, 189), // struct sockaddr_storage[16]
+/* 191 */ (_cffi_opcode_t)(16),
+/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 193 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 194 */ _CFFI_OP(_CFFI_OP_ARRAY, 193), // uint8_t[16]
+/* 195 */ (_cffi_opcode_t)(16),
+/* 196 */ _CFFI_OP(_CFFI_OP_ARRAY, 193), // uint8_t[6]
+/* 197 */ (_cffi_opcode_t)(6),
+/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -924,10 +932,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(93), arg1, (char **)&x1);
+      _cffi_type(101), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(93), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(101), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1025,10 +1033,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(97), arg1, (char **)&x1);
+      _cffi_type(105), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(97), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(105), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1073,10 +1081,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(101), arg1, (char **)&x1);
+      _cffi_type(109), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(101), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(109), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1121,10 +1129,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg1, (char **)&x1);
+      _cffi_type(113), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1168,6 +1176,93 @@ _cffi_f_pyvma_last_error(PyObject *self, PyObject *noarg)
 }
 #else
 #  define _cffi_f_pyvma_last_error _cffi_d_pyvma_last_error
+#endif
+
+static int _cffi_d_pyvma_sock_accept(pyvma_sock * x0, struct sockaddr * x1, unsigned int * x2, int x3, int64_t x4, pyvma_sock * * x5)
+{
+  return pyvma_sock_accept(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  struct sockaddr * x1;
+  unsigned int * x2;
+  int x3;
+  int64_t x4;
+  pyvma_sock * * x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_accept", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(22), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(64), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(64), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(33), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(33), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x3 = _cffi_to_c_int(arg3, int);
+  if (x3 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  x4 = _cffi_to_c_int(arg4, int64_t);
+  if (x4 == (int64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(15), arg5, (char **)&x5);
+  if (datasize != 0) {
+    x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(15), arg5, (char **)&x5,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_accept(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_accept _cffi_d_pyvma_sock_accept
 #endif
 
 static int _cffi_d_pyvma_sock_adopt(int x0, pyvma_sock * * x1)
@@ -1250,10 +1345,10 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg1, (char **)&x1);
+      _cffi_type(77), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(77), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1349,10 +1444,10 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg1, (char **)&x1);
+      _cffi_type(77), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(77), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1486,10 +1581,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(92), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(92), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1810,6 +1905,54 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_sock_ioctl _cffi_d_pyvma_sock_ioctl
 #endif
 
+static int _cffi_d_pyvma_sock_listen(pyvma_sock * x0, int x1)
+{
+  return pyvma_sock_listen(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  int x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_listen", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(22), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int);
+  if (x1 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_listen(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_listen _cffi_d_pyvma_sock_listen
+#endif
+
 static int _cffi_d_pyvma_sock_offload(pyvma_sock const * x0, char * x1, size_t x2)
 {
   return pyvma_sock_offload(x0, x1, x2);
@@ -1833,10 +1976,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(92), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(92), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2323,10 +2466,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg1, (char **)&x1);
+      _cffi_type(119), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(119), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2530,10 +2673,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(117), arg1, (char **)&x1);
+      _cffi_type(125), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(125), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2618,10 +2761,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg4, (char **)&x4);
+      _cffi_type(77), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(77), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2869,6 +3012,65 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_sock_stats _cffi_d_pyvma_sock_stats
 #endif
 
+static int _cffi_d_pyvma_sock_would(pyvma_sock * x0, struct sockaddr const * x1, unsigned int x2)
+{
+  return pyvma_sock_would(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  struct sockaddr const * x1;
+  unsigned int x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_would", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(22), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(77), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(77), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, unsigned int);
+  if (x2 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_would(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_would _cffi_d_pyvma_sock_would
+#endif
+
 static int _cffi_d_pyvma_start(void)
 {
   return pyvma_start();
@@ -3099,44 +3301,47 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_KERNEL", (void *)_cffi_const_PYVMA_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_OFFLOADED", (void *)_cffi_const_PYVMA_OFFLOADED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 161), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 91), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 17), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_sock_bind },
   { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 72), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 80), (void *)_cffi_d_pyvma_sock_connect },
   { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_detach },
   { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 47), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 83), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 91), (void *)_cffi_d_pyvma_sock_fd },
   { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_fileno },
   { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getpeername },
   { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockname },
   { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 28), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 86), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 86), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 94), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_sock_open },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 128), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 136), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 117), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 144), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 123), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 152), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 35), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_shutdown },
   { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 107), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 157), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 115), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 165), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
@@ -3155,7 +3360,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 40) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 171) },
+               _CFFI_OP(_CFFI_OP_NOOP, 179) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -3188,28 +3393,28 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 166) },
+            _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 184) },
+             _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 164) },
+            _CFFI_OP(_CFFI_OP_NOOP, 172) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 166) },
+            _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 166) },
+            _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 188) },
+           _CFFI_OP(_CFFI_OP_NOOP, 196) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 185) },
+               _CFFI_OP(_CFFI_OP_NOOP, 193) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 185) },
+             _CFFI_OP(_CFFI_OP_NOOP, 193) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3218,10 +3423,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 182) },
+            _CFFI_OP(_CFFI_OP_NOOP, 190) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 186) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 194) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3260,13 +3465,13 @@ static const struct _cffi_field_s _cffi_fields[] = {
                        _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 164) },
+            _CFFI_OP(_CFFI_OP_NOOP, 172) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 160) },
+            _CFFI_OP(_CFFI_OP_NOOP, 168) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3275,7 +3480,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 162) },
+              _CFFI_OP(_CFFI_OP_NOOP, 170) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 32) },
@@ -3290,7 +3495,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 181) },
+            _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 45) },
@@ -3299,46 +3504,46 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 32) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 184) },
+              _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 184) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 184) },
+              _CFFI_OP(_CFFI_OP_NOOP, 192) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3347,46 +3552,46 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 190) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 198) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 190) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 198) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 172, 0,
+  { "iovec", 180, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 173, 0,
+  { "msghdr", 181, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 174, 0,
+  { "pyvma_config_row", 182, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 175, 0,
+  { "pyvma_counter", 183, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_interface", 176, 0,
+  { "pyvma_interface", 184, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 17, 23 },
-  { "pyvma_kernel_interface", 177, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 185, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 40, 5 },
-  { "pyvma_msg", 178, 0,
+  { "pyvma_msg", 186, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 45, 7 },
-  { "pyvma_sock", 170, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 178, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 179, 0,
+  { "pyvma_sock_stats", 187, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 52, 16 },
-  { "sockaddr", 180, 0,
+  { "sockaddr", 188, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 68, 1 },
-  { "sockaddr_storage", 181, 0,
+  { "sockaddr_storage", 189, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 69, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 168, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 176, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_sock", 170 },
+  { "pyvma_sock", 178 },
   { "socklen_t", 40 },
-  { "ssize_t", 169 },
+  { "ssize_t", 177 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -3396,12 +3601,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  42,  /* num_globals */
+  45,  /* num_globals */
   11,  /* num_struct_unions */
   1,  /* num_enums */
   3,  /* num_typenames */
   NULL,  /* no includes */
-  192,  /* num_types */
+  200,  /* num_types */
   0,  /* flags */
 };
 

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams: bind, listen, accept, connect, close, names, and what may be asked by ioctl. */
+#include "sock/stream.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "rt/error.h"
+#include "rt/wait.h"
+#include "sock/kernel.h"
+
+#define PORT_TRIES 64
+
+static int64_t now(void)
+{
+	return pv_clock_now(&pv_engine.clock);
+}
+
+/* After calls that posted or set timers. */
+static void done(struct pv_sock *so)
+{
+	if (pv_unlikely(!pv_engine.stack))
+		return;
+	pv_net_kick(pv_engine.net);
+	pv_engine_timers(&pv_engine);
+	pv_ready_update(so);
+}
+
+/* ---- whose is it? ------------------------------------------------------------------------------------------------------ */
+
+static bool engine_runs(const struct pv_sock *so)
+{
+	return pv_sock_mode(so) != PV_SOCK_KERNEL && pv_engine_state() == PV_ENGINE_RUNNING;
+}
+
+/* Interfaces of our own only: on those that the kernel owns streams are its. */
+static bool ours_to(const struct pv_sock *so, const struct pv_endpoint *to)
+{
+	bool kernels;
+	uint32_t device = pv_decide_device(so, &kernels);
+
+	if (device && !pv_iface_is_host(device))
+		return true;
+	if (kernels || pv_addr_is_any(&to->addr) || pv_addr_is_mcast(&to->addr))
+		return false;
+	if (to->iface)
+		return !pv_iface_is_host(to->iface);
+	return !pv_addr_is_linklocal6(&to->addr) && pv_decide_static(&to->addr);
+}
+
+static bool ours_at(const struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	uint32_t owner = ep->iface ? ep->iface : pv_net_addr_owner(pv_engine.net, &ep->addr);
+
+	(void)so;
+	return owner && !pv_iface_is_host(owner);
+}
+
+static int tcp_open(struct pv_sock *so)
+{
+	int rc;
+
+	if (so->tc)
+		return 0;
+	rc = pv_tcp_open(pv_engine.tcp, (enum pv_family)so->family, &so->watch, &so->tc);
+	if (!rc)
+		pv_stream_import(so);
+	return rc;
+}
+
+void pv_stream_close(struct pv_sock *so)
+{
+	if (!so->tc)
+		return;
+	pv_tcp_close(so->tc, now());
+	so->tc = NULL;
+	pv_list_del(&so->on_core);
+}
+
+static void is_stacks(struct pv_sock *so, bool kernel_leg)
+{
+	so->core_leg = true;
+	so->kernel_leg = kernel_leg;
+	if (pv_list_empty(&so->on_core))
+		pv_list_add(&pv_core_socks, &so->on_core);
+	atomic_store_explicit(&so->mode, PV_SOCK_STREAM, memory_order_release);
+	pv_ready_update(so);
+}
+
+static void is_kernels(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
+{
+	pv_stream_close(so);
+	pv_decide_kernel(so, reason, addr);
+}
+
+/* ---- bind -------------------------------------------------------------------------------------------------------------- */
+
+static int kernel_bind(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
+
+	return bind(pv_sock_kfd(so), (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+}
+
+/* All addresses: one port in both. Without a number the kernel chooses, and the stack must agree. */
+static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	int rc = -EADDRINUSE;
+
+	for (int tries = 0; tries < PORT_TRIES; tries++) {
+		struct pv_endpoint at = *ep;
+
+		rc = tcp_open(so);
+		if (!rc)
+			rc = pv_tcp_bind(so->tc, &at);
+		if (!rc) {
+			pv_tcp_local(so->tc, &at);
+			at.addr = ep->addr;
+			rc = kernel_bind(so, &at);
+		}
+		if (!rc) {
+			so->bound = true;
+			if (pv_list_empty(&so->on_core))
+				pv_list_add(&pv_core_socks, &so->on_core);
+			return 0;
+		}
+		pv_stream_close(so);
+		if (rc != -EADDRINUSE || ep->port)
+			break;
+	}
+	return rc;
+}
+
+static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	struct pv_endpoint local;
+	int rc = tcp_open(so), one = 1;
+
+	if (!rc)
+		rc = pv_tcp_bind(so->tc, ep);
+	if (rc) {
+		pv_stream_close(so);
+		return rc;
+	}
+	/* The kernel's getsockname shall say the same, where the kernel lets us. A port that is not for everybody is an error. */
+	pv_tcp_local(so->tc, &local);
+	setsockopt(pv_sock_kfd(so), IPPROTO_IP, IP_FREEBIND, &one, sizeof(one));
+	rc = kernel_bind(so, &local);
+	one = 0;
+	setsockopt(pv_sock_kfd(so), IPPROTO_IP, IP_FREEBIND, &one, sizeof(one));
+	if (rc == -EACCES) {
+		pv_stream_close(so);
+		return rc;
+	}
+	so->bound = true;
+	is_stacks(so, false);
+	return 0;
+}
+
+static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
+{
+	bool kernels;
+	int rc;
+
+	if (so->bound)
+		return -EINVAL;
+	pv_decide_kernel_read(so);
+	pv_decide_device(so, &kernels);
+	if (!kernels && pv_addr_is_any(&ep->addr))
+		return bind_both(so, ep);
+	if (ours_at(so, ep))
+		return bind_ours(so, ep);
+	rc = pv_decide_may_kernel(&ep->addr);
+	if (rc)
+		return rc;
+	if (bind(pv_sock_kfd(so), addr, len) < 0)
+		return -errno;
+	is_kernels(so, " is the kernel's", &ep->addr);
+	return 0;
+}
+
+int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len)
+{
+	struct pv_endpoint ep;
+	int rc;
+
+	if (!engine_runs(so) || !pv_addr_parse(so, addr, len, &ep) || addr->sa_family != so->family)
+		return so->dead ? pv_sock_lock_failed(NULL, so) : bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+	pv_lock_get(&pv_engine.lock);
+	if (pv_handle_sock(h) != so || so->dead)
+		return pv_sock_lock_failed(h, so);
+	rc = bind_locked(so, &ep, addr, len);
+	pv_sock_unlock();
+	return rc;
+}
+
+/* ---- listen and accept ------------------------------------------------------------------------------------------------- */
+
+static int listen_locked(struct pv_sock *so, int backlog)
+{
+	struct pv_endpoint any = { 0 };
+	bool both;
+	int rc = 0;
+
+	if (so->family == AF_INET)
+		any.addr.w[2] = PV_ADDR_MAPPED_W2;
+	if (!so->tc)
+		rc = bind_both(so, &any);
+	if (rc)
+		return rc;
+	both = pv_sock_mode(so) != PV_SOCK_STREAM || so->kernel_leg;
+	rc = pv_tcp_listen(so->tc, backlog);
+	if (!rc && both && listen(pv_sock_kfd(so), backlog) < 0)
+		rc = -errno;
+	if (rc)
+		return rc;
+	is_stacks(so, both);
+	return 0;
+}
+
+int pyvma_sock_listen(pyvma_sock *h, int backlog)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (!so->stream || !engine_runs(so))
+		return so->dead ? pv_sock_lock_failed(NULL, so) : listen(pv_sock_kfd(so), backlog) < 0 ? -errno : 0;
+	pv_lock_get(&pv_engine.lock);
+	if (pv_handle_sock(h) != so || so->dead)
+		return pv_sock_lock_failed(h, so);
+	rc = listen_locked(so, backlog);
+	pv_sock_unlock();
+	return rc;
+}
+
+/* The kernel's half of a listener: an fd or -errno. Its waiting is done here, never by the kernel. */
+static int accept_kernel(struct pv_sock *so)
+{
+	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
+	int fd;
+
+	if (poll(&p, 1, 0) <= 0)
+		return -EAGAIN;
+	fd = accept4(p.fd, NULL, NULL, SOCK_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+struct accepted {
+	struct pv_tcp *tc; /* or */
+	int fd;
+};
+
+static int accept_try(struct pv_sock *so, struct accepted *a)
+{
+	int rc = pv_tcp_accept(so->tc, &a->tc);
+
+	if (rc != -EAGAIN || !so->kernel_leg)
+		return rc;
+	a->fd = accept_kernel(so);
+	return a->fd < 0 ? a->fd : 0;
+}
+
+static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted *a, int64_t timeout_ns)
+{
+	bool by_option = timeout_ns < 0 && so->rcvtimeo_ns;
+	uint32_t gen = h->gen;
+	struct pv_wait w;
+	int rc, n = -EAGAIN;
+
+	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
+	while (n == -EAGAIN) {
+		w.kfd = so->kernel_leg ? pv_sock_kfd(so) : -1;
+		w.kevents = POLLIN;
+		rc = pv_wait(&pv_engine, &w);
+		if (h->gen != gen || pv_handle_sock(h) != so || !so->tc) {
+			n = pv_sock_gone(h, so, gen);
+			break;
+		}
+		n = accept_try(so, a);
+		if (n == -EAGAIN && rc) {
+			n = rc == -ETIMEDOUT && by_option ? -EAGAIN : rc;
+			break;
+		}
+	}
+	pv_wait_fini(&pv_engine, &w);
+	return n;
+}
+
+/* A handle of its own for what was accepted. The fd of a connection of the stack's is a kernel socket that is used for nothing but that. */
+static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyvma_sock **out)
+{
+	struct pv_sock *so;
+	int rc;
+
+	if (!a->tc) {
+		rc = pyvma_sock_adopt(a->fd, out);
+		if (rc)
+			close(a->fd);
+	} else {
+		rc = pyvma_sock_open(l->family, SOCK_STREAM | SOCK_CLOEXEC, l->proto, out);
+	}
+	if (rc) {
+		if (a->tc) {
+			pv_lock_get(&pv_engine.lock);
+			pv_tcp_close(a->tc, now());
+			pv_sock_unlock();
+		}
+		return rc;
+	}
+	if (a->tc) {
+		so = pv_handle_sock(*out);
+		pv_lock_get(&pv_engine.lock);
+		so->tc = a->tc;
+		so->bound = true;
+		pv_tcp_set_user(so->tc, &so->watch);
+		is_stacks(so, false);
+		pv_sock_unlock();
+	}
+	return flags & SOCK_NONBLOCK ? pyvma_sock_set_nonblock(*out, 1) : 0;
+}
+
+int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns, pyvma_sock **out)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct accepted a = { .fd = -1 };
+	int rc;
+
+	*out = NULL;
+	if (!so)
+		return -EBADF;
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	if (!so->stream || pv_sock_mode(so) != PV_SOCK_STREAM) {
+		if (so->dead)
+			return pv_sock_lock_failed(NULL, so);
+		rc = timeout_ns >= 0 ? pv_kernel_poll(pv_sock_kfd(so), POLLIN, timeout_ns) : 1;
+		if (rc <= 0)
+			return rc ? rc : timeout_ns ? -ETIMEDOUT : -EAGAIN;
+		a.fd = accept4(pv_sock_kfd(so), NULL, NULL, SOCK_CLOEXEC);
+		rc = a.fd < 0 ? -errno : 0;
+	} else {
+		rc = pv_stream_lock(h, so);
+		if (rc)
+			return rc;
+		rc = accept_try(so, &a);
+		if (rc == -EAGAIN) {
+			pv_engine_poll(&pv_engine, now());
+			rc = accept_try(so, &a);
+		}
+		if (rc == -EAGAIN && timeout_ns != 0 && !pv_sock_nonblock(so))
+			rc = accept_wait(h, so, &a, timeout_ns);
+		if (rc != -EBADF && rc != -ENETDOWN)
+			pv_ready_update(so);
+		pv_sock_unlock();
+	}
+	if (!rc)
+		rc = accepted_handle(so, &a, flags, out);
+	if (!rc && addr && len)
+		(void)pyvma_sock_getpeername(*out, addr, len);
+	return rc;
+}
+
+/* ---- connect ----------------------------------------------------------------------------------------------------------- */
+
+static bool connecting(const struct pv_tcp *tc)
+{
+	enum pv_tcp_state s = pv_tcp_state(tc);
+
+	return s == PV_TCP_SYN_SENT || s == PV_TCP_SYN_RCVD;
+}
+
+/* Waits for the handshake's end: 0 or what became of it. */
+static int connect_wait(struct pyvma_sock *h, struct pv_sock *so, int64_t timeout_ns)
+{
+	bool by_option = timeout_ns < 0 && so->sndtimeo_ns;
+	uint32_t gen = h->gen;
+	struct pv_wait w;
+	int rc = 0;
+
+	pv_wait_init(&w, &so->watch, by_option ? so->sndtimeo_ns : timeout_ns);
+	while (connecting(so->tc) && !rc) {
+		pv_engine_timers(&pv_engine);
+		rc = pv_wait(&pv_engine, &w);
+		if (h->gen != gen || pv_handle_sock(h) != so || !so->tc) {
+			rc = pv_sock_gone(h, so, gen);
+			pv_wait_fini(&pv_engine, &w);
+			return rc;
+		}
+	}
+	pv_wait_fini(&pv_engine, &w);
+	if (connecting(so->tc))
+		return rc == -ETIMEDOUT && by_option ? -EINPROGRESS : rc;
+	return -pv_tcp_error(so->tc);
+}
+
+static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to, int64_t timeout_ns)
+{
+	int rc = tcp_open(so);
+
+	if (!rc)
+		rc = pv_tcp_connect(so->tc, to, now());
+	if (rc && rc != -EINPROGRESS && rc != -EALREADY) {
+		if (pv_sock_mode(so) != PV_SOCK_STREAM && !so->bound)
+			pv_stream_close(so);
+		return rc;
+	}
+	so->bound = true;
+	is_stacks(so, false);
+	done(so);
+	if (!rc || timeout_ns == 0 || pv_sock_nonblock(so))
+		return rc;
+	rc = connect_wait(h, so, timeout_ns);
+	/* The news that it is made is told once, and this call tells it. */
+	if (!rc)
+		(void)pv_tcp_connect(so->tc, to, now());
+	if (rc != -EBADF && rc != -ENETDOWN)
+		pv_ready_update(so);
+	return rc;
+}
+
+int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns)
+{
+	bool unspec = addr && len >= sizeof(sa_family_t) && addr->sa_family == AF_UNSPEC;
+	struct pv_endpoint to;
+	int rc;
+
+	if (so->dead)
+		return pv_sock_lock_failed(NULL, so);
+	if (!engine_runs(so) || (!unspec && !pv_addr_parse(so, addr, len, &to)))
+		return pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
+	pv_lock_get(&pv_engine.lock);
+	if (pv_handle_sock(h) != so || so->dead)
+		return pv_sock_lock_failed(h, so);
+	if (unspec && pv_sock_mode(so) == PV_SOCK_STREAM) {
+		rc = pv_tcp_disconnect(so->tc, now());
+		done(so);
+		pv_sock_unlock();
+		return rc;
+	}
+	if (!unspec && (pv_sock_mode(so) == PV_SOCK_STREAM || ours_to(so, &to))) {
+		rc = connect_ours(h, so, &to, timeout_ns);
+		pv_sock_unlock();
+		return rc;
+	}
+	rc = unspec ? 0 : pv_decide_may_kernel(&to.addr);
+	if (!rc && !unspec)
+		is_kernels(so, " is the kernel's", &to.addr);
+	pv_sock_unlock();
+	return rc ? rc : pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
+}
+
+int pyvma_sock_would(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	struct pv_endpoint to;
+	int state = PYVMA_KERNEL;
+
+	if (!so)
+		return -EBADF;
+	if (pv_sock_is_ours(so))
+		return PYVMA_OFFLOADED;
+	if (!so->candidate || !engine_runs(so) || !pv_addr_parse(so, addr, len, &to))
+		return state;
+	pv_lock_get(&pv_engine.lock);
+	if (pv_engine.stack && pv_handle_sock(h) == so) {
+		pv_decide_kernel_read(so);
+		if (so->stream ? ours_to(so, &to) : pv_decide_route(so, &to))
+			state = PYVMA_OFFLOADED;
+	}
+	pv_sock_unlock();
+	return state;
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------------------------------- */
+
+int pv_stream_shutdown(struct pyvma_sock *h, struct pv_sock *so, int how)
+{
+	int rc = how < SHUT_RD || how > SHUT_RDWR ? -EINVAL : pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	rc = pv_tcp_shutdown(so->tc, (uint32_t)how + 1, now());
+	if (so->kernel_leg)
+		(void)shutdown(pv_sock_kfd(so), how);
+	pv_list_for_each(it, &so->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+	done(so);
+	pv_sock_unlock();
+	return rc;
+}
+
+static int give_name(const struct pv_sock *so, const struct pv_endpoint *ep, struct sockaddr *addr, socklen_t *len)
+{
+	if ((int)*len < 0)
+		return -EINVAL;
+	*len = pv_addr_format(so->family, ep, addr, *len);
+	return 0;
+}
+
+int pv_stream_getsockname(struct pyvma_sock *h, struct pv_sock *so, struct sockaddr *addr, socklen_t *len)
+{
+	struct pv_endpoint ep;
+	int rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	pv_tcp_local(so->tc, &ep);
+	pv_sock_unlock();
+	return give_name(so, &ep, addr, len);
+}
+
+int pv_stream_getpeername(struct pyvma_sock *h, struct pv_sock *so, struct sockaddr *addr, socklen_t *len)
+{
+	struct pv_endpoint ep;
+	int rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	rc = pv_tcp_remote(so->tc, &ep) ? 0 : -ENOTCONN;
+	pv_sock_unlock();
+	return rc ? rc : give_name(so, &ep, addr, len);
+}
+
+int pv_stream_ioctl(struct pyvma_sock *h, struct pv_sock *so, unsigned long request, void *arg)
+{
+	int rc, val;
+
+	if (request != FIONREAD && request != SIOCOUTQ && request != SIOCOUTQNSD && request != SIOCATMARK)
+		return -ENOPROTOOPT;
+	rc = pv_stream_lock(h, so);
+	if (rc)
+		return rc;
+	pv_engine_poll(&pv_engine, now());
+	switch (request) {
+	case FIONREAD:
+		val = (int)pv_tcp_inq(so->tc);
+		break;
+	case SIOCOUTQ:
+		val = (int)pv_tcp_outq(so->tc);
+		break;
+	case SIOCOUTQNSD:
+		val = (int)pv_tcp_outq_nsd(so->tc);
+		break;
+	default:
+		val = pv_tcp_at_mark(so->tc);
+	}
+	/* tcp_ioctl in Linux. */
+	if (pv_tcp_state(so->tc) == PV_TCP_LISTEN && request != SIOCATMARK)
+		rc = -EINVAL;
+	pv_sock_unlock();
+	if (rc)
+		return rc;
+	if (!arg)
+		return -EFAULT;
+	memcpy(arg, &val, sizeof(val));
+	return 0;
+}
+
+int pv_stream_revents(struct pv_sock *so)
+{
+	static const struct {
+		uint32_t ev;
+		int poll;
+	} map[] = {
+		{ PV_EV_IN, POLLIN | POLLRDNORM },
+		{ PV_EV_OUT, POLLOUT | POLLWRNORM },
+		{ PV_EV_ERR, POLLERR },
+		{ PV_EV_HUP, POLLHUP },
+		{ PV_EV_RDHUP, POLLRDHUP },
+		{ PV_EV_PRI, POLLPRI },
+	};
+	uint32_t bits = pv_tcp_ready_bits(so->tc);
+	int r = 0;
+
+	for (size_t i = 0; i < pv_array_size(map); i++)
+		if (bits & map[i].ev)
+			r |= map[i].poll;
+	if (so->kernel_leg) {
+		struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
+
+		if (poll(&p, 1, 0) > 0)
+			r |= POLLIN | POLLRDNORM;
+	}
+	return r;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams: send and receive. A blocking send returns when the stack has taken everything, as Linux's does. */
+#include <limits.h>
+#include <signal.h>
+
+#include "rt/wait.h"
+#include "sock/stream.h"
+
+/* A full ring or an empty pool gives no event: how long at most until the next look. */
+#define ROOM_NAP_NS PV_NS_PER_MS
+
+/* A call that may wait. The lock is held but inside op_wait. */
+struct op {
+	struct pyvma_sock *h;
+	struct pv_sock *so;
+	uint32_t gen;
+	bool by_option, may_wait;
+	struct pv_wait w;
+};
+
+static int64_t now(void)
+{
+	return pv_clock_now(&pv_engine.clock);
+}
+
+static void op_begin(struct op *op, int flags, int64_t timeout_ns, int64_t option_ns)
+{
+	op->gen = op->h->gen;
+	op->by_option = timeout_ns < 0 && option_ns;
+	op->may_wait = timeout_ns != 0 && !(flags & MSG_DONTWAIT) && !pv_sock_nonblock(op->so);
+	pv_wait_init(&op->w, &op->so->watch, op->by_option ? option_ns : timeout_ns);
+}
+
+/* 0: try again. Else the call's result; -EBADF and -ENETDOWN: the socket must not be touched any more. */
+static int op_wait(struct op *op)
+{
+	int rc;
+
+	pv_net_kick(pv_engine.net);
+	pv_engine_timers(&pv_engine);
+	rc = pv_wait(&pv_engine, &op->w);
+	if (op->h->gen != op->gen || pv_handle_sock(op->h) != op->so || !op->so->tc)
+		return pv_sock_gone(op->h, op->so, op->gen);
+	return rc == -ETIMEDOUT && op->by_option ? -EAGAIN : rc;
+}
+
+static void op_end(struct op *op)
+{
+	struct pv_sock *so = op->so;
+
+	pv_wait_fini(&pv_engine, &op->w);
+	if (op->h->gen != op->gen || !so->tc)
+		return;
+	if (op->w.begun) {
+		so->hits += !op->w.sleeps;
+		so->misses += op->w.sleeps != 0;
+		so->sleeps += op->w.sleeps;
+	}
+	pv_send_done();
+	pv_ready_update(so);
+}
+
+/* Moves on by `n` bytes; the first entry of `iov` is changed. */
+static void advance(struct pv_iov **iov, uint32_t *cnt, size_t n)
+{
+	while (*cnt && n >= (*iov)->len) {
+		n -= (*iov)->len;
+		++*iov;
+		--*cnt;
+	}
+	if (n) {
+		(*iov)->base = (const char *)(*iov)->base + n;
+		(*iov)->len -= n;
+	}
+}
+
+static int check_msg(const struct msghdr *msg, size_t *total)
+{
+	*total = 0;
+	if (msg->msg_iovlen > UIO_MAXIOV)
+		return -EMSGSIZE;
+	for (size_t i = 0; i < msg->msg_iovlen; i++)
+		*total += msg->msg_iov[i].iov_len;
+	return 0;
+}
+
+/* ---- send -------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t send_flags(int flags)
+{
+	return (flags & MSG_OOB ? PV_TCP_MSG_OOB : 0) | (flags & MSG_MORE ? PV_TCP_MSG_MORE : 0) |
+	       (flags & MSG_EOR ? PV_TCP_MSG_EOR : 0);
+}
+
+static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
+{
+	struct pv_sock *so = op->so;
+	int64_t sent = 0, n;
+	int rc;
+
+	for (;;) {
+		n = pv_tcp_send(so->tc, iov, cnt, send_flags(flags), now());
+		if (n > 0 || (!n && !total)) {
+			sent += n;
+			if ((size_t)sent >= total)
+				return sent;
+			advance(&iov, &cnt, (size_t)n);
+		} else if (n != -EAGAIN && n != -ENOBUFS) {
+			break;
+		}
+		if (!op->may_wait) {
+			n = -EAGAIN;
+			break;
+		}
+		if (n == -ENOBUFS)
+			pv_stack_grow(pv_engine.stack);
+		op->w.nap_ns = n == -ENOBUFS ? ROOM_NAP_NS : PV_NEVER;
+		rc = op_wait(op);
+		if (rc == -EBADF || rc == -ENETDOWN)
+			return sent ? sent : rc;
+		/* With a timeout of the call's own what went is told at once. */
+		if (rc || (sent && op->w.timeout_ns >= 0)) {
+			n = rc;
+			break;
+		}
+	}
+	if (n == -EAGAIN)
+		so->eagain++;
+	return sent ? sent : n;
+}
+
+int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov[16], *at = iov;
+	struct op op = { .h = h, .so = so };
+	size_t total;
+	int64_t n = check_msg(msg, &total);
+
+	if (n)
+		return n;
+	/* Entries are changed on the way: few of them are copied, many go in pieces. */
+	if (msg->msg_iovlen > pv_array_size(iov)) {
+		struct msghdr part = *msg;
+		int64_t sent = 0;
+
+		for (size_t i = 0; i < msg->msg_iovlen; i += part.msg_iovlen) {
+			part.msg_iov = msg->msg_iov + i;
+			part.msg_iovlen = PV_MIN((size_t)16, msg->msg_iovlen - i);
+			check_msg(&part, &total);
+			n = pv_stream_send(h, so, &part, i + part.msg_iovlen < msg->msg_iovlen ? flags | MSG_MORE : flags,
+					   timeout_ns);
+			if (n < 0)
+				return sent ? sent : n;
+			sent += n;
+			if ((size_t)n < total)
+				break;
+		}
+		return sent;
+	}
+	for (size_t i = 0; i < msg->msg_iovlen; i++)
+		iov[i] = (struct pv_iov){ msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len };
+	n = pv_stream_lock(h, so);
+	if (n)
+		return n;
+	op_begin(&op, flags, timeout_ns, so->sndtimeo_ns);
+	n = send_locked(&op, at, (uint32_t)msg->msg_iovlen, total, flags);
+	op_end(&op);
+	pv_sock_unlock();
+	if (pv_unlikely(n == -EPIPE) && !(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	return n;
+}
+
+/* ---- receive ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
+{
+	uint32_t how = (flags & MSG_OOB ? PV_TCP_MSG_OOB : 0) | (flags & MSG_PEEK ? PV_TCP_MSG_PEEK : 0) |
+		       (flags & MSG_TRUNC ? PV_TCP_MSG_TRUNC : 0);
+	bool all = flags & MSG_WAITALL, polled = false;
+	struct pv_sock *so = op->so;
+	int64_t got = 0, n;
+	int rc;
+
+	for (;;) {
+		n = pv_tcp_recv(so->tc, iov, cnt, how, now());
+		if (n > 0 && (!all || flags & MSG_PEEK) && (!all || (size_t)n >= total || !op->may_wait))
+			return n;
+		if (n > 0 && !(flags & MSG_PEEK)) {
+			got += n;
+			if ((size_t)got >= total)
+				return got;
+			advance(&iov, &cnt, (size_t)n);
+			continue;
+		}
+		if (n <= 0 && n != -EAGAIN)
+			break;
+		if (!op->may_wait) {
+			if (polled)
+				break;
+			polled = true;
+			pv_engine_poll(&pv_engine, now());
+			continue;
+		}
+		rc = op_wait(op);
+		if (rc == -EBADF || rc == -ENETDOWN)
+			return got ? got : rc;
+		if (rc) {
+			n = n > 0 ? n : rc;
+			break;
+		}
+	}
+	if (n == -EAGAIN)
+		so->eagain++;
+	return got ? got : n;
+}
+
+int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov[16];
+	struct op op = { .h = h, .so = so };
+	size_t total, cnt = PV_MIN(msg->msg_iovlen, pv_array_size(iov));
+	int64_t n = check_msg(msg, &total);
+
+	if (n)
+		return n;
+	if (flags & MSG_ERRQUEUE)
+		return -EAGAIN;
+	/* More buffers than that are filled by the next call, as after any short read. */
+	total = 0;
+	for (size_t i = 0; i < cnt; i++) {
+		iov[i] = (struct pv_iov){ msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len };
+		total += iov[i].len;
+	}
+	n = pv_stream_lock(h, so);
+	if (n)
+		return n;
+	op_begin(&op, flags, timeout_ns, so->rcvtimeo_ns);
+	n = recv_locked(&op, iov, (uint32_t)cnt, total, flags);
+	op_end(&op);
+	pv_sock_unlock();
+	if (n >= 0) {
+		msg->msg_namelen = 0;
+		msg->msg_controllen = 0;
+		msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
+	}
+	return n;
+}

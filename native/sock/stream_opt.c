@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Options of streams. As for datagrams (opt.c) the kernel socket beneath is the authority: it checks what is set and says what it became,
+ * and the stack is told. What only the stack knows it answers itself: what a listener's child inherited, and how the connection does.
+ */
+#include <limits.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "sock/stream.h"
+
+#ifndef SO_MAX_PACING_RATE
+#define SO_MAX_PACING_RATE 47
+#endif
+
+enum kind { FLAG, U8, I16, U16, U32, PACING };
+
+#define FIELD(f) offsetof(struct pv_tcp_opts, f)
+
+static const struct row {
+	int level, name;
+	uint16_t off;
+	uint8_t kind;
+	bool v6;
+} rows[] = {
+	{ SOL_SOCKET, SO_RCVBUF, FIELD(rcvbuf), U32, false },
+	{ SOL_SOCKET, SO_SNDBUF, FIELD(sndbuf), U32, false },
+	{ SOL_SOCKET, SO_RCVLOWAT, FIELD(rcvlowat), U32, false },
+	{ SOL_SOCKET, SO_REUSEADDR, FIELD(reuse_addr), FLAG, false },
+	{ SOL_SOCKET, SO_REUSEPORT, FIELD(reuse_port), FLAG, false },
+	{ SOL_SOCKET, SO_KEEPALIVE, FIELD(keepalive), FLAG, false },
+	{ SOL_SOCKET, SO_OOBINLINE, FIELD(oobinline), FLAG, false },
+	{ SOL_SOCKET, SO_MAX_PACING_RATE, FIELD(pacing_rate), PACING, false },
+	{ IPPROTO_TCP, TCP_NODELAY, FIELD(nodelay), FLAG, false },
+	{ IPPROTO_TCP, TCP_CORK, FIELD(cork), FLAG, false },
+	{ IPPROTO_TCP, TCP_KEEPIDLE, FIELD(keepidle_s), U32, false },
+	{ IPPROTO_TCP, TCP_KEEPINTVL, FIELD(keepintvl_s), U32, false },
+	{ IPPROTO_TCP, TCP_KEEPCNT, FIELD(keepcnt), U32, false },
+	{ IPPROTO_TCP, TCP_SYNCNT, FIELD(syncnt), U32, false },
+	{ IPPROTO_TCP, TCP_LINGER2, FIELD(linger2_s), U32, false },
+	{ IPPROTO_TCP, TCP_DEFER_ACCEPT, FIELD(defer_accept_s), U32, false },
+	{ IPPROTO_TCP, TCP_WINDOW_CLAMP, FIELD(window_clamp), U32, false },
+	{ IPPROTO_TCP, TCP_USER_TIMEOUT, FIELD(user_timeout_ms), U32, false },
+	{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, FIELD(notsent_lowat), U32, false },
+	{ IPPROTO_IP, IP_TTL, FIELD(ttl), I16, false },
+	{ IPPROTO_IP, IP_TOS, FIELD(tos), U8, false },
+	{ IPPROTO_IP, IP_MTU_DISCOVER, FIELD(pmtudisc), U8, false },
+	{ IPPROTO_IP, IP_FREEBIND, FIELD(freebind), FLAG, false },
+	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, FIELD(hops), I16, true },
+	{ IPPROTO_IPV6, IPV6_TCLASS, FIELD(tclass), U8, true },
+	{ IPPROTO_IPV6, IPV6_V6ONLY, FIELD(v6only), FLAG, true },
+};
+
+static const struct row *find(const struct pv_sock *so, int level, int name)
+{
+	for (size_t i = 0; i < pv_array_size(rows); i++)
+		if (rows[i].level == level && rows[i].name == name && (!rows[i].v6 || so->family == AF_INET6))
+			return &rows[i];
+	return NULL;
+}
+
+static void put(char *at, const struct row *row, uint64_t val)
+{
+	uint64_t rate = val == UINT_MAX ? UINT64_MAX : val;
+	bool flag = val != 0;
+	uint32_t u32 = (uint32_t)val;
+	uint16_t u16 = (uint16_t)val;
+	uint8_t u8 = (uint8_t)val;
+
+	switch ((enum kind)row->kind) {
+	case FLAG:
+		memcpy(at, &flag, sizeof(flag));
+		break;
+	case U8:
+		memcpy(at, &u8, 1);
+		break;
+	case I16:
+	case U16:
+		memcpy(at, &u16, 2);
+		break;
+	case U32:
+		memcpy(at, &u32, 4);
+		break;
+	case PACING:
+		memcpy(at, &rate, 8);
+	}
+}
+
+static int64_t get(const char *at, const struct row *row)
+{
+	uint64_t rate;
+	uint32_t u32;
+	uint16_t u16;
+	int16_t i16;
+
+	switch ((enum kind)row->kind) {
+	case FLAG:
+	case U8:
+		return *(const uint8_t *)at;
+	case I16:
+		memcpy(&i16, at, 2);
+		return i16;
+	case U16:
+		memcpy(&u16, at, 2);
+		return u16;
+	case PACING:
+		memcpy(&rate, at, 8);
+		return rate > UINT_MAX ? UINT_MAX : (int64_t)rate;
+	default:
+		memcpy(&u32, at, 4);
+		return (int32_t)u32;
+	}
+}
+
+static void import_row(struct pv_sock *so, const struct row *row)
+{
+	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	socklen_t len = sizeof(uint32_t);
+	uint32_t val = 0;
+
+	if ((row->v6 && so->family != AF_INET6) || getsockopt(pv_sock_kfd(so), row->level, row->name, &val, &len) < 0)
+		return;
+	put((char *)o + row->off, row, row->kind == PACING ? val : (uint64_t)(int64_t)(int32_t)val);
+}
+
+static int64_t timeout_option(const struct pv_sock *so, int name)
+{
+	struct timeval tv;
+	socklen_t len = sizeof(tv);
+
+	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, name, &tv, &len) < 0)
+		return 0;
+	return tv.tv_sec < PV_NEVER / PV_NS_PER_S ? tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US : PV_NEVER;
+}
+
+static void import_others(struct pv_sock *so)
+{
+	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	struct linger l = { 0 };
+	socklen_t len = sizeof(l);
+	bool kernels;
+
+	if (!getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_LINGER, &l, &len)) {
+		o->linger = l.l_onoff;
+		o->linger_s = (uint32_t)l.l_linger;
+	}
+	so->rcvtimeo_ns = timeout_option(so, SO_RCVTIMEO);
+	so->sndtimeo_ns = timeout_option(so, SO_SNDTIMEO);
+	o->bound_iface = pv_decide_device(so, &kernels);
+}
+
+/* The kernel's default buffer sizes grow by themselves there, as ours do: only what the program set counts. */
+static bool is_buffer(const struct row *row)
+{
+	return row->level == SOL_SOCKET && (row->name == SO_RCVBUF || row->name == SO_SNDBUF);
+}
+
+void pv_stream_import(struct pv_sock *so)
+{
+	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+
+	pv_decide_kernel_read(so);
+	for (size_t i = 0; i < pv_array_size(rows); i++) {
+		const struct row *row = &rows[i];
+
+		if (is_buffer(row) && !(row->name == SO_RCVBUF ? so->rcvbuf_set : so->sndbuf_set))
+			continue;
+		import_row(so, row);
+	}
+	o->rcvbuf_locked |= so->rcvbuf_set;
+	o->sndbuf_locked |= so->sndbuf_set;
+	import_others(so);
+	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
+}
+
+/* ---- set --------------------------------------------------------------------------------------------------------------- */
+
+static int congestion(struct pv_sock *so, const void *val, socklen_t len)
+{
+	char name[17] = "";
+
+	if (!len)
+		return -EINVAL;
+	memcpy(name, val, PV_MIN((size_t)len, sizeof(name) - 1));
+	return pv_tcp_congestion_set(so->tc, name);
+}
+
+static int set_ours(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	int64_t now = pv_clock_now(&pv_engine.clock);
+	int on = 0;
+
+	if (level == IPPROTO_TCP && name == TCP_CONGESTION)
+		return val ? congestion(so, val, len) : -EFAULT;
+	if (level == IPPROTO_TCP && (name == TCP_QUICKACK || name == TCP_MAXSEG)) {
+		if (len < sizeof(on))
+			return -EINVAL;
+		memcpy(&on, val, sizeof(on));
+		if (name == TCP_QUICKACK) {
+			pv_tcp_quickack(so->tc, on, now);
+			return 0;
+		}
+		/* tcp_sock_set_maxseg in Linux: TCP_MIN_MSS to MAX_TCP_WINDOW. */
+		if (on && (on < 88 || on > 32767))
+			return -EINVAL;
+		pv_tcp_options(so->tc)->maxseg = (uint16_t)on;
+		pv_tcp_options_changed(so->tc, now);
+		return 0;
+	}
+	return -ENOPROTOOPT;
+}
+
+static int set_locked(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	const struct row *row = find(so, level, name);
+	int rc = so->tc ? set_ours(so, level, name, val, len) : -ENOPROTOOPT;
+
+	if (rc != -ENOPROTOOPT)
+		return rc;
+	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
+		return -errno;
+	so->rcvbuf_set |= level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_RCVBUFFORCE);
+	so->sndbuf_set |= level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE);
+	if (!so->tc)
+		return 0;
+	if (row)
+		import_row(so, row);
+	if (level == SOL_SOCKET)
+		import_others(so);
+	pv_tcp_options(so->tc)->rcvbuf_locked |= so->rcvbuf_set;
+	pv_tcp_options(so->tc)->sndbuf_locked |= so->sndbuf_set;
+	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
+	pv_send_done();
+	return 0;
+}
+
+int pv_stream_setsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	int rc;
+
+	pv_lock_get(&pv_engine.lock);
+	if (pv_handle_sock(h) != so || so->dead)
+		return pv_sock_lock_failed(h, so);
+	rc = set_locked(so, level, name, val, len);
+	pv_sock_unlock();
+	return rc;
+}
+
+/* ---- get --------------------------------------------------------------------------------------------------------------- */
+
+static int give(const void *from, size_t size, void *out, socklen_t *len)
+{
+	if ((int)*len < 0)
+		return -EINVAL;
+	*len = PV_MIN(*len, (socklen_t)size);
+	memcpy(out, from, *len);
+	return 0;
+}
+
+static int give_int(int64_t val, void *out, socklen_t *len)
+{
+	int v = (int)val;
+
+	return give(&v, sizeof(v), out, len);
+}
+
+/* Linux's struct, as far as the headers of the build know it; what has no meaning here stays 0. */
+static int give_info(struct pv_sock *so, void *out, socklen_t *len)
+{
+	struct pv_tcp_info i;
+	struct tcp_info t = { 0 };
+
+	pv_tcp_get_info(so->tc, &i, pv_clock_now(&pv_engine.clock));
+	t.tcpi_state = i.state;
+	t.tcpi_ca_state = i.ca_state;
+	t.tcpi_retransmits = i.retransmits;
+	t.tcpi_probes = i.probes;
+	t.tcpi_backoff = i.backoff;
+	t.tcpi_options = i.options;
+	t.tcpi_snd_wscale = i.snd_wscale & 15u;
+	t.tcpi_rcv_wscale = i.rcv_wscale & 15u;
+	t.tcpi_rto = i.rto_us;
+	t.tcpi_ato = i.ato_us;
+	t.tcpi_snd_mss = i.snd_mss;
+	t.tcpi_rcv_mss = i.rcv_mss;
+	t.tcpi_unacked = i.unacked;
+	t.tcpi_sacked = i.sacked;
+	t.tcpi_lost = i.lost;
+	t.tcpi_retrans = i.retrans;
+	t.tcpi_fackets = i.fackets;
+	t.tcpi_last_data_sent = i.last_data_sent_ms;
+	t.tcpi_last_data_recv = i.last_data_recv_ms;
+	t.tcpi_last_ack_recv = i.last_ack_recv_ms;
+	t.tcpi_pmtu = i.pmtu;
+	t.tcpi_rcv_ssthresh = i.rcv_ssthresh;
+	t.tcpi_rtt = i.rtt_us;
+	t.tcpi_rttvar = i.rttvar_us;
+	t.tcpi_snd_ssthresh = i.snd_ssthresh;
+	t.tcpi_snd_cwnd = i.snd_cwnd;
+	t.tcpi_advmss = i.advmss;
+	t.tcpi_reordering = i.reordering;
+	t.tcpi_rcv_rtt = i.rcv_rtt_us;
+	t.tcpi_rcv_space = i.rcv_space;
+	t.tcpi_total_retrans = i.total_retrans;
+	t.tcpi_pacing_rate = i.pacing_rate;
+	t.tcpi_max_pacing_rate = i.max_pacing_rate;
+	t.tcpi_bytes_acked = i.bytes_acked;
+	t.tcpi_bytes_received = i.bytes_received;
+	t.tcpi_segs_out = i.segs_out;
+	t.tcpi_segs_in = i.segs_in;
+	t.tcpi_notsent_bytes = i.notsent_bytes;
+	t.tcpi_min_rtt = i.min_rtt_us;
+	t.tcpi_data_segs_in = i.data_segs_in;
+	t.tcpi_data_segs_out = i.data_segs_out;
+	t.tcpi_busy_time = i.busy_time_us;
+	t.tcpi_rwnd_limited = i.rwnd_limited_us;
+	t.tcpi_sndbuf_limited = i.sndbuf_limited_us;
+	t.tcpi_delivered = i.delivered;
+	t.tcpi_delivered_ce = i.delivered_ce;
+	t.tcpi_bytes_sent = i.bytes_sent;
+	t.tcpi_bytes_retrans = i.bytes_retrans;
+	t.tcpi_dsack_dups = i.dsack_dups;
+	t.tcpi_reord_seen = i.reord_seen;
+	t.tcpi_rcv_ooopack = i.rcv_ooopack;
+	t.tcpi_snd_wnd = i.snd_wnd;
+	return give(&t, sizeof(t), out, len);
+}
+
+static int get_tcp(struct pv_sock *so, int name, void *val, socklen_t *len)
+{
+	char text[16] = "";
+
+	switch (name) {
+	case TCP_INFO:
+		return give_info(so, val, len);
+	case TCP_MAXSEG:
+		return give_int(pv_tcp_mss(so->tc), val, len);
+	case TCP_QUICKACK:
+		return give_int(pv_tcp_is_quickack(so->tc), val, len);
+	case TCP_CONGESTION:
+		memcpy(text, pv_tcp_congestion(so->tc), strlen(pv_tcp_congestion(so->tc)) + 1);
+		return give(text, sizeof(text), val, len);
+	}
+	return -ENOPROTOOPT;
+}
+
+static int get_locked(struct pv_sock *so, int level, int name, void *val, socklen_t *len)
+{
+	const struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	const struct row *row = find(so, level, name);
+	int rc;
+
+	if (level == IPPROTO_TCP) {
+		rc = get_tcp(so, name, val, len);
+		if (rc != -ENOPROTOOPT)
+			return rc;
+	}
+	if (level == SOL_SOCKET && name == SO_ERROR)
+		return give_int(pv_tcp_error(so->tc), val, len);
+	if (level == SOL_SOCKET && name == SO_ACCEPTCONN)
+		return give_int(pv_tcp_state(so->tc) == PV_TCP_LISTEN, val, len);
+	if (level == SOL_SOCKET && name == SO_LINGER) {
+		struct linger l = { .l_onoff = o->linger, .l_linger = (int)o->linger_s };
+
+		return give(&l, sizeof(l), val, len);
+	}
+	return row ? give_int(get((const char *)o + row->off, row), val, len) : -ENOPROTOOPT;
+}
+
+int pv_stream_getsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, int name, void *val, socklen_t *len)
+{
+	int rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	rc = get_locked(so, level, name, val, len);
+	if (level == SOL_SOCKET && name == SO_ERROR)
+		pv_ready_update(so);
+	pv_sock_unlock();
+	if (rc != -ENOPROTOOPT)
+		return rc;
+	return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+}
