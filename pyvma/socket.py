@@ -2,10 +2,11 @@
 
 Everything that `socket` exports is here, and the same objects wherever they have nothing to do with the socket class. A UDP socket of
 AF_INET or AF_INET6 is the engine's to decide: offloaded when its address is on an offloaded interface, otherwise the kernel's;
-`sock.offload` says which. Every other socket is the standard library's, method by method.
+`sock.offload` says which. So is a TCP socket, at bind, connect or listen; one that is the kernel's is the standard library's from then
+on. Every other socket is the standard library's, method by method.
 
-The class derives from the standard library's. Its kernel fd is the engine's kernel socket; a UDP socket has a handle of the engine
-beside it, through which everything goes.
+The class derives from the standard library's. Its kernel fd is the engine's kernel socket; a socket of the engine's has a handle beside
+it, through which everything goes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import math
 import operator
 import os
+import select
 import socket as _std
 import struct
 import sys
@@ -60,13 +62,25 @@ class Offload(NamedTuple):
 _STATES = {lib.PYVMA_UNDECIDED: "undecided", lib.PYVMA_OFFLOADED: "offloaded", lib.PYVMA_KERNEL: "kernel"}
 
 
-def _is_udp(family: int, type: int, proto: int) -> bool:
+_PROTOCOLS = {_std.SOCK_DGRAM: _std.IPPROTO_UDP, _std.SOCK_STREAM: _std.IPPROTO_TCP}
+
+
+def _offloads() -> bool:
+    """Whether the engine has an interface at all; starts it."""
+    _start()
+    return bool(lib.pyvma_interface_get(1, ffi.new("struct pyvma_interface *")) >= 0)
+
+
+def _is_ours(family: int, type: int, proto: int) -> bool:
     """Whether the engine is asked about such a socket at all."""
     try:
-        plain = type & ~_CREATION_FLAGS
+        plain = _std.SOCK_STREAM if type == -1 else type & ~_CREATION_FLAGS
     except TypeError:
         return False
-    return plain == _std.SOCK_DGRAM and family in (_std.AF_INET, _std.AF_INET6, -1) and proto in (0, -1, _std.IPPROTO_UDP)
+    protocol = _PROTOCOLS.get(plain)  # type: ignore[call-overload]
+    if protocol is None or family not in (_std.AF_INET, _std.AF_INET6, -1) or proto not in (0, -1, protocol):
+        return False
+    return plain == _std.SOCK_DGRAM or _offloads()
 
 
 def _sockaddr(packed: bytes) -> Any:
@@ -184,17 +198,19 @@ def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
 class socket(Calls, _std.socket):  # type: ignore[no-redef]
     """As `socket.socket`, with `offload`, `stats`, `recv_batch` and `send_batch` of its own."""
 
-    __slots__ = ("_handle", "_sock")
+    __slots__ = ("_handle", "_sock", "_why")
     __module__ = "pyvma.socket"
 
     _handle: Handle | None
     _sock: Any
+    _why: str
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._handle = self._sock = None
-        if fileno is not None or not _is_udp(family, type, proto):
+        self._why = "only UDP and TCP over IPv4 and IPv6 are offloaded"
+        if fileno is not None or not _is_ours(family, type, proto):
             super().__init__(family, type, proto, fileno)
-            if not _is_udp(_socket.socket.family.__get__(self), self.type, self.proto):
+            if not _is_ours(_socket.socket.family.__get__(self), self.type, self.proto):
                 return
             out = ffi.new("pyvma_sock **")
             _start()
@@ -202,6 +218,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         else:
             out = ffi.new("pyvma_sock **")
             family, proto = _std.AF_INET if family == -1 else family, 0 if proto == -1 else proto
+            type = _std.SOCK_STREAM if type == -1 else type
             _start()
             check(lib.pyvma_sock_open(family, type | _std.SOCK_CLOEXEC, proto, out))
             try:
@@ -210,6 +227,8 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
                 lib.pyvma_sock_close(out[0])
                 raise
         self._put(out[0])
+        if fileno is not None:
+            self._settle()
 
     # ---- life ----
 
@@ -224,6 +243,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         """Makes the engine's socket this object's."""
         self._sock = sock
         self._handle = Handle(int(ffi.cast("uintptr_t", sock)), _socket.socket.family.__get__(self))
+        self._handle.stream = self.type == _std.SOCK_STREAM
         self._take_timeout()
 
     def _take(self) -> Any:
@@ -231,6 +251,20 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         pointer = 0 if self._handle is None else self._handle.take()
         self._sock = None
         return ffi.cast("pyvma_sock *", pointer) if pointer else None
+
+    def _release(self, why: str) -> None:
+        """Leaves a stream to the standard library for good."""
+        taken = self._take()
+        if taken is not None:
+            self._why = why
+            check(lib.pyvma_sock_detach(taken))
+
+    def _settle(self) -> None:
+        """A stream that turned out to be the kernel's is the standard library's from now on."""
+        if self._handle is not None and self._handle.stream:
+            offload = self.offload
+            if offload.state == "kernel":
+                self._release(offload.text)
 
     def _real_close(self, _ss: Any = _std.socket) -> None:
         taken = self._take()
@@ -301,20 +335,39 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     def accept(self) -> tuple[Any, Any]:
         """As socket.accept(), with a socket of this module."""
-        if self._sock is not None:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        fd, address = self._accept()  # type: ignore[attr-defined]
+        fd, address = self._accept() if self._sock is None else self._accept_ours()  # type: ignore[attr-defined]
         sock = socket(self.family, self.type, self.proto, fileno=fd)
         if _std.getdefaulttimeout() is None and self.gettimeout():
             sock.setblocking(True)
         return sock, address
 
+    def _accept_ours(self) -> tuple[int, Any]:
+        sock, out = self._open_sock(), ffi.new("pyvma_sock **")
+        storage = ffi.new("struct sockaddr_storage *")
+        size = ffi.new("socklen_t *", ffi.sizeof("struct sockaddr_storage"))
+        name = ffi.cast("struct sockaddr *", storage)
+        self._wait(lambda timeout_ns: lib.pyvma_sock_accept(sock, name, size, _std.SOCK_CLOEXEC, timeout_ns, out))
+        try:
+            fd = check(lib.pyvma_sock_detach(out[0]))
+        except OSError:
+            lib.pyvma_sock_close(out[0])
+            raise
+        return fd, format_address(bytes(ffi.buffer(storage)[: size[0]]))
+
     @_face(0, 1)
-    def listen(self, backlog: int = 0) -> Any:
-        """As socket.listen(): not for datagrams."""
-        if _c_int(backlog) is None:
+    def listen(self, backlog: int = 128) -> Any:
+        """As socket.listen([backlog])."""
+        number = _c_int(backlog)
+        if number is None:
             return NotImplemented
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        check(lib.pyvma_sock_listen(self._open_sock(), number))
+        self._settle()
+        return None
+
+    def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> Any:
+        if self._sock is not None:  # os.sendfile() knows kernel sockets only
+            raise _std._GiveupOnSendfile(OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK)))  # type: ignore[attr-defined]
+        return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc]
 
     def get_inheritable(self) -> bool:
         """As socket.get_inheritable()."""
@@ -377,6 +430,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return NotImplemented
         sys.audit("socket.bind", self, address)
         check(lib.pyvma_sock_bind(self._open_sock(), _sockaddr(packed), len(packed)))
+        self._settle()
         return None
 
     def _connect(self, address: Any) -> Any:
@@ -387,18 +441,38 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         handle, sock = self._handle, self._sock
         if handle is None or sock is None:  # closed meanwhile; connect_ex() returns that, too
             return -errno.EBADF
-        return lib.pyvma_sock_connect(sock, _sockaddr(packed), len(packed), handle.timeout_ns)
+        if not handle.stream:
+            return lib.pyvma_sock_connect(sock, _sockaddr(packed), len(packed), handle.timeout_ns)
+        if lib.pyvma_sock_would(sock, _sockaddr(packed), len(packed)) == lib.PYVMA_KERNEL:
+            self._release(f"address {address[0]} is the kernel's")
+            return NotImplemented
+        return self._connect_stream(sock, packed, handle.timeout_ns)
+
+    def _connect_stream(self, sock: Any, packed: bytes, timeout_ns: int) -> int:
+        """A signal in between runs its handler; the handshake goes on meanwhile, and is waited for again."""
+        deadline = time.monotonic_ns() + timeout_ns
+        rc: int = lib.pyvma_sock_connect(sock, _sockaddr(packed), len(packed), timeout_ns)
+        while rc == -errno.EINTR:
+            left = -1 if timeout_ns < 0 else max(deadline - time.monotonic_ns(), 0)
+            rc = lib.pyvma_sock_poll(sock, select.POLLOUT, left)
+            if rc >= 0:
+                rc = -self.getsockopt(_std.SOL_SOCKET, _std.SO_ERROR) if rc else -errno.ETIMEDOUT
+        return rc
 
     @_face(1, 1)
     def connect(self, address: Any) -> Any:
         """As socket.connect(address)."""
         rc = self._connect(address)
+        if rc == -errno.ETIMEDOUT and self.gettimeout():
+            raise TimeoutError("timed out")
         return rc if rc is NotImplemented else check(rc) or None
 
     @_face(1, 1)
     def connect_ex(self, address: Any) -> Any:
         """As socket.connect_ex(address): the error's number, 0 for none."""
         rc = self._connect(address)
+        if rc == -errno.ETIMEDOUT and self.gettimeout():
+            return errno.EAGAIN
         return rc if rc is NotImplemented else -rc
 
     def _name(self, call: Any) -> Any:
@@ -508,7 +582,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         sock = self._sock
         if sock is None:
             closed = _socket.socket.fileno(self) < 0
-            return Offload("kernel", "closed" if closed else "only UDP over IPv4 and IPv6 is offloaded")
+            return Offload("kernel", "closed" if closed else self._why)
         text = ffi.new("char[256]")
         state = check(lib.pyvma_sock_offload(sock, text, len(text)))
         return Offload(_STATES[state], ffi.string(text).decode(errors="replace"))

@@ -71,8 +71,8 @@ TEST(other_families_and_types)
 	static const struct {
 		int family, type;
 		const char *text;
-	} kinds[] = { { AF_INET, SOCK_STREAM, "SOCK_STREAM: kernel" },
-		      { AF_INET6, SOCK_STREAM, "SOCK_STREAM: kernel" },
+	} kinds[] = { { AF_UNIX, SOCK_SEQPACKET, "AF_UNIX: kernel" },
+		      { AF_NETLINK, SOCK_DGRAM, "address family: kernel" },
 		      { AF_UNIX, SOCK_DGRAM, "AF_UNIX: kernel" },
 		      { AF_UNIX, SOCK_STREAM, "AF_UNIX: kernel" } };
 

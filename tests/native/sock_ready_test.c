@@ -361,8 +361,13 @@ TEST(adopt_kernel_sockets)
 
 	env_start();
 	CHECK_EQ(pyvma_sock_adopt(fd, &h), 0);
+	CHECK_EQ(pyvma_sock_offload(h, text, sizeof(text)), PYVMA_UNDECIDED);
+	CHECK_EQ(pyvma_sock_close(h), 0);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK_EQ(listen(fd, 1), 0);
+	CHECK_EQ(pyvma_sock_adopt(fd, &h), 0);
 	CHECK_EQ(pyvma_sock_offload(h, text, sizeof(text)), PYVMA_KERNEL);
-	CHECK(!strcmp(text, "SOCK_STREAM: kernel"));
+	CHECK(!strcmp(text, "bound or connected by the kernel before"));
 	CHECK_EQ(pyvma_sock_close(h), 0);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM, 0, p), 0);
 	CHECK_EQ(pyvma_sock_adopt(p[0], &h), 0);
