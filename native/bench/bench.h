@@ -34,6 +34,7 @@ struct bench_opts {
 	uint32_t reply_every; /* throughput: every so many messages one asks for a reply, which moves the window */
 	uint32_t gap_us; /* paced: between two messages */
 	uint32_t rules; /* how many at once */
+	bool tcp; /* one connection instead of datagrams */
 	bool block; /* wait in the kernel or engine instead of polling from here */
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
 	const char *interfaces; /* pyvma: the setting */
@@ -180,6 +181,8 @@ int bench_run_raw(const struct bench_opts *o, struct bench_result *r);
 int bench_run_xdp(const struct bench_opts *o, struct bench_result *r);
 int bench_run_engine(const struct bench_opts *o, struct bench_result *r);
 int bench_run_kernel(const struct bench_opts *o, struct bench_result *r);
+int bench_run_engine_tcp(const struct bench_opts *o, struct bench_result *r);
+int bench_run_kernel_tcp(const struct bench_opts *o, struct bench_result *r);
 
 /* One cache line between two CPUs: half round trips in nanoseconds to stdout. */
 int bench_line(int cpu_a, int cpu_b, double seconds);

@@ -17,6 +17,7 @@ static const char usage[] =
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
     "  --gap US (1000)    paced: one message after such a pause, stamped, to a server that reports how long it took\n"
+    "  --tcp              one TCP connection with TCP_NODELAY instead of datagrams (pyvma and kernel)\n"
     "  --block            wait in the kernel or asleep in the engine; default: spin\n"
     "  --interfaces SPEC  pyvma: the setting of that name\n"
     "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n"
@@ -100,6 +101,7 @@ enum {
 	O_CPU,
 	O_CPU2,
 	O_BLOCK,
+	O_TCP,
 	O_INTERFACES,
 	O_LIBRARY,
 	O_DEVICE,
@@ -119,6 +121,7 @@ static const struct option options[] = {
 	{ "cpu", 1, NULL, O_CPU },
 	{ "cpu2", 1, NULL, O_CPU2 },
 	{ "block", 0, NULL, O_BLOCK },
+	{ "tcp", 0, NULL, O_TCP },
 	{ "interfaces", 1, NULL, O_INTERFACES },
 	{ "library", 1, NULL, O_LIBRARY },
 	{ "device", 1, NULL, O_DEVICE },
@@ -160,6 +163,9 @@ static int parse_one(int c, const char *v, struct args *a)
 		return parse_mac(v, a->o.peer_mac);
 	case O_BLOCK:
 		a->o.block = true;
+		return 0;
+	case O_TCP:
+		a->o.tcp = true;
 		return 0;
 	case O_INTERFACES:
 		a->o.interfaces = v;
@@ -227,9 +233,9 @@ static int run(struct args *a, const char *role)
 	else if (!strcmp(a->transport, "raw"))
 		rc = bench_run_raw(&a->o, &r);
 	else if (!strcmp(a->transport, "pyvma"))
-		rc = bench_run_engine(&a->o, &r);
+		rc = a->o.tcp ? bench_run_engine_tcp(&a->o, &r) : bench_run_engine(&a->o, &r);
 	else if (!strcmp(a->transport, "kernel"))
-		rc = bench_run_kernel(&a->o, &r);
+		rc = a->o.tcp ? bench_run_kernel_tcp(&a->o, &r) : bench_run_kernel(&a->o, &r);
 	else
 		return bench_fail("no such transport", 0);
 	if (!rc)

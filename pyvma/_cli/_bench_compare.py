@@ -8,7 +8,7 @@ import os
 import platform
 import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="softnic",
         help="what the raw and pyvma rows run over; xdp: AF_XDP on a veth pair, needs root",
     )
-    parser.add_argument("--proto", choices=["udp"], default="udp", help="protocol")
+    parser.add_argument("--proto", choices=["udp", "tcp"], default="udp", help="datagrams, or one connection")
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"
@@ -82,12 +82,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
 
 
-def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True)
+class Load:
+    """What is exchanged."""
+
+    tcp: bool
+    size: int
+    seconds: float
+
+
+def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[str]]:
     """Command lines of server and client."""
     pin, ends = cpus(), wire.ends(way.stack)
     many = {"batch": BATCH[way.who], "window": min(WINDOW[way.stack], wire.window)} if role == "throughput" else {"batch": 1, "window": 0}
     if way.python:
-        common = {"stack": way.stack, "block": way.block, "size": size, "seconds": seconds, **many}
+        common = {"stack": way.stack, "block": way.block, "tcp": load.tcp, "size": load.size, "seconds": load.seconds, **many}
 
         def task(number: int, part: str) -> list[str]:
             where = {"local": ends[number], "remote": ends[1 - number], "cpu": pin[number], "interface": wire.interface(number)}
@@ -97,9 +106,9 @@ def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[l
 
     def command(number: int, part: str) -> list[str]:
         options: dict[str, Any] = {"local": "{}:{}".format(*ends[number]), "remote": "{}:{}".format(*ends[1 - number])}
-        options |= {"size": size, "batch": many["batch"], "block": way.block}
+        options |= {"size": load.size, "batch": many["batch"], "block": way.block, "tcp": load.tcp}
         if part != "server":
-            options |= {"seconds": seconds, "window": many["window"]}
+            options |= {"seconds": load.seconds, "window": many["window"]}
         if way.stack == "raw":
             options |= wire.raw(number)
         elif way.stack == "pyvma":
@@ -109,22 +118,22 @@ def peers(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[l
     return command(0, "server"), command(1, role)
 
 
-def measure(way: Way, wire: Wire, role: str, size: int, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(way: Way, wire: Wire, role: str, load: Load) -> tuple[dict[str, Any], dict[str, Any]]:
     """Results of client and server of one measurement."""
-    server_command, client_command = peers(way, wire, role, size, seconds)
+    server_command, client_command = peers(way, wire, role, load)
     with running(Peer(server_command, clean=True, inside=wire.inside(0))) as server:
         server.ready()
         with running(Peer(client_command, clean=True, inside=wire.inside(1))) as client:
-            answer = client.result(seconds)
+            answer = client.result(load.seconds)
         return answer, server.stop()
 
 
-def run_row(way: Way, wire: Wire, size: int, seconds: float) -> dict[str, Any]:
+def run_row(way: Way, wire: Wire, load: Load) -> dict[str, Any]:
     """Latency and rate of one row, once."""
     wire.fresh()
     try:
-        client, _ = measure(way, wire, "ping-pong", size, seconds * 2 / 3)
-        sender, receiver = measure(way, wire, "throughput", size, seconds / 3)
+        client, _ = measure(way, wire, "ping-pong", replace(load, seconds=load.seconds * 2 / 3))
+        sender, receiver = measure(way, wire, "throughput", replace(load, seconds=load.seconds / 3))
     except UserError as error:
         raise UserError(f"{way.who}: {error}") from None
     if "p50_us" not in client:
@@ -232,7 +241,7 @@ def microseconds(value: float) -> str:
 
 def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
     """The table of a report."""
-    title = f"UDP, {arguments.size} bytes, {arguments.ring}; medians of {arguments.runs} runs; half round trip in µs"
+    title = f"{arguments.proto.upper()}, {arguments.size} bytes, {arguments.ring}; medians of {arguments.runs} runs; half round trip in µs"
     out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     out.add_column("who", no_wrap=True)
     for name in (*QUANTILES, "messages/s", "lost", "duplicated", "reordered", "p50", "rate"):
@@ -285,7 +294,7 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict
         for name in names[::turn]:
             if notes.is_terminal:
                 notes.print(f"run {number + 1} of {arguments.runs}: {name}   ", end="\r")
-            runs[name].append(run_row(Way(name), wire, arguments.size, arguments.seconds))
+            runs[name].append(run_row(Way(name), wire, Load(arguments.proto == "tcp", arguments.size, arguments.seconds)))
         for stack in list(wakes)[::turn]:
             wakes[stack].append(wake(wire, stack, max(0.2, min(1.0, arguments.seconds / 3))))
     rows = [combine(name, runs[name]) for name in names]
@@ -299,6 +308,7 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict
         "size": arguments.size,
         "seconds": arguments.seconds,
         "ring": wire.name,
+        "proto": arguments.proto,
         "idle": idle(wire, max(0.2, min(2.0, arguments.seconds))),
     }
     if wakes:
@@ -314,6 +324,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
     if not 14 <= arguments.size <= 1472:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
+    if arguments.proto == "tcp" and arguments.ring == "xdp":
+        raise UserError("--proto tcp: TCP is not offloaded on interfaces that the kernel owns")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
     with WIRES[arguments.ring]() as wire:

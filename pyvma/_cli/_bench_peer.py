@@ -1,8 +1,9 @@
 """One of the two processes of a Python row of `pyvma bench compare`: `python -m pyvma._cli._bench_peer JSON`.
 
-JSON: role ("server", "ping-pong" or "throughput"), stack ("pyvma" or "kernel"), block, local and remote ([host, port]; the socket is
-connected), size, seconds, batch, window, cpu (or null), interface (pyvma). Prints the same JSON as the C program of native/bench: a
-server `{"ready": true}` first, everybody the result at the end; a server ends by SIGTERM.
+JSON: role ("server", "ping-pong" or "throughput"), stack ("pyvma" or "kernel"), tcp (one connection instead of datagrams), block, local
+and remote ([host, port]; the socket is connected), size, seconds, batch, window, cpu (or null), interface (pyvma). Prints the same JSON
+as the C program of native/bench: a server `{"ready": true}` first, everybody the result at the end; a server ends by SIGTERM, or with
+its connection.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from socket import MSG_DONTWAIT
 from struct import Struct
 from typing import Any
 
@@ -87,6 +89,24 @@ class Seen:
         return {"unique": self.unique, "lost": len(self.holes), "duplicated": self.duplicated, "reordered": self.reordered}
 
 
+def connection(socket: Any, task: dict[str, Any]) -> Any:
+    """Connected to the server, or the one that a client made."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if task["role"] == "server":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(tuple(task["local"]))
+        sock.listen()
+        print(json.dumps({"ready": True}), flush=True)
+        with sock as server:
+            sock, _ = server.accept()
+    else:
+        sock.connect(tuple(task["remote"]))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if task["stack"] == "pyvma" and not sock.offload:
+        sys.exit(f"the socket is not offloaded: {sock.offload}")
+    return sock
+
+
 def open_socket(task: dict[str, Any]) -> Any:
     if task["stack"] == "pyvma":
         import pyvma
@@ -95,6 +115,8 @@ def open_socket(task: dict[str, Any]) -> Any:
         pyvma.configure(interfaces=[task["interface"]], rx_poll=0 if task["block"] else -1)
     else:
         import socket  # type: ignore[no-redef]
+    if task["tcp"]:
+        return connection(socket, task)
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         sock.setsockopt(socket.SOL_SOCKET, option, 4 << 20)
@@ -105,9 +127,25 @@ def open_socket(task: dict[str, Any]) -> Any:
     return sock
 
 
+def whole_receiver(sock: Any, task: dict[str, Any]) -> Any:
+    """One message of a stream."""
+    recv_into, size = sock.recv_into, task["size"]
+
+    def receive(buffer: bytearray) -> int:
+        count = int(recv_into(buffer))
+        while count < size:
+            if not count:
+                raise StopError if task["role"] == "server" else ConnectionResetError
+            with contextlib.suppress(BlockingIOError):
+                count += recv_into(memoryview(buffer)[count:])
+        return count
+
+    return receive
+
+
 def receiver(sock: Any, task: dict[str, Any]) -> Any:
     """Waits for one datagram: asleep, inside the engine, or asking the kernel again and again."""
-    receive = sock.recv_into
+    receive = whole_receiver(sock, task) if task["tcp"] else sock.recv_into
     if task["block"] or task["stack"] == "pyvma":
         sock.setblocking(True)
         return receive
@@ -213,6 +251,18 @@ def batch_sender(sock: Any, task: dict[str, Any]) -> Any:
             pack(buffer, 0, number, CLIENT if number % every else CLIENT | PONG, size)
             number += 1
 
+    if task["tcp"]:
+        whole = bytearray(size * batch)
+        sendall = sock.sendall
+
+        def send_stream(first: int) -> Any:
+            for at in range(batch):
+                number = first + at
+                pack(whole, at * size, number, CLIENT if number % every else CLIENT | PONG, size)
+            sendall(whole)
+            return batch
+
+        return send_stream
     if task["stack"] == "pyvma":
         send_batch = sock.send_batch
 
@@ -235,12 +285,41 @@ def batch_sender(sock: Any, task: dict[str, Any]) -> Any:
     return send_each
 
 
+class Replies:
+    """The newest whole reply of a stream."""
+
+    def __init__(self, sock: Any, size: int) -> None:
+        self.recv, self.size, self.pending = sock.recv, size, bytearray()
+
+    def now(self, into: bytearray) -> None:
+        """Into the caller's buffer. BlockingIOError: none is whole."""
+        self.pending += self.recv(65536, MSG_DONTWAIT)
+        if not self.take(into):
+            raise BlockingIOError
+
+    def wait(self, into: bytearray) -> None:
+        while not self.take(into):
+            self.pending += self.recv(65536)
+
+    def take(self, into: bytearray) -> bool:
+        count = len(self.pending) // self.size
+        if count:
+            into[:] = self.pending[(count - 1) * self.size : count * self.size]
+            del self.pending[: count * self.size]
+        return count > 0
+
+
 def throughput(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
     size, window, batch, clock, watch = task["size"], task["window"], task["batch"], time.perf_counter_ns, Watch()
     handshake(sock, receiver(sock, task), size, watch)
     watch.stop()
-    sock.setblocking(False)
     send, receive, into = batch_sender(sock, task), sock.recv_into, bytearray(size)
+    replies = Replies(sock, size)
+    if task["tcp"]:
+        receive = replies.now
+        sock.setblocking(True)
+    else:
+        sock.setblocking(False)
     acked = sent = 1
     received = timeouts = 0
     start = now = moved = clock()
@@ -265,7 +344,9 @@ def throughput(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
     # The last message asks for a reply: when that is here, the receiver has seen all that will come.
     sent += 1
     sock.setblocking(True)
-    sock.send(HEADER.pack(sent, CLIENT | PONG, size).ljust(size, b"\0"))
+    if task["tcp"]:
+        receive = replies.wait
+    sock.sendall(HEADER.pack(sent, CLIENT | PONG, size).ljust(size, b"\0"))
     watch.start()
     with contextlib.suppress(LostError):
         while acked < sent:
@@ -314,6 +395,37 @@ def serve_batch(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, i
                 send(buffers[at])
 
 
+def serve_stream(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, int]) -> None:
+    """Throughput over a connection: as much as is there by one call, all headers of that by another."""
+    size, recv_into, sendall, clock = task["size"], sock.recv_into, sock.sendall, time.perf_counter_ns
+    most = 1024
+    whole = bytearray(size * most)
+    view = memoryview(whole)
+    structs = [Struct(">" + f"QH{size - 10}x" * count) for count in range(most + 1)]
+    sock.setblocking(True)
+    have = 0
+    while True:
+        n = recv_into(view[have:])
+        if not n:
+            raise StopError
+        have += n
+        count = have // size
+        counts["end"] = clock()
+        if not counts["start"]:
+            counts["start"] = counts["end"]
+        fields = structs[count].unpack_from(whole)
+        numbers = fields[::2]
+        if count and (numbers != tuple(range(numbers[0], numbers[0] + count)) or not seen.run(numbers[0], count)):
+            for number in numbers:
+                seen.add(number)
+        for at, flags in enumerate(fields[1::2]):
+            if flags & PONG:
+                whole[at * size + 9] = flags & ~CLIENT
+                sendall(view[at * size : (at + 1) * size])
+        have -= count * size
+        whole[:have] = whole[count * size : count * size + have]
+
+
 def serve_each(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, int]) -> None:
     """Throughput without batches: the standard library has no call for more than one datagram."""
     size, receive, send, clock = task["size"], receiver(sock, task), sock.send, time.perf_counter_ns
@@ -335,8 +447,11 @@ def serve_each(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, in
 def serve(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, on_term)
     seen, counts = Seen(), {"start": 0, "end": 0}
-    print(json.dumps({"ready": True}), flush=True)
-    way = serve_single if task["batch"] == 1 else serve_batch if task["stack"] == "pyvma" else serve_each
+    if task["tcp"]:
+        way = serve_single if task["batch"] == 1 else serve_stream
+    else:
+        print(json.dumps({"ready": True}), flush=True)
+        way = serve_single if task["batch"] == 1 else serve_batch if task["stack"] == "pyvma" else serve_each
     try:
         while True:
             # The client leaves first, and the kernel says so.

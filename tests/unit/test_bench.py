@@ -288,9 +288,10 @@ def test_by_hand_over_the_software_nic(hosts: tuple[str, str], prefix: int, tmp_
 # ---- compare -----------------------------------------------------------------------------------------------------------------
 
 
-def test_compare_all_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+def test_compare_all_rows(proto: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
-    arguments = ["--ring", "softnic", "--proto", "udp", "--size", "64", "--seconds", "0.3", "--runs", "2", "--json", str(file)]
+    arguments = ["--ring", "softnic", "--proto", proto, "--size", "64", "--seconds", "0.3", "--runs", "2", "--json", str(file)]
     assert main(["bench", "compare", *arguments]) == 0
     report = json.loads(file.read_text())
     assert [row["who"] for row in report["rows"]] == list(_bench_compare.WAYS)
@@ -312,6 +313,11 @@ def test_compare_all_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     table = capsys.readouterr().out
     for row in report["rows"]:
         assert row["who"] in table
+
+
+def test_no_tcp_on_interfaces_of_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "compare", "--ring", "xdp", "--proto", "tcp"]) != 0
+    assert "TCP is not offloaded on interfaces that the kernel owns" in capsys.readouterr().err
 
 
 # The second is longer than what a device copies at post.
@@ -407,7 +413,8 @@ def test_python_peers_bookkeeping() -> None:
 
 
 def test_peer_that_cannot_start() -> None:
-    task = {"stack": "kernel", "role": "server", "block": True, "local": ["192.0.2.1", 5], "remote": ["127.0.0.1", 5], "cpu": None}
+    task = {"stack": "kernel", "role": "server", "block": True, "tcp": False, "cpu": None}
+    task |= {"local": ["192.0.2.1", 5], "remote": ["127.0.0.1", 5]}
     with _bench_run.running(_bench_run.Peer(_bench_run.python_command(task), clean=True)) as peer:
         with pytest.raises(UserError, match="Cannot assign requested address"):
             peer.ready()

@@ -93,16 +93,16 @@ def test_without_root(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 def test_demo_without_root_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_veth.os, "geteuid", lambda: 1000)
-    assert main(["demo", "--seconds", "0.1"]) == 0
+    assert main(["demo", "--seconds", "0.6"]) == 0
     text = capsys.readouterr().out
     assert text.rstrip().splitlines()[-1] == "AF_XDP is left out: network namespaces need root"
-    assert main(["demo", "--seconds", "0.1", "--no-xdp"]) == 0
+    assert main(["demo", "--seconds", "0.6", "--no-xdp"]) == 0
     assert "AF_XDP" not in capsys.readouterr().out
 
 
 @rooted
 def test_demo_against_a_kernel_peer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--seconds", "0.2"]) == 0
+    assert main(["demo", "--seconds", "0.6"]) == 0
     text = capsys.readouterr().out
     assert f"xdp:{_veth.VethPair.device}" in text
     assert "polling the ring" in text
