@@ -26,7 +26,7 @@ KILL_GRACE_S = 5.0
 # All steps together: what is left then is not run, so that the report still comes.
 TOTAL_LIMIT_S = 80 * 60
 # Terms and identifiers that codespell takes for slips.
-WORDS = "nd,tha,wqs,upto,fro,tolen,reord"
+WORDS = "nd,ect,tha,wqs,upto,fro,tolen,reord"
 ASAN_TESTS = ["tests/contract", "tests/unit", "-m", "not heavy"]
 JOBS = str(os.cpu_count() or 2)
 
