@@ -182,6 +182,11 @@ pv_inline bool packets_left(const struct pv_tcp *c)
 	return pool->nfree > spare;
 }
 
+bool pv_tcp_starved(const struct pv_tcp *c)
+{
+	return c->path.ring && !packets_left(c);
+}
+
 uint32_t pv_tcp_sndbuf_room(const struct pv_tcp *c)
 {
 	uint32_t sndbuf = sndbuf_now(c);
@@ -198,7 +203,7 @@ bool pv_tcp_writable(const struct pv_tcp *c)
 		return false;
 	if ((uint64_t)c->snd_mem * 3 > (uint64_t)sndbuf_now(c) * 2)
 		return false;
-	return !c->path.ring || packets_left(c);
+	return !pv_tcp_starved(c);
 }
 
 void pv_tcp_space(struct pv_tcp *c)

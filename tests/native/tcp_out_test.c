@@ -448,6 +448,54 @@ TEST(an_empty_pool_is_waited_for)
 	peer_close(&p);
 }
 
+/* A greedy connection and many modest ones: whoever found no packet is told when there are some again, with nothing of its own out. */
+TEST(the_starved_are_told)
+{
+	enum { N = 40 };
+	struct world w;
+	struct world_cfg cfg = { .pool = 128, .rx_depth = 64, .tcp = { .sndbuf = 1 << 20 } };
+	struct pv_tcp *pair[N][2];
+	struct pv_event ev[N];
+	static char data[1 << 19];
+	bool starved[N] = { false };
+	uint32_t hungry = 0, n;
+
+	tcp_world_open(&w, &cfg);
+	for (uint32_t i = 0; i < N; i++) {
+		tcp_pair(&w, 4, (uint16_t)(100 + i), pair[i]);
+		pv_tcp_set_user(pair[i][0], &starved[i]);
+	}
+	while (pv_tcp_events(w.host[0].tcp, ev, N))
+		;
+	pv_sim_wire_impair(w.wire, &(struct pv_sim_impair){ .latency_ns = 50 * MS });
+	/* The first one takes what bulk may have, the others one packet each until there are no more. */
+	CHECK(tcp_write(&w, pair[0][0], data, sizeof(data)) > 0);
+	for (uint32_t i = 1; i < N; i++)
+		if (tcp_write(&w, pair[i][0], "x", 1) == -EAGAIN) {
+			CHECK(!(pv_tcp_ready_bits(pair[i][0]) & PV_EV_OUT));
+			starved[i] = true;
+			hungry++;
+		}
+	CHECK(hungry >= 5);
+	for (uint32_t i = 0; i < 100 && hungry; i++) {
+		tcp_world_run(&w, 10 * MS);
+		(void)tcp_read(&w, pair[0][1], data, sizeof(data));
+		while ((n = pv_tcp_events(w.host[0].tcp, ev, N)))
+			while (n--)
+				if (ev[n].user && (ev[n].bits & PV_EV_OUT) && *(bool *)ev[n].user) {
+					*(bool *)ev[n].user = false;
+					hungry--;
+				}
+	}
+	CHECK_EQ(hungry, 0);
+	for (uint32_t i = 0; i < N; i++) {
+		pv_tcp_close(pair[i][0], w.now);
+		pv_tcp_close(pair[i][1], w.now);
+	}
+	tcp_fade(&w);
+	world_close(&w);
+}
+
 /* The ring has not seen the doorbell: its packet must not change under its hands. */
 TEST(a_packet_that_is_out_is_copied_to_be_sent_again)
 {
