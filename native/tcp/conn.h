@@ -30,6 +30,7 @@ struct pv_tcp_listen {
 #define PV_SYN_TS 0x02u
 #define PV_SYN_WS 0x04u
 #define PV_SYN_ECN 0x08u
+#define PV_SYN_COOKIE 0x20u /* made of one: it was never in a table */
 #define PV_SYN_ACKED 0x10u /* the third segment came and could not be taken: no more SYN-ACKs for now */
 
 /* A connection in SYN_RCVD, before its third segment (RFC 4987 3.3). */
@@ -41,12 +42,13 @@ struct pv_tcp_syn {
 	struct pv_addr laddr, raddr;
 	uint16_t lport, rport;
 	pv_seq irs, iss;
-	uint32_t ts_recent, ts_echo; /* ts_echo: what the first SYN-ACK carried, to take its RTT */
+	uint32_t ts_recent;
+	uint32_t sent_us; /* when the SYN-ACK went: the low bits, to take its RTT */
 	uint16_t mss; /* the peer's; 0: it said none */
 	uint16_t wnd; /* that we offered */
 	uint8_t flags; /* PV_SYN_* */
 	uint8_t wscales; /* peer's, ours << 4 */
-	uint8_t timeouts, iface, tos;
+	uint8_t timeouts, iface;
 };
 _Static_assert(sizeof(struct pv_tcp_syn) <= 2 * PV_CACHELINE, "a half-open connection costs two cache lines");
 

@@ -133,7 +133,9 @@ void pv_tcp_negotiate(struct pv_tcp *c, const struct pv_tcp_in *in)
 /* The SYN's round trip (RFC 6298 2): its time if it went out once only (Karn), else by the timestamp that came back. */
 static void first_sample(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
-	if (!c->retransmits)
+	if (!c->opened_ns)
+		c->opened_ns = in->now_ns; /* a cookie: no time is known */
+	else if (!c->retransmits)
 		pv_tcp_rtt_sample(c, PV_MAX(in->now_ns - c->opened_ns, 1));
 	else if ((c->flags & PV_TF_TS) && in->opt.has_ts && in->opt.ts_ecr)
 		pv_tcp_rtt_sample(c, (int64_t)(pv_tcp_ts_now(c, in->now_ns) - in->opt.ts_ecr) * PV_NS_PER_MS);
@@ -244,6 +246,7 @@ static int start(struct pv_tcp *c, int64_t now_ns)
 	struct pv_tcp_in flow = { .src = c->raddr, .dst = c->laddr, .sport = c->rport, .dport = c->lport };
 	int rc;
 
+	c->err = 0;
 	pv_tcp_set_iss(c, pv_tcp_isn(c->t, &flow, now_ns));
 	pv_tcp_set_state(c, PV_TCP_SYN_SENT);
 	rc = pv_tcp_setup(c, now_ns);

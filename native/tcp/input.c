@@ -242,19 +242,21 @@ static bool nobody_reads(struct pv_tcp *c, const struct pv_tcp_in *in)
 	return true;
 }
 
-static void fin_wait_2(struct pv_tcp *c, int64_t now_ns)
+/* False: `c` is over. */
+static bool fin_wait_2(struct pv_tcp *c, int64_t now_ns)
 {
 	pv_tcp_set_state(c, PV_TCP_FIN_WAIT_2);
 	if (!(c->flags & PV_TF_ORPHAN)) {
 		pv_tcp_tell(c, PV_EV_OUT);
-		return;
+		return true;
 	}
 	if (c->opts.linger2_s < 0) {
 		pv_tcp_reset_send(c, now_ns);
 		pv_tcp_abort(c, 0);
-		return;
+		return false;
 	}
 	pv_tcp_timer_set(c, PV_TT_KEEP, now_ns + pv_tcp_fin_timeout(c));
+	return true;
 }
 
 /* Our FIN has been acknowledged. False: `c` is over. */
@@ -264,12 +266,7 @@ static bool fin_acked(struct pv_tcp *c, const struct pv_tcp_in *in)
 	case PV_TCP_FIN_WAIT_1:
 		if ((c->flags & PV_TF_ORPHAN) && nobody_reads(c, in))
 			return false;
-		if ((c->flags & PV_TF_ORPHAN) && c->opts.linger2_s < 0) {
-			fin_wait_2(c, in->now_ns);
-			return false;
-		}
-		fin_wait_2(c, in->now_ns);
-		return true;
+		return fin_wait_2(c, in->now_ns);
 	case PV_TCP_CLOSING:
 		pv_tcp_time_wait(c);
 		return false;

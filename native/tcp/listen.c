@@ -125,7 +125,7 @@ static void send_synack(struct pv_tcp_syn *s, bool cookie, int64_t now_ns)
 	if (s->flags & PV_SYN_ECN)
 		b.flags |= PV_TH_ECE;
 	if (!s->timeouts)
-		s->ts_echo = (uint32_t)((uint64_t)now_ns / (uint64_t)PV_NS_PER_US);
+		s->sent_us = (uint32_t)((uint64_t)now_ns / (uint64_t)PV_NS_PER_US);
 	(void)pv_tcp_send_bare(t, &b, now_ns);
 }
 
@@ -234,8 +234,10 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 		if (s->flags & PV_SYN_ECN)
 			c->flags |= PV_TF_ECN;
 		c->retransmits = s->timeouts;
-		if (!s->timeouts)
-			c->opened_ns = in->now_ns - (int64_t)((uint32_t)((uint64_t)in->now_ns / 1000) - s->ts_echo) * 1000;
+		if (s->flags & PV_SYN_COOKIE)
+			c->opened_ns = 0; /* nobody knows */
+		else if (!s->timeouts)
+			c->opened_ns = in->now_ns - (int64_t)((uint32_t)((uint64_t)in->now_ns / 1000) - s->sent_us) * 1000;
 		rc = pv_tcp_hash(c);
 	}
 	if (rc) {
@@ -293,7 +295,7 @@ static void syn_ack_back(struct pv_tcp_table *t, const struct pv_tcp_syn *s, con
 				 .flags = PV_TH_ACK,
 				 .iface = s->iface };
 
-	if (!pv_tcp_oow_allowed(&t->cookie_ns, in))
+	if (!pv_tcp_oow_allowed(&t->syn_oow_ns, in))
 		return;
 	if (s->flags & PV_SYN_TS) {
 		b.opt.has_ts = true;
@@ -406,8 +408,7 @@ static void ack_arrived(struct pv_tcp *l, struct pv_tcp_in *in)
 	fill(&s, l, &back);
 	s.iss = pv_seq_add(in->ack, UINT32_MAX);
 	s.wscales = (uint8_t)(pv_tcp_rcv_wscale(&t->cfg, &l->opts) << 4);
-	/* No round trip can be taken: the record of when the SYN-ACK went is the one thing that is missing. */
-	s.timeouts = 1;
+	s.flags |= PV_SYN_COOKIE;
 	if (s.flags & PV_SYN_TS)
 		pv_tcp_cookie_ts_read(&s, in->opt.ts_ecr - pv_tcp_ts_offset(t, &s.laddr, &s.raddr));
 	if (pv_tcp_accept_full(l))

@@ -383,7 +383,7 @@ struct pv_tcp_table {
 	struct pv_tcp_seg *free_seg; /* through pkt */
 	uint32_t nfree_seg, orphans, nconns;
 	uint32_t challenge_left; /* RFC 5961 7: challenge ACKs left in this second */
-	int64_t challenge_ns, cookie_ns, overflow_ns;
+	int64_t challenge_ns, syn_oow_ns; /* of the second that is under way; of the last answer for a SYN record */
 	uint32_t by_state[16];
 	uint32_t nfree_conn, next_port;
 	struct pv_tcp_syn *free_syn; /* records of listen.c and timewait.c, through flow.next */

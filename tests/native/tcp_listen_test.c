@@ -336,6 +336,8 @@ TEST(cookies)
 		CHECK_EQ(!!(p.c->flags & PV_TF_SACK), ts);
 		CHECK_EQ(!!(p.c->flags & PV_TF_WS), ts && ws);
 		CHECK_EQ(p.c->snd_wscale, ts && ws ? 5 : 0);
+		CHECK_EQ(p.c->srtt_ns, 0);
+		CHECK_EQ(p.c->rto_ns, 1 * S);
 		CHECK_EQ(p.c->mss, (six ? 1440 : 1460) - (ts ? 12 : 0));
 		peer_write(&p, 100);
 		peer_expect(&p, "P.", 1, 1, 100);
