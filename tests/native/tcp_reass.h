@@ -91,6 +91,7 @@ static inline void reass_open(struct reass *r, uint32_t opts)
 		c->deadline_ns[i] = PV_NEVER;
 	c->flags = opts & 32 ? 0 : PV_TF_SACK;
 	c->opts.rcvbuf_locked = opts & 64;
+	c->opts.oobinline = opts & 128;
 	pv_tcp_rcv_init(c);
 	pv_tcp_rcv_start(c, pv_seq_of(REASS_ISN), r->now);
 	r->adv = reass_off(c->rcv_adv);
@@ -127,7 +128,10 @@ static inline void reass_check(struct reass *r)
 	tcp_check_receive(c, &held);
 	CHECK_EQ(reass_off(c->copied_seq), r->read);
 	CHECK_EQ(nxt - r->read, c->rcvq_bytes);
-	CHECK_EQ(pv_tcp_inq(c), c->rcvq_bytes);
+	CHECK(pv_tcp_inq(c) <= c->rcvq_bytes);
+	CHECK((c->flags & PV_TF_URG_RCVD) || pv_tcp_inq(c) == c->rcvq_bytes);
+	CHECK(!(c->flags & PV_TF_URG_RCVD) || pv_seq_ge(c->rcv_up, c->copied_seq));
+	CHECK(!(c->flags & PV_TF_URG_VALID) || c->urg_byte == reass_byte(reass_off(c->rcv_up)));
 	CHECK(fin || pv_seq_le(c->rcv_nxt, c->rcv_adv));
 	while (r->nxt < nxt)
 		CHECK(r->have[r->nxt++]);
@@ -185,7 +189,17 @@ static inline struct pv_pkt *reass_packet(struct reass *r, uint32_t off, uint32_
 	return first;
 }
 
-static inline void reass_segment(struct reass *r, uint32_t kind)
+/* The urgent pointer of a segment: the byte that was urgent, and is next to be read, leaves the stream when another one becomes it. */
+static inline void reass_urgent(struct reass *r, const struct pv_tcp_in *in)
+{
+	bool at_mark = pv_tcp_at_mark(r->c) && r->c->rcvq_bytes && !r->c->opts.oobinline;
+
+	pv_tcp_urgent(r->c, in);
+	if (at_mark && !pv_tcp_at_mark(r->c) && reass_off(r->c->copied_seq) == r->read + 1)
+		r->read++;
+}
+
+static inline void reass_segment(struct reass *r, uint32_t kind, bool urgent)
 {
 	int32_t at = (int32_t)r->nxt + (int16_t)(kind & 1 ? reass_u16(r) << 3 : reass_u8(r) << 8) / 8;
 	uint32_t len = kind & 2 ? reass_u8(r) : reass_u16(r) % (kind & 4 ? 6000 : 1400), edge = r->adv;
@@ -211,8 +225,13 @@ static inline void reass_segment(struct reass *r, uint32_t kind)
 		in.flags |= PV_TH_PSH;
 	if (fin_seen)
 		edge = PV_MIN(edge, reass_off(c->fin_seq));
+	if (urgent && !(c->flags & PV_TF_FIN_RCVD)) { /* nobody looks at what follows a FIN */
+		in.flags |= PV_TH_URG;
+		in.urp = (uint16_t)(reass_u8(r) * 8);
+		reass_urgent(r, &in);
+	}
 	r->last_at = PV_MAX(off, r->nxt);
-	if ((kind & 8) && len && off == r->nxt && !chain && !(in.flags & PV_TH_FIN))
+	if ((kind & 8) && len && !fin_seen && off == r->nxt && !chain && !(in.flags & (PV_TH_FIN | PV_TH_URG)))
 		pv_tcp_data_in_order(c, in.pkt, r->now);
 	else
 		pv_tcp_data(c, &in);
@@ -255,39 +274,70 @@ static inline void reass_ack(struct reass *r, uint32_t room)
 	pv_list_del(&c->due);
 }
 
+/* Whether the next byte is one that no read gives; *limit: how far one may go. */
+static inline bool reass_mark(const struct reass *r, uint32_t *limit)
+{
+	uint32_t ahead = pv_seq_dist(r->c->copied_seq, r->c->rcv_up);
+
+	*limit = r->c->flags & PV_TF_URG_RCVD && ahead ? ahead : UINT32_MAX;
+	return pv_tcp_at_mark(r->c) && r->c->rcvq_bytes && !r->c->opts.oobinline;
+}
+
+static inline void reass_oob(struct reass *r, uint32_t kind)
+{
+	bool there = (r->c->flags & (PV_TF_URG_VALID | PV_TF_URG_READ)) == PV_TF_URG_VALID && !r->c->opts.oobinline;
+	uint8_t byte = 0;
+	struct pv_iov iov = { &byte, 1 };
+	int64_t rc = pv_tcp_recv(r->c, &iov, 1, PV_TCP_MSG_OOB | (kind & 1 ? PV_TCP_MSG_PEEK : 0u), r->now);
+
+	CHECK(there ? rc == 1 && byte == reass_byte(reass_off(r->c->rcv_up)) : rc <= 0);
+}
+
 static inline void reass_read(struct reass *r, uint32_t kind)
 {
 	static uint8_t buf[4096];
 	uint32_t len = kind & 2 ? reass_u16(r) % sizeof(buf) : reass_u8(r), cut = len ? reass_u8(r) % (len + 1) : 0;
 	struct pv_iov iov[3] = { { buf, cut }, { buf, 0 }, { buf + cut, len - cut } };
-	uint32_t flags = (kind & 4 ? PV_TCP_MSG_PEEK : 0u) | (kind & 8 ? PV_TCP_MSG_TRUNC : 0u), there = r->c->rcvq_bytes;
+	uint32_t flags = (kind & 4 ? PV_TCP_MSG_PEEK : 0u) | (kind & 8 ? PV_TCP_MSG_TRUNC : 0u), there = r->c->rcvq_bytes, limit;
+	uint32_t at = r->read + (reass_mark(r, &limit) && len);
 	int64_t rc;
 
 	memset(buf, 0, sizeof(buf));
-	rc = pv_tcp_recv(r->c, iov, 3, flags, r->now);
+	rc =
+	    kind & 1 ? pv_tcp_recv(r->c, &(struct pv_iov){ buf, len }, 1, flags, r->now) : pv_tcp_recv(r->c, iov, 3, flags, r->now);
+	there -= at - r->read;
+	if (!(kind & 4))
+		r->read = at;
 	if (!there) {
 		CHECK_EQ(rc, r->c->flags & PV_TF_FIN_RCVD ? 0 : -EAGAIN);
 		return;
 	}
-	CHECK_EQ(rc, PV_MIN(len, there));
+	CHECK_EQ(rc, PV_MIN(PV_MIN(len, there), limit));
 	for (uint32_t i = 0; i < (uint32_t)rc && !(kind & 8); i++)
-		CHECK_EQ(buf[i], reass_byte(r->read + i));
+		CHECK_EQ(buf[i], reass_byte(at + i));
 	if (!(kind & 4))
 		r->read += (uint32_t)rc;
 }
 
 static inline void reass_take(struct reass *r)
 {
-	uint32_t there = r->c->rcvq_bytes;
+	uint32_t there = r->c->rcvq_bytes, limit;
+	bool skip = reass_mark(r, &limit);
 	int64_t rc;
 	struct pv_pkt *p = pv_tcp_take(r->c, r->now, &rc);
 
+	there -= skip;
+	r->read += skip;
+	if (rc == -ENOBUFS) {
+		CHECK(!p && limit < there);
+		return;
+	}
 	if (!there) {
 		CHECK(!p);
 		CHECK_EQ(rc, r->c->flags & PV_TF_FIN_RCVD ? 0 : -EAGAIN);
 		return;
 	}
-	CHECK(p && rc == p->len && p->len && !p->frag && p->total == p->len);
+	CHECK(p && rc == p->len && p->len && !p->frag && p->total == p->len && p->len <= limit);
 	for (uint32_t i = 0; i < p->len; i++)
 		CHECK_EQ(p->data[i], reass_byte(r->read + i));
 	r->read += p->len;
@@ -317,12 +367,14 @@ static inline void reass_step(struct reass *r)
 
 	switch (op & 15) {
 	case 0 ... 8:
-		reass_segment(r, (op & 7) | (reass_u8(r) & 0xf8));
+		reass_segment(r, (op & 7) | (reass_u8(r) & 0xf8), op >> 4 == 15);
 		break;
 	case 9:
 		reass_read(r, op >> 4);
 		break;
 	case 10:
+		if (op & 0x40)
+			reass_oob(r, op >> 4);
 		reass_take(r);
 		break;
 	case 11:
