@@ -290,7 +290,13 @@ TEST(dsack_of_the_network)
 	rec_sack(&p, 5, 6, 9);
 	rec_sent(&p, 5);
 	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
-	rec_sack(&p, 5, 2, 3, 6, 9);
+	rec_sack(&p, 5, 10, 11, 6, 9);
+	rec_sent(&p, 9);
+	rec_sack(&p, 9, 10, 11);
+	/* Two were sent again; two more that were not came twice. */
+	rec_sack(&p, 9, 6, 7, 10, 11);
+	rec_sack(&p, 9, 7, 8, 10, 11);
+	CHECK_EQ(p.c->dsack_dups, 4);
 	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
 	CHECK_EQ(p.c->t->c.undone, 0);
 	rec_close(&p);
@@ -326,6 +332,29 @@ TEST(undo_by_timestamp)
 	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
 	CHECK_EQ(p.c->t->c.undone, 1);
 	rec_sent(&p);
+	rec_close(&p);
+}
+
+/* ... of everything at once. */
+TEST(undo_by_timestamp_whole)
+{
+	struct peer_seg s = { .flags = ".", .seq = 1, .opt = { .has_ts = true } };
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .ts = true });
+	rec_write(&p, 10);
+	s.opt.ts_ecr = p.ts_recent;
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 1, 2, 6);
+	rec_sent(&p, 1);
+	peer_run(&p, 2 * MS);
+	s.ack = rec_seq(11);
+	s.opt.ts_val = peer_ts_now(&p);
+	peer_send_seg(&p, &s);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK(p.c->cwnd >= 10);
+	CHECK_EQ(p.c->t->c.undone, 1);
 	rec_close(&p);
 }
 
@@ -493,6 +522,25 @@ TEST(tlp_needless)
 	rec_sent(&p, 4);
 	peer_run(&p, 100 * MS);
 	rec_ack(&p, 5);
+	CHECK_EQ(p.c->cwnd, 10);
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	rec_close(&p);
+}
+
+/* ... also when it comes together with what is newer than the probe. */
+TEST(tlp_needless_late)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 3);
+	peer_skip(&p);
+	rec_sent_in(&p, 200 * MS, 204 * MS, 3);
+	rec_ack(&p, 4);
+	rec_write(&p, 1);
+	rec_sent(&p, 4);
+	peer_run(&p, 100 * MS);
+	rec_sack(&p, 5, 3, 4);
 	CHECK_EQ(p.c->cwnd, 10);
 	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
 	rec_close(&p);

@@ -265,6 +265,26 @@ TEST(cwnd_unused)
 	rec_close(&p);
 }
 
+/* One that was used once and is not any more shrinks to what is, half the way a timeout (RFC 2861). */
+TEST(cwnd_decays)
+{
+	struct peer p;
+	uint32_t was = 80;
+
+	rec_open(&p, &(struct rec){ .cwnd = 80 });
+	for (uint32_t i = 1; i <= 30; i++) {
+		rec_write(&p, 1);
+		rec_sent(&p, i);
+		CHECK(p.c->cwnd == was || p.c->cwnd == (was + 10) / 2);
+		was = p.c->cwnd;
+		peer_run(&p, 100 * MS);
+		rec_ack(&p, i + 1);
+	}
+	CHECK(was >= 10 && was <= 11);
+	CHECK_EQ(p.c->ssthresh, PV_TCP_SSTHRESH_INF);
+	rec_close(&p);
+}
+
 /* Slow start doubles a window that is. */
 TEST(cwnd_used)
 {
