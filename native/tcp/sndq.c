@@ -203,7 +203,8 @@ bool pv_tcp_writable(const struct pv_tcp *c)
 		return false;
 	if ((uint64_t)c->snd_mem * 3 > (uint64_t)sndbuf_now(c) * 2)
 		return false;
-	return !pv_tcp_starved(c);
+	/* Only whoever has met it is waited for and told (pv_tcp_room); others find out. */
+	return !(c->flags & PV_TF_NOSPACE) || !pv_tcp_starved(c);
 }
 
 void pv_tcp_space(struct pv_tcp *c)
