@@ -144,6 +144,19 @@ uint32_t pv_net_error_pmtu(struct pv_net *net, const struct pv_net_error *err, i
 	return p ? p->mtu : err->mtu;
 }
 
+/* A packet that a transport keeps stays its own: the frame's start in another one, as much as an error quotes. NULL: none. */
+static struct pv_pkt *copy_kept(struct pv_pkt *pkt)
+{
+	struct pv_pkt *copy = pv_pkt_get(pkt->pool);
+
+	if (copy) {
+		copy->len = PV_MIN(pkt->len, PV_MIN((uint32_t)PV_IP6_MIN_MTU, pv_pkt_tailroom(copy)));
+		memcpy(copy->data, pkt->data, copy->len);
+	}
+	pv_pkt_put(pkt);
+	return copy;
+}
+
 /* As Linux: the socket hears of a neighbour that does not answer by an ICMP error from ourselves, put in front of the very packet. */
 void pv_icmp_host_unreachable(struct pv_net *net, struct pv_pkt *pkt)
 {
@@ -154,6 +167,11 @@ void pv_icmp_host_unreachable(struct pv_net *net, struct pv_pkt *pkt)
 	uint8_t *h;
 	bool v4;
 
+	if (pkt->flags & PV_PKT_KEPT) {
+		pkt = copy_kept(pkt);
+		if (!pkt)
+			return;
+	}
 	pkt->data += l2;
 	pkt->len -= l2;
 	v4 = pkt->data[0] >> 4 == 4;

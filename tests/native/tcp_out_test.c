@@ -496,6 +496,42 @@ TEST(the_starved_are_told)
 	world_close(&w);
 }
 
+/* What waited for a neighbour that does not answer becomes an error to ourselves; the connection keeps its packets and goes on later. */
+TEST(a_neighbour_that_falls_silent)
+{
+	for (int family = 4; family <= 6; family += 2) {
+		struct world w;
+		struct world_cfg cfg = { 0 };
+		struct pv_tcp *pair[2];
+		char out[5000], in[5000];
+		uint32_t got = 0;
+
+		memset(out, 'x', sizeof(out));
+		tcp_world_open(&w, &cfg);
+		tcp_pair(&w, family, 99, pair);
+		pv_sim_set_link(w.host[1].ring, false);
+		tcp_world_run(&w, 120 * SEC);
+		CHECK_EQ(tcp_write(&w, pair[0], out, sizeof(out)), sizeof(out));
+		tcp_world_run(&w, 30 * SEC);
+		CHECK(pv_net_counters(w.host[0].net)->tx_no_neigh > 0);
+		CHECK_EQ(pv_tcp_state(pair[0]), PV_TCP_ESTABLISHED);
+		pv_sim_set_link(w.host[1].ring, true);
+		for (int i = 0; i < 300 && got < sizeof(in); i++) {
+			int64_t n;
+
+			tcp_world_run(&w, SEC);
+			n = tcp_read(&w, pair[1], in + got, sizeof(in) - got);
+			got += n > 0 ? (uint32_t)n : 0;
+		}
+		CHECK_EQ(got, sizeof(in));
+		CHECK(!memcmp(in, out, sizeof(in)));
+		pv_tcp_close(pair[0], w.now);
+		pv_tcp_close(pair[1], w.now);
+		tcp_fade(&w);
+		world_close(&w);
+	}
+}
+
 /* The ring has not seen the doorbell: its packet must not change under its hands. */
 TEST(a_packet_that_is_out_is_copied_to_be_sent_again)
 {
