@@ -1,0 +1,179 @@
+"""TCP with the Linux kernel at the other end, over the software NIC's uplink: both roles, both families, real programs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from actor import Actor
+from exchange import Ends
+from netns import usable
+from uplink import uplink
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
+
+ENGINE = {4: "10.78.0.1", 6: "fd78::1"}
+KERNEL = {4: "10.78.0.2", 6: "fd78::2"}
+BULK = 16 << 20
+LIMIT_S = 120.0
+
+LISTEN = """
+l = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+l.bind((host, 0))
+l.listen()
+l.settimeout(60)
+l.getsockname()[1]
+"""
+CONNECT = """
+s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+s.settimeout(60)
+s.connect((host, port))
+"""
+ACCEPT = "s, _ = l.accept()\ns.settimeout(60)\nl.close()"
+# Bytes that are told from their neighbours, and the digest of what went or came.
+SEND = """
+import hashlib, random
+data = random.Random(seed).randbytes(size)
+s.sendall(data)
+s.shutdown(socket.SHUT_WR)
+hashlib.sha256(data).hexdigest()
+"""
+RECEIVE = """
+import hashlib
+digest = hashlib.sha256()
+while part := s.recv(1 << 18):
+    digest.update(part)
+digest.hexdigest()
+"""
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Ends]:
+    with uplink(KERNEL) as (ns, fabric):
+        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
+        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
+            yield Ends(engine, kernel, ENGINE, KERNEL, ns)
+
+
+def connect(net: Ends, family: int, engine_serves: bool) -> None:
+    server, client, host = (net.engine, net.kernel, ENGINE) if engine_serves else (net.kernel, net.engine, KERNEL)
+    port = server(LISTEN, family=family, host=host[family])
+    client(CONNECT, family=family, host=host[family], port=port)
+    server(ACCEPT)
+    assert net.engine("s.offload.state") == "offloaded"
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
+def test_bulk_both_ways_at_once(net: Ends, family: int, engine_serves: bool) -> None:
+    connect(net, family, engine_serves)
+    both = "import threading\nsent = []\ndef send():\n    sent.append(SENDER())\n"
+    sender = "import hashlib, random\ndef SENDER():\n    data = random.Random(seed).randbytes(size)\n    s.sendall(data)\n"
+    sender += "    s.shutdown(socket.SHUT_WR)\n    return hashlib.sha256(data).hexdigest()\n"
+    code = sender + both + "t = threading.Thread(target=send)\nt.start()\n" + RECEIVE.replace("\ndigest.hexdigest()\n", "\nt.join()\n")
+    code += "(sent[0], digest.hexdigest())"
+    for actor, seed in ((net.engine, 1), (net.kernel, 2)):
+        actor.start(code, seed=seed, size=BULK)
+    (engine_sent, engine_got), (kernel_sent, kernel_got) = net.engine.finish(LIMIT_S), net.kernel.finish(LIMIT_S)
+    assert engine_sent == kernel_got
+    assert kernel_sent == engine_got
+    net.engine("s.close()")
+    net.kernel("s.close()")
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_kernel_reads_slowly(net: Ends, family: int) -> None:
+    """A window that closes and opens again, many times."""
+    connect(net, family, False)
+    net.kernel("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)")
+    net.engine.start(SEND, seed=3, size=1 << 20)
+    slow = RECEIVE.replace("1 << 18", "3000").replace("    digest.update(part)", "    digest.update(part)\n    time.sleep(0.001)")
+    got = net.kernel(slow)
+    assert net.engine.finish(LIMIT_S) == got
+    net.engine("s.close()")
+    net.kernel("s.close()")
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_engine_reads_slowly(net: Ends, family: int) -> None:
+    connect(net, family, True)
+    net.engine("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)")
+    net.kernel.start(SEND, seed=4, size=1 << 20)
+    slow = RECEIVE.replace("1 << 18", "3000").replace("    digest.update(part)", "    digest.update(part)\n    time.sleep(0.001)")
+    got = net.engine(slow)
+    assert net.kernel.finish(LIMIT_S) == got
+    net.engine("s.close()")
+    net.kernel("s.close()")
+
+
+def test_refused_and_reset(net: Ends) -> None:
+    connect(net, 4, True)
+    net.kernel("s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()")
+    with pytest.raises(ConnectionResetError):
+        net.engine("s.recv(1)")
+    connect(net, 4, False)
+    net.engine("s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()")
+    with pytest.raises(ConnectionResetError):
+        net.kernel("s.recv(1)")
+    for actor, host in ((net.engine, KERNEL[4]), (net.kernel, ENGINE[4])):
+        with pytest.raises(ConnectionRefusedError):
+            actor(CONNECT, family=4, host=host, port=9)
+
+
+def test_what_the_handshake_agreed_on(net: Ends) -> None:
+    """TCP_INFO of the kernel's end: timestamps, SACK, window scaling; nothing sent twice."""
+    connect(net, 4, True)
+    net.kernel("s.sendall(b'x' * 100000)")
+    net.engine("s.recv(100000, socket.MSG_WAITALL)\ns.sendall(b'y')")
+    info = net.kernel("s.recv(1)\ns.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)")
+    state, options = info[0], info[5]
+    assert (state, options & 7) == (1, 7)
+    assert int.from_bytes(info[100:104], "little") == 0  # tcpi_total_retrans
+    net.engine("s.close()")
+    net.kernel("s.close()")
+
+
+def test_keepalive_is_answered(net: Ends) -> None:
+    connect(net, 4, True)
+    net.kernel(
+        "s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)\n"
+        "for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT): s.setsockopt(socket.IPPROTO_TCP, name, 1)\n"
+        "time.sleep(3.5)\n"
+        "s.sendall(b'still there')"
+    )
+    assert net.engine("s.recv(100)") == b"still there"
+    net.engine("s.close()")
+    net.kernel("s.close()")
+
+
+SERVER = """
+import functools, http.server, socketserver
+import pyvma.socket
+class Server(http.server.ThreadingHTTPServer):
+    def __init__(self, address, handler):
+        socketserver.BaseServer.__init__(self, address, handler)
+        self.socket = pyvma.socket.create_server(address)
+        self.server_name, self.server_port = address[0], self.socket.getsockname()[1]
+class Handler(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *args): pass
+server = Server((host, 0), functools.partial(Handler, directory=directory))
+threading.Thread(target=server.serve_forever, daemon=True).start()
+server.server_port
+"""
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_curl_asks_python_http_server(net: Ends, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40_000
+    (tmp_path / "file").write_bytes(data)
+    port = net.engine(SERVER, host=ENGINE[4], directory=str(tmp_path))
+    url = f"http://{ENGINE[4]}:{port}/file"
+    command = ["ip", "netns", "exec", net.kernel_ns.name, "curl", "-sS", "--max-time", "60", url, url, "-o", "-", "-o", "-"]
+    got = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=True).stdout
+    assert hashlib.sha256(got).digest() == hashlib.sha256(data * 2).digest()
+    net.engine("server.shutdown()\nserver.server_close()")
