@@ -35,6 +35,7 @@ sockperf
 ncat
 ethtool
 tcpdump
+curl
 libpython3.11-testsuite  # CPython's own test_socket
 codespell
 libbpf-dev             # libbpf: the AF_XDP ring
