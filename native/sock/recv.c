@@ -230,6 +230,8 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 		pv_sock_unlock();
 		return n;
 	}
+	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM))
+		return pv_stream_read(h, so, buf, len, flags, timeout_ns);
 	struct iovec iov = { buf, len };
 
 	return recv_other(h, so, &(struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1 }, flags, timeout_ns);

@@ -261,6 +261,8 @@ int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, i
 			pv_sock_unlock();
 		}
 	}
+	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM))
+		return pv_stream_write(h, so, buf, len, flags, timeout_ns);
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 

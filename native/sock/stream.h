@@ -22,6 +22,9 @@ int pv_stream_setsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, in
 int pv_stream_getsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, int name, void *val, socklen_t *len);
 int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns);
 int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns);
+/* The same with one buffer, no name and no ancillary data. */
+int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *buf, size_t len, int flags, int64_t timeout_ns);
+int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
 
 /* stream_opt.c; the lock is held. */
 void pv_stream_import(struct pv_sock *so);

@@ -23,8 +23,11 @@ static int64_t now(void)
 	return pv_clock_now(&pv_engine.clock);
 }
 
-static void op_begin(struct op *op, int flags, int64_t timeout_ns, int64_t option_ns)
+/* Field by field: zeroing what only a wait needs would cost more than the rest of a short call. */
+pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so, int flags, int64_t timeout_ns, int64_t option_ns)
 {
+	op->h = h;
+	op->so = so;
 	op->gen = op->h->gen;
 	op->by_option = timeout_ns < 0 && option_ns;
 	op->may_wait = timeout_ns != 0 && !(flags & MSG_DONTWAIT) && !pv_sock_nonblock(op->so);
@@ -129,10 +132,32 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	return sent ? sent : n;
 }
 
+pv_inline int64_t sigpipe(int64_t n, int flags)
+{
+	if (pv_unlikely(n == -EPIPE) && !(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	return n;
+}
+
+int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *buf, size_t len, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov = { buf, len };
+	struct op op;
+	int64_t n = pv_stream_lock(h, so);
+
+	if (pv_unlikely(n))
+		return n;
+	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
+	n = send_locked(&op, &iov, 1, len, flags);
+	op_end(&op);
+	pv_sock_unlock();
+	return sigpipe(n, flags);
+}
+
 int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
 {
 	struct pv_iov iov[16], *at = iov;
-	struct op op = { .h = h, .so = so };
+	struct op op;
 	size_t total;
 	int64_t n = check_msg(msg, &total);
 
@@ -162,13 +187,11 @@ int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct ms
 	n = pv_stream_lock(h, so);
 	if (n)
 		return n;
-	op_begin(&op, flags, timeout_ns, so->sndtimeo_ns);
+	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
 	n = send_locked(&op, at, (uint32_t)msg->msg_iovlen, total, flags);
 	op_end(&op);
 	pv_sock_unlock();
-	if (pv_unlikely(n == -EPIPE) && !(flags & MSG_NOSIGNAL))
-		raise(SIGPIPE);
-	return n;
+	return sigpipe(n, flags);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------------- */
@@ -215,10 +238,28 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	return got ? got : n;
 }
 
+int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov = { buf, len };
+	struct op op;
+	int64_t n;
+
+	if (pv_unlikely(flags & MSG_ERRQUEUE))
+		return -EAGAIN;
+	n = pv_stream_lock(h, so);
+	if (pv_unlikely(n))
+		return n;
+	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
+	n = recv_locked(&op, &iov, 1, len, flags);
+	op_end(&op);
+	pv_sock_unlock();
+	return n;
+}
+
 int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
 {
 	struct pv_iov iov[16];
-	struct op op = { .h = h, .so = so };
+	struct op op;
 	size_t total, cnt = PV_MIN(msg->msg_iovlen, pv_array_size(iov));
 	int64_t n = check_msg(msg, &total);
 
@@ -235,7 +276,7 @@ int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *
 	n = pv_stream_lock(h, so);
 	if (n)
 		return n;
-	op_begin(&op, flags, timeout_ns, so->rcvtimeo_ns);
+	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
 	n = recv_locked(&op, iov, (uint32_t)cnt, total, flags);
 	op_end(&op);
 	pv_sock_unlock();

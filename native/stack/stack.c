@@ -217,23 +217,27 @@ int pv_stack_iface_fail(struct pv_stack *s, uint32_t index)
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------------ */
 
+static pv_noinline void input_error(struct pv_stack *s, struct pv_pkt *pkt, int64_t now_ns)
+{
+	const struct pv_net_error *err = pv_net_rx_error(s->net);
+
+	if (err->proto == PV_PROTO_UDP)
+		pv_udp_rx_error(s->udp, err);
+	else if (err->proto == PV_PROTO_TCP)
+		pv_tcp_rx_error(s->tcp, err, now_ns);
+	pv_pkt_put(pkt);
+}
+
 pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns)
 {
 	enum pv_rx_verdict v = pv_net_rx(s->net, iface, &pkt, now_ns);
 
-	if (pv_likely(v == PV_RX_UDP)) {
+	if (pv_likely(v == PV_RX_UDP))
 		pv_udp_rx(s->udp, pkt, now_ns);
-	} else if (pv_likely(v == PV_RX_TCP)) {
+	else if (pv_likely(v == PV_RX_TCP))
 		pv_tcp_rx(s->tcp, pkt, now_ns);
-	} else if (v == PV_RX_ERROR) {
-		const struct pv_net_error *err = pv_net_rx_error(s->net);
-
-		if (err->proto == PV_PROTO_UDP)
-			pv_udp_rx_error(s->udp, err);
-		else if (err->proto == PV_PROTO_TCP)
-			pv_tcp_rx_error(s->tcp, err, now_ns);
-		pv_pkt_put(pkt);
-	}
+	else if (v == PV_RX_ERROR)
+		input_error(s, pkt, now_ns);
 }
 
 /* At most one batch; returns the number of frames. */
@@ -355,16 +359,23 @@ pv_inline void tend(struct pv_stack *s, int64_t now_ns, uint32_t done)
 
 static pv_noinline uint32_t due(struct pv_stack *s, int64_t now_ns)
 {
-	uint32_t n = loop(s, now_ns) + pv_net_timers(s->net, now_ns, TIMER_BUDGET);
+	uint32_t n = 0;
 
+	if (pv_net_deadline(s->net) <= now_ns)
+		n = loop(s, now_ns) + pv_net_timers(s->net, now_ns, TIMER_BUDGET);
 	if (pv_tcp_deadline(s->tcp) <= now_ns)
 		n += pv_tcp_timers(s->tcp, now_ns, TIMER_BUDGET);
+	if (pv_tcp_owes(s->tcp))
+		pv_tcp_rx_done(s->tcp, now_ns);
+	pv_tcp_settle(s->tcp);
 	return n;
 }
 
-pv_inline int64_t deadline(const struct pv_stack *s)
+static int64_t deadline(const struct pv_stack *s)
 {
-	return PV_MIN(pv_net_deadline(s->net), pv_tcp_deadline(s->tcp));
+	int64_t net = pv_net_deadline(s->net), tcp = pv_tcp_deadline(s->tcp);
+
+	return PV_MIN(net, tcp);
 }
 
 uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
@@ -373,7 +384,6 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	uint32_t done;
 
 	pv_udp_set_now(s->udp, now_ns);
-	pv_tcp_set_now(s->tcp, now_ns);
 	s->turn++;
 	if (pv_likely(s->nrings == 1)) {
 		done = receive(s, sr, now_ns, rx_budget);
@@ -382,13 +392,11 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	} else {
 		done = receive_all(s, now_ns, rx_budget);
 	}
-	if (pv_unlikely(deadline(s) <= now_ns))
+	if (pv_unlikely(pv_tcp_wake(s->tcp) <= now_ns || pv_net_deadline(s->net) <= now_ns))
 		done += due(s, now_ns);
-	if (pv_tcp_owes(s->tcp))
-		pv_tcp_rx_done(s->tcp, now_ns);
-	/* What a spinning caller meets nearly always. */
-	if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->short_of < sr->refill_at && !room_wanted(s) &&
-		      !pv_net_dirty(s->net)))
+	/* What a spinning caller meets nearly always. Whoever waits for room in TCP was due. */
+	else if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->short_of < sr->refill_at &&
+			   !pv_udp_waiting(s->udp) && !pv_net_dirty(s->net)))
 		return 0;
 	tend(s, now_ns, done);
 	if (pv_net_dirty(s->net))

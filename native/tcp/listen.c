@@ -57,7 +57,7 @@ static void arm(struct pv_tcp_table *t, struct pv_tcp_syn *s, int64_t now_ns)
 	int64_t rto = PV_MIN(PV_TCP_SYN_TIMEOUT_NS << PV_MIN(s->timeouts, 20), t->cfg.rto_max_ns);
 
 	pv_wheel_set(&t->syn_wheel, &s->timer, now_ns + rto);
-	t->head.deadline_ns = PV_MIN(t->head.deadline_ns, now_ns + rto);
+	pv_tcp_wake_by(t, now_ns + rto);
 }
 
 /* What the SYN says and what we offer; the record is in no table yet. `s` is a copy on the stack for a cookie. */

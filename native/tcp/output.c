@@ -73,6 +73,7 @@ void pv_tcp_block(struct pv_tcp *c)
 		return;
 	c->flags |= PV_TF_BLOCKED;
 	pv_list_add(&c->t->head.blocked, &c->blocked);
+	c->t->head.wake_ns = INT64_MIN;
 }
 
 /* ---- headers -------------------------------------------------------------------------------------------------------------- */

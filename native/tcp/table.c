@@ -69,7 +69,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->head.due);
 	pv_list_init(&t->all);
 	pv_list_init(&t->time_waits_age);
-	t->head.deadline_ns = PV_NEVER;
+	t->head.deadline_ns = t->head.wake_ns = PV_NEVER;
 	pv_wheel_init(&t->wheel, 0);
 	pv_wheel_init(&t->syn_wheel, 0);
 	if (pv_htab_init(&t->conns, mem, full.sockets_hint) || pv_htab_init(&t->listeners, mem, 64) ||

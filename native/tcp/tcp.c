@@ -209,8 +209,10 @@ uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n)
 
 void pv_tcp_owe(struct pv_tcp *c)
 {
-	if (pv_list_empty(&c->due))
-		pv_list_add(&c->t->head.due, &c->due);
+	if (!pv_list_empty(&c->due))
+		return;
+	pv_list_add(&c->t->head.due, &c->due);
+	c->t->head.wake_ns = INT64_MIN;
 }
 
 /* An embryo that has reached the accept queue stays there: Linux's accept gives out connections that are over, too. */

@@ -169,6 +169,7 @@ uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n)
 
 /* Where every struct pv_tcp_table starts, so that asking costs one load. */
 struct pv_tcp_head {
+	int64_t wake_ns; /* pv_tcp_wake */
 	int64_t now_ns; /* the latest that anybody told: the time of calls that are given none */
 	int64_t deadline_ns; /* not after the first timer; PV_NEVER: there is none */
 	struct pv_list ready; /* connections with events not yet read */
@@ -184,11 +185,6 @@ pv_inline const struct pv_tcp_head *pv_tcp_head(const struct pv_tcp_table *t)
 pv_inline int64_t pv_tcp_now(const struct pv_tcp_table *t)
 {
 	return pv_tcp_head(t)->now_ns;
-}
-
-pv_inline void pv_tcp_set_now(struct pv_tcp_table *t, int64_t now_ns)
-{
-	((struct pv_tcp_head *)(void *)t)->now_ns = now_ns;
 }
 
 /* When pv_tcp_timers has something to do; PV_NEVER: never. */
@@ -212,6 +208,20 @@ pv_inline bool pv_tcp_ready(const struct pv_tcp_table *t)
 pv_inline bool pv_tcp_owes(const struct pv_tcp_table *t)
 {
 	return !pv_list_empty(&pv_tcp_head(t)->due);
+}
+
+/* Before this time there is nothing to do: no timer, nothing owed, nobody who waits for room. All that a poll need look at; it may be
+ * earlier than necessary until pv_tcp_settle. */
+pv_inline int64_t pv_tcp_wake(const struct pv_tcp_table *t)
+{
+	return pv_tcp_head(t)->wake_ns;
+}
+
+pv_inline void pv_tcp_settle(struct pv_tcp_table *t)
+{
+	struct pv_tcp_head *h = (struct pv_tcp_head *)(void *)t;
+
+	h->wake_ns = pv_tcp_owes(t) || pv_tcp_waiting(t) ? INT64_MIN : h->deadline_ns;
 }
 
 /* X(name, text), as for the other layers. */

@@ -409,14 +409,20 @@ pv_inline void *pv_tcp_chunk_get(struct pv_tcp_table *t, size_t size)
 	return k + 1;
 }
 
+/* A timer that comes no later than that. */
+pv_inline void pv_tcp_wake_by(struct pv_tcp_table *t, int64_t deadline_ns)
+{
+	t->head.deadline_ns = PV_MIN(t->head.deadline_ns, deadline_ns);
+	t->head.wake_ns = PV_MIN(t->head.wake_ns, deadline_ns);
+}
+
 /* The only way to arm a connection's timer: what the table's deadline is stays known. */
 pv_inline void pv_tcp_arm(struct pv_tcp *c, int64_t deadline_ns)
 {
 	struct pv_tcp_table *t = c->t;
 
 	pv_wheel_set(&t->wheel, &c->timer, deadline_ns);
-	if (deadline_ns < t->head.deadline_ns)
-		t->head.deadline_ns = deadline_ns;
+	pv_tcp_wake_by(t, deadline_ns);
 }
 
 /* ---- tcp.c, demux.c -------------------------------------------------------------------------------------------------------- */

@@ -55,7 +55,7 @@ static void rearm(struct pv_tcp_table *t, struct pv_tcp_tw *w, int64_t now_ns)
 	w->deadline_ns = now_ns + t->cfg.time_wait_ns;
 	pv_list_del(&w->age);
 	pv_list_add(&t->time_waits_age, &w->age);
-	t->head.deadline_ns = PV_MIN(t->head.deadline_ns, w->deadline_ns);
+	pv_tcp_wake_by(t, w->deadline_ns);
 }
 
 void pv_tcp_time_wait(struct pv_tcp *c)

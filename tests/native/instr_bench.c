@@ -5,10 +5,11 @@
  */
 #include <stdlib.h>
 
-#include "world.h"
+#include "tcp_world.h"
 
 #define SIZE 64u
 #define BATCH 32u
+#define MSS 1448u
 
 void measure_idle(struct pv_stack *s, int64_t now_ns);
 void measure_rx1(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg);
@@ -16,6 +17,11 @@ void measure_rx32(struct pv_stack *s, struct pv_udp **u, int64_t now_ns, struct 
 void measure_rx6(struct pv_stack *s, struct pv_udp *u, int64_t now_ns, struct pv_udp_recv *msg);
 void measure_tx(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
 void measure_txto(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns);
+void measure_tcprx(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
+void measure_tcprr(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
+void measure_tcpfull(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
+void measure_tcpack(struct pv_stack *s, int64_t now_ns);
+void measure_tcptx(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
 
 /* A turn that finds nothing. */
 pv_noinline void measure_idle(struct pv_stack *s, int64_t now_ns)
@@ -55,6 +61,39 @@ pv_noinline void measure_tx(struct pv_udp *u, const struct pv_udp_send *msg, int
 pv_noinline void measure_txto(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
 {
 	CHECK_EQ(pv_udp_send(u, msg, now_ns), SIZE);
+}
+
+/* The next bytes of a stream, from the ring to the application's buffer. */
+pv_noinline void measure_tcprx(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	pv_stack_poll(s, now_ns, 64);
+	CHECK_EQ(pv_tcp_recv(c, iov, 1, 0, now_ns), SIZE);
+}
+
+/* The same with the acknowledgement of what was sent: the answer to a question. */
+pv_noinline void measure_tcprr(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	pv_stack_poll(s, now_ns, 64);
+	CHECK_EQ(pv_tcp_recv(c, iov, 1, 0, now_ns), SIZE);
+}
+
+/* A full segment, copied and acknowledged. */
+pv_noinline void measure_tcpfull(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	pv_stack_poll(s, now_ns, 64);
+	CHECK_EQ(pv_tcp_recv(c, iov, 1, 0, now_ns), MSS);
+}
+
+/* An acknowledgement alone. */
+pv_noinline void measure_tcpack(struct pv_stack *s, int64_t now_ns)
+{
+	CHECK_EQ(pv_stack_poll(s, now_ns, 64), 1);
+}
+
+/* A small message, as far as the doorbell. */
+pv_noinline void measure_tcptx(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	CHECK_EQ(pv_tcp_send(c, iov, 1, 0, now_ns), SIZE);
 }
 
 /* The peer sends `n` datagrams to the sockets of `port` and following. */
@@ -135,6 +174,67 @@ TEST(work)
 	pv_udp_close(from);
 	world_close(&w);
 	free(all);
+}
+
+/* Reaps what has been sent, so that the next turn finds nothing of it. */
+static void settle(struct world *w, uint32_t host)
+{
+	pv_net_kick(w->host[host].net);
+	pv_stack_poll(w->host[host].stack, w->now, 64);
+}
+
+/* Both ends acknowledge by what they send, but where an acknowledgement alone is asked for. */
+TEST(stream)
+{
+	struct world_cfg cfg = { .seed = 1,
+				 .pool = 2048,
+				 .rx_csum = PV_CSUM_IP4 | PV_CSUM_UDP | PV_CSUM_TCP,
+				 .tx_csum = PV_CSUM_IP4 | PV_CSUM_UDP | PV_CSUM_TCP };
+	static uint8_t data[MSS], buf[2 * MSS];
+	struct pv_iov in = { buf, sizeof(buf) }, small = { data, SIZE }, full = { data, MSS };
+	struct pv_stack *s[2];
+	struct pv_tcp *c[2];
+	struct world w;
+
+	tcp_world_open(&w, &cfg);
+	tcp_pair(&w, 4, 9, c);
+	for (int i = 0; i < 2; i++) {
+		s[i] = w.host[i].stack;
+		pv_tcp_options(c[i])->nodelay = true;
+		pv_tcp_options_changed(c[i], w.now);
+	}
+	for (uint32_t r = 0; r < rounds; r++) {
+		w.now += 10 * PV_NS_PER_US;
+		pv_sim_wire_advance(w.wire, w.now);
+		CHECK_EQ(pv_tcp_send(c[0], &small, 1, 0, w.now), SIZE);
+		settle(&w, 0);
+		measure_tcprx(s[1], c[1], w.now, &in);
+		measure_tcptx(c[1], w.now, &small);
+		settle(&w, 1);
+		settle(&w, 0);
+		CHECK_EQ(pv_tcp_recv(c[0], &in, 1, 0, w.now), SIZE);
+		CHECK_EQ(pv_tcp_send(c[0], &small, 1, 0, w.now), SIZE);
+		settle(&w, 0);
+		measure_tcprr(s[1], c[1], w.now, &in);
+		CHECK_EQ(pv_tcp_send(c[1], &small, 1, 0, w.now), SIZE);
+		settle(&w, 1);
+		settle(&w, 0);
+		CHECK_EQ(pv_tcp_recv(c[0], &in, 1, 0, w.now), SIZE);
+		pv_tcp_quickack(c[0], true, w.now);
+		pv_tcp_quickack(c[0], false, w.now);
+		settle(&w, 0);
+		measure_tcpack(s[1], w.now);
+		CHECK_EQ(pv_tcp_send(c[0], &full, 1, 0, w.now), MSS);
+		settle(&w, 0);
+		measure_tcpfull(s[1], c[1], w.now, &in);
+		pv_tcp_quickack(c[1], true, w.now);
+		pv_tcp_quickack(c[1], false, w.now);
+		settle(&w, 1);
+		settle(&w, 0);
+	}
+	for (int i = 0; i < 2; i++)
+		pv_tcp_close(c[i], w.now);
+	world_close(&w);
 }
 
 int main(int argc, char **argv)
