@@ -1,4 +1,4 @@
-"""CPython's own UDP tests: the same results over the software NIC as of the standard library over the kernel's loopback."""
+"""CPython's own tests: the same results over the software NIC as of the standard library over the kernel's loopback."""
 
 from __future__ import annotations
 
@@ -30,25 +30,28 @@ CLASSES = [
     "InterruptedRecvTimeoutTest",
     "UDPTimeoutTest",
 ]
-# Whatever is not UDP is the standard library's own: its tests pass on our names and class too.
-OTHERS = [
-    "GeneralModuleTests",
+TCP_CLASSES = [
     "BasicTCPTest",
     "BasicTCPTest2",
     "NonBlockingTCPTests",
     "FileObjectClassTestCase",
     "UnbufferedFileObjectClassTestCase",
-    "BasicSocketPairTest",
-    "NetworkConnectionNoServer",
-    "CreateServerTest",
     "ContextManagersTest",
     "InheritanceTest",
-    "NonblockConstantTest",
     "TCPTimeoutTest",
     "SendmsgTCPTest",
     "RecvmsgTCPTest",
     "RecvmsgIntoTCPTest",
     "BufferIOTest",
+]
+# On addresses of the kernel's, whatever is not UDP is the standard library's own: its tests pass on our names and class too.
+OTHERS = [
+    *TCP_CLASSES,
+    "GeneralModuleTests",
+    "BasicSocketPairTest",
+    "NetworkConnectionNoServer",
+    "CreateServerTest",
+    "NonblockConstantTest",
     "TestExceptions",
 ]
 
@@ -96,6 +99,21 @@ def test_udp_classes_give_the_same_results(clean_env: dict[str, str], fabric: st
     assert passed >= 110
     assert counters["udp.rx_datagrams"] >= passed / 2, "the engine did not carry the traffic"
     assert counters["udp.tx_datagrams"] >= counters["udp.rx_datagrams"]
+
+
+@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
+def test_tcp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
+    net = secrets.randbelow(200) + 20
+    hosts = (f"10.{net}.4.1", f"fd00:4:{net:x}::1")
+    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), TCP_CLASSES)
+    assert {name.split(".")[0] for name in expected} == set(TCP_CLASSES)
+    environment = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"}
+    got, counters = outcomes(environment, "pyvma.socket", hosts, TCP_CLASSES)
+    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
+    assert not different
+    passed = list(expected.values()).count("ok")
+    assert passed >= 90
+    assert counters["tcp.opened_passive"] >= passed / 2, "the engine did not carry the traffic"
 
 
 def test_everything_else_is_the_standard_librarys(clean_env: dict[str, str]) -> None:
