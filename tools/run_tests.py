@@ -99,7 +99,7 @@ def steps() -> list[Step]:
         Step("build-clang", build("clang"), 900),
         Step("build-fuzz", build("fuzz"), 900),
         Step("fuzz", [PYTHON, "tools/run_fuzz.py", "--seconds", "10"], 600),
-        pytest("pytest", [PYTHON, "-m", "pytest", "-q"], 2400),
+        pytest("pytest", [PYTHON, "-m", "pytest", "-q", "--durations=25"], 2400),
         pytest("pytest-asan", [PYTHON, "tools/run_asan_pytest.py", *ASAN_TESTS], 900),
         Step("install-bare", [PYTHON, "tools/check_bare_install.py"], 400),
     ]
