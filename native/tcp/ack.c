@@ -6,6 +6,7 @@
 #include "tcp/recovery.h"
 
 #define MIN_RTT_HALF_NS (150 * PV_NS_PER_S)
+#define NOT_QUICK (PV_TF_ECN | PV_TF_TLP | PV_TF_FRTO_NEW | PV_TF_SND_URG | PV_TF_DSACK_ROUND | PV_TF_FIN_QUEUED | PV_TF_PERSIST)
 
 /* ---- round trips --------------------------------------------------------------------------------------------------------- */
 
@@ -290,7 +291,50 @@ static void scoreboard(struct pv_tcp *c, struct pv_tcp_acking *a)
 	control(c, a, rtt_ns);
 }
 
-void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)
+/* All is well, and what is acknowledged is the one segment that is out: the steps below that this leaves over. False, and nothing has
+ * happened: it is something else. */
+pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
+{
+	struct pv_tcp_ack_sample sample = { .acked = 1 };
+	struct pv_tcp_acking a;
+	struct pv_tcp_seg *s;
+
+	if (c->in_flight != 1 || c->ca != PV_CA_OPEN || c->unsent || c->lost || c->sacked || !pv_seq_eq(in->ack, c->snd_max) ||
+	    in->opt.nsack || (c->flags & (PV_TF_SACK | NOT_QUICK)) != PV_TF_SACK)
+		return false;
+	s = pv_tcp_first(c);
+	if (s->board != PV_SEG_SENT || pv_seq_lt(s->seq, c->fack))
+		return false;
+	c->probes_out = c->retransmits = c->backoff = 0;
+	c->stall_ns = 0;
+	c->soft_err = 0;
+	c->bytes_acked += pv_seq_dist(c->snd_una, in->ack);
+	c->snd_una = c->fack = in->ack;
+	c->nsack_seen = 0;
+	c->delivered++;
+	c->in_flight = 0;
+	pv_tcp_rack_advance(c, s, in->ack, in->now_ns);
+	if (!c->rack_reo_persist)
+		c->rack_reo_mult = 1;
+	a.in = in;
+	a.now_ns = in->now_ns;
+	a.flags = PV_ACK_FREED;
+	a.first_ack_ns = a.last_ack_ns = s->tx_ns;
+	a.first_sack_ns = -1;
+	release(c, s);
+	sample.rtt_ns = take_rtt(c, &a);
+	/* Nothing is out: neither a timeout nor a probe. */
+	pv_tcp_rearm_rto(c, in->now_ns);
+	pv_tcp_rack_disarm(c);
+	sample.cwnd_limited = pv_tcp_cwnd_limited(c);
+	c->cc->acked(c, &sample, in->now_ns);
+	if (pv_unlikely(c->flags & PV_TF_NOSPACE))
+		pv_tcp_space(c);
+	pv_tcp_set_busy(c, PV_BUSY_NOT, in->now_ns);
+	return true;
+}
+
+static pv_noinline void slow(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
 	pv_seq ack = in->ack;
 	struct pv_tcp_acking a = { .in = in,
@@ -328,4 +372,10 @@ void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)
 		pv_tcp_owe(c);
 	else if (!c->in_flight)
 		pv_tcp_set_busy(c, PV_BUSY_NOT, in->now_ns);
+}
+
+void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)
+{
+	if (!quick(c, in))
+		slow(c, in);
 }

@@ -73,8 +73,12 @@ bool pv_tcp_send_quick(struct pv_tcp *c, const struct pv_iov *iov, int64_t now_n
 		/* It is queued: the rest is as for any other. */
 		c->unsent = s;
 		pv_tcp_output(c, now_ns);
+		if (pv_net_dirty(c->t->net))
+			(void)pv_net_kick(c->t->net);
 		return true;
 	}
+	/* The message is on its way before we write down that it is. */
+	(void)pv_net_kick(c->t->net);
 	pv_tcp_left(c);
 	pv_tcp_new_sent(c, s, now_ns);
 	pv_tcp_run_sent(c, now_ns);

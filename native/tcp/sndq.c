@@ -381,8 +381,6 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 {
 	if (pv_unlikely(iovcnt != 1 || flags || !iov->len || !pv_tcp_send_quick(c, iov, now_ns)))
 		return send_any(c, iov, iovcnt, flags, now_ns);
-	if (pv_likely(pv_net_dirty(c->t->net)))
-		(void)pv_net_kick(c->t->net);
 	return (int64_t)iov->len;
 }
 

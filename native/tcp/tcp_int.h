@@ -480,7 +480,7 @@ pv_inline uint32_t pv_tcp_nagle(const struct pv_tcp *c)
 }
 /* pv_tcp_output with another rule than the socket's for the last segment. */
 void pv_tcp_push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns);
-/* One message when nothing is in its way (quick.c): false, and nothing has happened, when something is. Does not kick. */
+/* One message when nothing is in its way (quick.c), and the doorbell: false, and nothing has happened, when something is. */
 bool pv_tcp_send_quick(struct pv_tcp *c, const struct pv_iov *iov, int64_t now_ns);
 /* Pacing (pace.c): opts.pacing_rate was written; may the next segment go; it went. */
 void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns);
