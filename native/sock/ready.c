@@ -144,6 +144,8 @@ static int make_pair(struct pv_sock *so)
 	so->shown = so->kernel_ready = so->extra = so->blocked = false;
 	so->own_kfd = true;
 	atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
+	/* What came before is shown by the first refresh; told again later it would make the fd unreadable for a moment. */
+	pv_engine_route(&pv_engine);
 	so->watch.ready = on_event;
 	pv_engine.exports++;
 	pv_engine.interest++;
