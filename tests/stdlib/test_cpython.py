@@ -85,17 +85,22 @@ def outcomes(
     return found["outcomes"], found["counters"]
 
 
-@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
-def test_udp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
+def the_same_over_the_software_nic(clean_env: dict[str, str], fabric: str, classes: list[str]) -> tuple[int, dict[str, int]]:
+    """How many tests passed on both sides, and the engine's counters."""
     net = secrets.randbelow(200) + 20
     hosts = (f"10.{net}.3.1", f"fd00:3:{net:x}::1")
-    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), CLASSES)
-    assert {name.split(".")[0] for name in expected} == set(CLASSES)
+    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), classes)
+    assert {name.split(".")[0] for name in expected} == set(classes)
     environment = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"}
-    got, counters = outcomes(environment, "pyvma.socket", hosts, CLASSES)
+    got, counters = outcomes(environment, "pyvma.socket", hosts, classes)
     different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
     assert not different
-    passed = list(expected.values()).count("ok")
+    return list(expected.values()).count("ok"), counters
+
+
+@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
+def test_udp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
+    passed, counters = the_same_over_the_software_nic(clean_env, fabric, CLASSES)
     assert passed >= 110
     assert counters["udp.rx_datagrams"] >= passed / 2, "the engine did not carry the traffic"
     assert counters["udp.tx_datagrams"] >= counters["udp.rx_datagrams"]
@@ -103,15 +108,7 @@ def test_udp_classes_give_the_same_results(clean_env: dict[str, str], fabric: st
 
 @pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
 def test_tcp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
-    net = secrets.randbelow(200) + 20
-    hosts = (f"10.{net}.4.1", f"fd00:4:{net:x}::1")
-    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), TCP_CLASSES)
-    assert {name.split(".")[0] for name in expected} == set(TCP_CLASSES)
-    environment = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"}
-    got, counters = outcomes(environment, "pyvma.socket", hosts, TCP_CLASSES)
-    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
-    assert not different
-    passed = list(expected.values()).count("ok")
+    passed, counters = the_same_over_the_software_nic(clean_env, fabric, TCP_CLASSES)
     assert passed >= 90
     assert counters["tcp.opened_passive"] >= passed / 2, "the engine did not carry the traffic"
 
