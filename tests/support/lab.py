@@ -1,8 +1,9 @@
-"""What the engine of the test process is configured with."""
+"""What the engine of the test process is configured with, and whether long tests were asked for."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import secrets
 
 FABRIC = f"pt{secrets.token_hex(4)}"
@@ -10,6 +11,12 @@ NET = secrets.randbelow(200) + 20
 HOSTS4 = (f"10.{NET}.7.1", f"10.{NET}.7.2")
 HOSTS6 = (f"fd00:{NET:x}::1", f"fd00:{NET:x}::2")
 INTERFACES = [f"softnic:fabric={FABRIC},port={n},addr={HOSTS4[n]}/24,addr={HOSTS6[n]}/64,name=sn{n}" for n in range(2)]
+
+# PYVMA_TEST_LONG=1: gigabytes and hundreds of thousands where a test else does with less. Told to processes that pytest starts by a name
+# that no engine takes for a setting.
+LONG = "1" in (os.environ.get("PYVMA_TEST_LONG"), os.environ.get("LONG_TESTS"))
+if LONG:
+    os.environ["LONG_TESTS"] = "1"
 
 
 def softnic_reason() -> str:
