@@ -1,12 +1,8 @@
-"""TCP with the Linux kernel at the other end, over the software NIC's uplink: both roles, both families, real programs."""
+"""TCP with the Linux kernel at the other end, over the software NIC's uplink: both roles, both families."""
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from actor import Actor
@@ -148,32 +144,3 @@ def test_keepalive_is_answered(net: Ends) -> None:
     assert net.engine("s.recv(100)") == b"still there"
     net.engine("s.close()")
     net.kernel("s.close()")
-
-
-SERVER = """
-import functools, http.server, socketserver
-import pyvma.socket
-class Server(http.server.ThreadingHTTPServer):
-    def __init__(self, address, handler):
-        socketserver.BaseServer.__init__(self, address, handler)
-        self.socket = pyvma.socket.create_server(address)
-        self.server_name, self.server_port = address[0], self.socket.getsockname()[1]
-class Handler(http.server.SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def log_message(self, *args): pass
-server = Server((host, 0), functools.partial(Handler, directory=directory))
-threading.Thread(target=server.serve_forever, daemon=True).start()
-server.server_port
-"""
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
-def test_curl_asks_python_http_server(net: Ends, tmp_path: Path) -> None:
-    data = bytes(range(256)) * 40_000
-    (tmp_path / "file").write_bytes(data)
-    port = net.engine(SERVER, host=ENGINE[4], directory=str(tmp_path))
-    url = f"http://{ENGINE[4]}:{port}/file"
-    command = ["ip", "netns", "exec", net.kernel_ns.name, "curl", "-sS", "--max-time", "60", url, url, "-o", "-", "-o", "-"]
-    got = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=True).stdout
-    assert hashlib.sha256(got).digest() == hashlib.sha256(data * 2).digest()
-    net.engine("server.shutdown()\nserver.server_close()")
