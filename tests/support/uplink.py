@@ -1,4 +1,4 @@
-"""The software NIC's uplink: a namespace whose TAP device `tap0` is the kernel's end of port 9 of a fabric."""
+"""The software NIC's uplink: a namespace whose TAP device `tap0` is the kernel's end of a port of a fabric."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PORT = 9
 
 
 @contextmanager
-def uplink(hosts: dict[int, str]) -> Iterator[tuple[Namespace, str]]:
-    """The namespace, in which `tap0` has these addresses by family, and the fabric's name."""
-    fabric = f"t{secrets.token_hex(4)}"
+def uplink(hosts: dict[int, str], fabric: str = "", port: int = PORT) -> Iterator[tuple[Namespace, str]]:
+    """The namespace, in which `tap0` has these addresses by family, and the fabric's name; a new fabric unless one is named."""
+    fabric = fabric or f"t{secrets.token_hex(4)}"
     with Namespace() as ns:
-        command = ["-m", "pyvma", "softnic", "uplink", "--fabric", fabric, "--port", str(PORT), "--dev", "tap0"]
+        command = ["-m", "pyvma", "softnic", "uplink", "--fabric", fabric, "--port", str(port), "--dev", "tap0"]
         process = ns.popen(sys.executable, *command)
         try:
             wait_for("the TAP device", lambda: "tap0" in ns.run("ip", "-o", "link"))

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Goodput of the stack and of the Linux kernel as senders over the same faulty wire, to the same kernel receiver.
+
+The wire is a fabric of the software NIC. The stack sends on one port, a kernel in a namespace of its own through the uplink on another,
+and a second namespace behind a third port receives. Before each run the sender's port gets the same faults: loss, reordering, and the
+whole round trip's delay. CUBIC on both sides, no metrics kept from one connection to the next; the senders take turns, each run has its
+own seed, and medians are printed: Mbit/s of payload at the receiver, retransmissions per hundred segments (TCP_INFO of the sender).
+Needs root.
+
+Usage: tools/tcp_goodput.py [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N] [--family 4|6]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+# The installed package, also in the processes that this starts, and not the source tree.
+os.environ["PYTHONSAFEPATH"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+
+from actor import Actor
+from uplink import uplink
+
+ENGINE_PORT, SENDER_PORT = 0, 8
+ENGINE = {4: "10.79.0.1", 6: "fd79::1"}
+SENDER = {4: "10.79.0.3", 6: "fd79::3"}
+RECEIVER = {4: "10.79.0.2", 6: "fd79::2"}
+LIMIT_S = 60.0
+
+LISTEN = """
+l = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+l.bind((host, 0))
+l.listen()
+l.settimeout(30)
+l.getsockname()[1]
+"""
+CONNECT = """
+s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+s.settimeout(30)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'cubic')
+s.connect((host, port))
+"""
+ACCEPT = "s, _ = l.accept()\ns.settimeout(30)\nl.close()"
+# TCP_INFO when the time is over.
+SEND = """
+data, end = bytes(1 << 16), time.monotonic() + seconds
+while time.monotonic() < end:
+    s.send(data)
+s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 224)
+"""
+RESET = "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()"
+RECEIVE = """
+room = memoryview(bytearray(1 << 18))
+got, start = s.recv_into(room), time.monotonic()
+at, end = start, start + seconds
+try:
+    while at < end and (n := s.recv_into(room)):
+        at = time.monotonic()
+        got += n if at < end else 0
+    while s.recv_into(room):
+        pass
+except ConnectionResetError:
+    pass
+s.close()
+got
+"""
+
+
+@dataclass
+class Result:
+    """One run."""
+
+    mbit_s: float
+    retransmitted: float  # per hundred segments
+    info: dict[str, int]
+
+
+def fields(info: bytes) -> dict[str, int]:
+    """What of TCP_INFO explains a result."""
+    words = {"rtt_us": 68, "cwnd": 80, "ssthresh": 76, "reordering": 88, "retrans": 100, "segs": 156, "dsacks": 216, "reord_seen": 220}
+    found = {name: int.from_bytes(info[at : at + 4], "little") for name, at in words.items()}
+    return found | {"rwnd_us": int.from_bytes(info[176:184], "little"), "sndbuf_us": int.from_bytes(info[184:192], "little")}
+
+
+class Wire:
+    """Both senders and the receiver."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        receiver_ns, self.fabric = stack.enter_context(uplink(RECEIVER))
+        sender_ns, _ = stack.enter_context(uplink(SENDER, self.fabric, SENDER_PORT))
+        sender_ns.run("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
+        interface = f"softnic:fabric={self.fabric},port={ENGINE_PORT},addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
+        self.receiver = stack.enter_context(Actor(netns=receiver_ns.name))
+        self.senders = {
+            "kernel": (SENDER_PORT, stack.enter_context(Actor(netns=sender_ns.name))),
+            "pyvma": (ENGINE_PORT, stack.enter_context(Actor([interface]))),
+        }
+
+    def run(self, name: str, faults: str, family: int, seconds: float) -> Result:
+        """One sender sends for so long."""
+        from pyvma.ring import softnic
+
+        number, sender = self.senders[name]
+        port = f"{self.fabric}/{number}"
+        softnic.impair(port, "")
+        listening = self.receiver(LISTEN, family=family, host=RECEIVER[family])
+        sender(CONNECT, family=family, host=RECEIVER[family], port=listening)
+        self.receiver(ACCEPT)
+        softnic.impair(port, faults)
+        try:
+            self.receiver.start(RECEIVE, seconds=seconds)
+            info = fields(sender(SEND, seconds=seconds + 0.2, limit_s=LIMIT_S))
+        finally:
+            softnic.impair(port, "")
+            sender(RESET)
+        got: int = self.receiver.finish(LIMIT_S)
+        return Result(got * 8e-6 / seconds, 100 * info["retrans"] / max(info["segs"], 1), info)
+
+
+@contextmanager
+def wire() -> Iterator[Wire]:
+    """All of it, for as long as it is used."""
+    with ExitStack() as stack:
+        yield Wire(stack)
+
+
+def median(results: list[Result], field: str) -> float:
+    return statistics.median(float(getattr(result, field)) for result in results)
+
+
+def compare(on: Wire, options: argparse.Namespace, loss: float, reorder: float, rtt: float) -> float:
+    """One line of the table; the stack's goodput by the kernel's."""
+    results: dict[str, list[Result]] = {name: [] for name in on.senders}
+    for seed in range(1, options.runs + 1):
+        faults = f"loss={loss}%,reorder={reorder}%,delay={rtt}ms,seed={seed}" + (f",rate={options.rate}" if options.rate else "")
+        for name, done in results.items():
+            done.append(on.run(name, faults, options.family, options.seconds))
+            if options.verbose:
+                print(f"    {name:<7}{done[-1].mbit_s:>9.2f} {done[-1].info}", flush=True)
+    ours, kernels = (median(results[name], "mbit_s") for name in ("pyvma", "kernel"))
+    again = [median(results[name], "retransmitted") for name in ("pyvma", "kernel")]
+    print(
+        f"{loss:>5g} %{reorder:>7g} %{rtt:>7g} ms{ours:>11.2f}{kernels:>10.2f}{ours / kernels:>8.2f}{again[0]:>12.2f}{again[1]:>9.2f}",
+        flush=True,
+    )
+    return ours / kernels
+
+
+def numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loss", type=numbers, default=[0, 1, 5], help="per cent")
+    parser.add_argument("--reorder", type=numbers, default=[0, 5], help="per cent of the frames, passed by one to three others")
+    parser.add_argument("--rtt", type=numbers, default=[1, 10, 50], help="ms")
+    parser.add_argument("--rate", default="", help='of the link, e.g. "100Mbit"; none by default')
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--family", type=int, choices=(4, 6), default=4)
+    parser.add_argument("--verbose", action="store_true", help="each run, with fields of TCP_INFO")
+    options = parser.parse_args()
+    print(f"{'loss':>7}{'reorder':>9}{'RTT':>10}{'pyvma':>11}{'kernel':>10}{'ratio':>8}{'again/100':>12}{'kernel':>9}")
+    ratios = []
+    with wire() as on:
+        for rtt in options.rtt:
+            for reorder in options.reorder:
+                ratios += [compare(on, options, loss, reorder, rtt) for loss in options.loss if loss or reorder or options.rate]
+    print(f"lowest ratio {min(ratios):.2f}, geometric mean {statistics.geometric_mean(ratios):.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
