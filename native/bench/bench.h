@@ -18,10 +18,10 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 
-enum bench_role { ROLE_SERVER, ROLE_PING_PONG, ROLE_THROUGHPUT, ROLE_PACED };
+enum bench_role { ROLE_SERVER, ROLE_PING_PONG, ROLE_THROUGHPUT, ROLE_PACED, ROLE_MIXED };
 
 #define BENCH_BATCH_MAX 64u
-#define BENCH_SIZE_MAX 65507u
+#define BENCH_SIZE_MAX 65536u
 /* A reply that has not come by then is lost. Long, because a busy host may not run a process for a tenth of that. */
 #define BENCH_LOST_NS PV_NS_PER_S
 
@@ -32,8 +32,10 @@ struct bench_opts {
 	uint32_t batch; /* messages sent or taken in one call; 1: the calls for one message */
 	uint32_t window; /* throughput: messages under way at most; 0: send blindly, as sockperf */
 	uint32_t reply_every; /* throughput: every so many messages one asks for a reply, which moves the window */
-	uint32_t gap_us; /* paced: between two messages */
+	uint32_t gap_us; /* paced: between two messages; mixed: between two requests, 0: none */
+	uint32_t chunk; /* mixed: bytes of the bulk stream in one call, 0: no such stream */
 	uint32_t rules; /* how many at once */
+	bool mixed; /* requests beside a bulk stream, each on a connection of its own */
 	bool tcp; /* one connection instead of datagrams */
 	bool block; /* wait in the kernel or engine instead of polling from here */
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
@@ -164,6 +166,7 @@ struct bench_result {
 	uint64_t sent, received; /* messages; received: replies at a client, messages at a server */
 	uint64_t lost; /* client: replies that never came */
 	uint64_t timeouts;
+	uint64_t bytes; /* mixed: of the bulk stream */
 	uint64_t start, end; /* ticks of the first and the last message */
 	struct seen seen;
 	struct hist rtt; /* round trips, ticks */

@@ -10,13 +10,16 @@
 volatile sig_atomic_t bench_stop;
 
 static const char usage[] =
-    "usage: pyvma-bench server|ping-pong|throughput|paced --transport raw|pyvma|kernel [options]\n"
+    "usage: pyvma-bench server|ping-pong|throughput|paced|mixed --transport raw|pyvma|kernel [options]\n"
     "       pyvma-bench line --cpu A --cpu2 B [--seconds S]\n"
     "       pyvma-bench idle [--interfaces SPEC] [--local ADDR:PORT] [--seconds S]\n"
     "       pyvma-bench rules --device IFNAME [--rules N (5000)]\n"
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
     "  --gap US (1000)    paced: one message after such a pause, stamped, to a server that reports how long it took\n"
+    "  --mixed --chunk BYTES (16384)  server, TCP: of a mixed client, whose requests (--size, every --gap us; 0: none) go beside a "
+    "bulk\n"
+    "                     stream in one engine, CHUNK bytes a call (0: no such stream)\n"
     "  --tcp              one TCP connection with TCP_NODELAY instead of datagrams (pyvma and kernel)\n"
     "  --block            wait in the kernel or asleep in the engine; default: spin\n"
     "  --interfaces SPEC  pyvma: the setting of that name\n"
@@ -97,6 +100,8 @@ enum {
 	O_BATCH,
 	O_WINDOW,
 	O_GAP,
+	O_CHUNK,
+	O_MIXED,
 	O_RULES,
 	O_CPU,
 	O_CPU2,
@@ -117,6 +122,8 @@ static const struct option options[] = {
 	{ "batch", 1, NULL, O_BATCH },
 	{ "window", 1, NULL, O_WINDOW },
 	{ "gap", 1, NULL, O_GAP },
+	{ "chunk", 1, NULL, O_CHUNK },
+	{ "mixed", 0, NULL, O_MIXED },
 	{ "rules", 1, NULL, O_RULES },
 	{ "cpu", 1, NULL, O_CPU },
 	{ "cpu2", 1, NULL, O_CPU2 },
@@ -154,7 +161,12 @@ static int parse_one(int c, const char *v, struct args *a)
 	case O_RULES:
 		return parse_num(v, 1, 60000, &a->o.rules);
 	case O_GAP:
-		return parse_num(v, 1, 1000000, &a->o.gap_us);
+		return parse_num(v, 0, 1000000, &a->o.gap_us);
+	case O_CHUNK:
+		return parse_num(v, 0, 1u << 20, &a->o.chunk);
+	case O_MIXED:
+		a->o.mixed = a->o.tcp = true;
+		return 0;
 	case O_CPU:
 		return parse_num(v, 0, 1023, &a->cpu);
 	case O_CPU2:
@@ -221,8 +233,16 @@ static int run(struct args *a, const char *role)
 		a->o.role = ROLE_THROUGHPUT;
 	else if (!strcmp(role, "paced"))
 		a->o.role = ROLE_PACED;
+	else if (!strcmp(role, "mixed"))
+		a->o.role = ROLE_MIXED;
 	else
 		return bench_fail("no such role", 0);
+	if (a->o.role == ROLE_MIXED)
+		a->o.mixed = a->o.tcp = true;
+	if (a->o.tcp && !strcmp(a->transport, "raw"))
+		return bench_fail("a raw ring has no TCP", 0);
+	if (a->o.role == ROLE_PACED && !a->o.gap_us)
+		return bench_fail("paced: --gap has to be above 0", 0);
 	if (a->o.role == ROLE_SERVER ? !a->o.local.ss_family : !a->o.remote.ss_family)
 		return bench_fail("a server needs --local, a client --remote", 0);
 	hist_init(&r.rtt);
@@ -245,7 +265,7 @@ static int run(struct args *a, const char *role)
 
 int main(int argc, char **argv)
 {
-	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .rules = 5000 },
+	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .chunk = 16384, .rules = 5000 },
 			  .transport = "kernel",
 			  .cpu = UINT32_MAX,
 			  .cpu2 = UINT32_MAX };

@@ -49,6 +49,8 @@ void bench_report(const struct bench_opts *o, const struct bench_result *r)
 	       (unsigned long long)r->sent, (unsigned long long)r->received, (unsigned long long)r->seen.unique,
 	       (unsigned long long)lost, (unsigned long long)r->seen.duplicated, (unsigned long long)r->seen.reordered,
 	       (unsigned long long)r->timeouts, seconds, o->size);
+	if (o->mixed)
+		printf(", \"bytes\": %llu", (unsigned long long)r->bytes);
 	if (r->rtt.count)
 		print_latency(&r->rtt, tick_ns / 2000);
 	if (r->wake.count)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loops over one TCP connection. A .c file defines before it includes this:
+ * The loops over TCP connections. A .c file defines before it includes this:
  *
- *   struct conn                                                   its state
- *   ssize_t conn_send(struct conn *, const void *, size_t)        some bytes, at least one; -errno
- *   ssize_t conn_recv(struct conn *, void *, size_t, bool wait)   some bytes, 0 at the end, -EAGAIN, -errno
- *   int conn_open(struct conn *, const struct bench_opts *)       connected; a server's is accepted from the client that comes
- *   void conn_close(struct conn *)
+ *   struct conn                                                            its state
+ *   ssize_t conn_send(struct conn *, const void *, size_t, bool wait)      some bytes, at least one; -EAGAIN, -errno
+ *   ssize_t conn_recv(struct conn *, void *, size_t, bool wait)            some bytes, 0 at the end, -EAGAIN, -errno
+ *   int conn_open(struct conn *, uint32_t n, const struct bench_opts *)    n connected ones; a server's are accepted from the client
+ *                                                                          that comes, in its order
+ *   void conn_close(struct conn *, uint32_t n)
  *
  * Messages follow each other; each says its length, as in sockperf.
  */
@@ -38,7 +39,7 @@ static inline uint8_t *tr_slot(struct tr *t, uint32_t i)
 static inline int send_all(struct tr *t, const uint8_t *p, size_t n)
 {
 	while (n) {
-		ssize_t k = conn_send(&t->c, p, n);
+		ssize_t k = conn_send(&t->c, p, n, true);
 
 		if (k == -EAGAIN || k == -EINTR) {
 			if (bench_stop)
@@ -73,11 +74,15 @@ static inline uint32_t whole(const struct tr *t)
 
 static inline int fill(struct tr *t, bool wait)
 {
+	uint32_t have = t->tail - t->head, need = have < MSG_HLEN ? MSG_HLEN : pv_get32(t->in + t->head + 10);
 	ssize_t n;
 
-	if (t->head == t->tail)
+	if (need > BENCH_SIZE_MAX)
+		return -EBADMSG;
+	if (!have)
 		t->head = t->tail = 0;
-	if (IN_SIZE - t->tail < BENCH_SIZE_MAX) {
+	/* Before a message that would not fit behind the others. */
+	if (IN_SIZE - t->head < need) {
 		memmove(t->in, t->in + t->head, t->tail - t->head);
 		t->tail -= t->head;
 		t->head = 0;
@@ -137,6 +142,22 @@ static inline void tr_done(struct tr *t, uint32_t n)
 }
 
 #include "bench/loops.h"
+#include "bench/mixed.h"
+
+static int mixed_run(const struct bench_opts *o, struct bench_result *r)
+{
+	struct conn c[MIXED_CONNS];
+	int rc;
+
+	if (o->size > MIXED_MSG_MAX)
+		return bench_fail("mixed: a request has 4096 bytes at most", 0);
+	rc = conn_open(c, MIXED_CONNS, o);
+	if (rc)
+		return rc < 0 ? bench_fail("connections", rc) : rc;
+	rc = o->role == ROLE_SERVER ? mixed_server(c, o, r) : mixed_client(c, o, r);
+	conn_close(c, MIXED_CONNS);
+	return rc;
+}
 
 static int stream_run(const struct bench_opts *opts, struct bench_result *r, bool block)
 {
@@ -144,16 +165,18 @@ static int stream_run(const struct bench_opts *opts, struct bench_result *r, boo
 	struct bench_opts o = *opts;
 	int rc;
 
+	if (o.mixed)
+		return mixed_run(&o, r);
 	o.block = block;
 	t.size = o.size;
 	t.server = o.role == ROLE_SERVER;
 	t.tx = calloc(BENCH_BATCH_MAX, o.size);
 	t.in = calloc(1, IN_SIZE);
-	rc = t.tx && t.in ? conn_open(&t.c, opts) : -ENOMEM;
+	rc = t.tx && t.in ? conn_open(&t.c, 1, opts) : -ENOMEM;
 	if (rc)
 		return rc < 0 ? bench_fail("connection", rc) : rc;
 	rc = run_role(&t, &o, r);
-	conn_close(&t.c);
+	conn_close(&t.c, 1);
 	free(t.tx);
 	free(t.in);
 	return rc;

@@ -10,9 +10,9 @@ struct conn {
 	pyvma_sock *s;
 };
 
-static inline ssize_t conn_send(struct conn *c, const void *p, size_t n)
+static inline ssize_t conn_send(struct conn *c, const void *p, size_t n, bool wait)
 {
-	return (ssize_t)pyvma_sock_send(c->s, p, n, MSG_NOSIGNAL, -1);
+	return (ssize_t)pyvma_sock_send(c->s, p, n, wait ? MSG_NOSIGNAL : MSG_NOSIGNAL | MSG_DONTWAIT, -1);
 }
 
 static inline ssize_t conn_recv(struct conn *c, void *p, size_t n, bool wait)
@@ -25,28 +25,44 @@ static socklen_t len_of(const struct sockaddr_storage *a)
 	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-static int accept_one(struct conn *c, const struct bench_opts *o)
+static int accept_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
-	pyvma_sock *l = c->s;
-	int rc = pyvma_sock_bind(l, (const struct sockaddr *)&o->local, len_of(&o->local));
+	pyvma_sock *l;
+	int rc = pyvma_sock_open(o->local.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0, &l);
 
-	if (!rc)
-		rc = pyvma_sock_listen(l, 8);
 	if (rc)
 		return rc;
-	bench_ready(o, NULL);
-	do {
-		rc = pyvma_sock_accept(l, NULL, NULL, SOCK_CLOEXEC, -1, &c->s);
-	} while (rc == -EINTR && !bench_stop);
+	rc = pyvma_sock_bind(l, (const struct sockaddr *)&o->local, len_of(&o->local));
+	if (!rc)
+		rc = pyvma_sock_listen(l, 8);
+	if (!rc)
+		bench_ready(o, NULL);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		do {
+			rc = pyvma_sock_accept(l, NULL, NULL, SOCK_CLOEXEC, -1, &c[i].s);
+		} while (rc == -EINTR && !bench_stop);
+	}
 	pyvma_sock_close(l);
 	return rc;
 }
 
-/* 0, -errno, or 1 when it has said what is wrong. */
-static int conn_open(struct conn *c, const struct bench_opts *o)
+static int connect_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
-	int family = o->local.ss_family ? o->local.ss_family : o->remote.ss_family, one = 1, rc;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		rc = pyvma_sock_open(o->remote.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0, &c[i].s);
+		if (!rc)
+			rc = pyvma_sock_connect(c[i].s, (const struct sockaddr *)&o->remote, len_of(&o->remote), 10 * PV_NS_PER_S);
+	}
+	return rc;
+}
+
+/* 0, -errno, or 1 when it has said what is wrong. */
+static int conn_open(struct conn *c, uint32_t n, const struct bench_opts *o)
+{
 	char text[128];
+	int one = 1, rc;
 
 	rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
 	if (!rc)
@@ -55,23 +71,21 @@ static int conn_open(struct conn *c, const struct bench_opts *o)
 		rc = pyvma_start();
 	if (rc)
 		return bench_fail(pyvma_last_error(), 0);
-	rc = pyvma_sock_open(family, SOCK_STREAM | SOCK_CLOEXEC, 0, &c->s);
-	if (!rc && o->role == ROLE_SERVER)
-		rc = accept_one(c, o);
-	else if (!rc)
-		rc = pyvma_sock_connect(c->s, (const struct sockaddr *)&o->remote, len_of(&o->remote), 10 * PV_NS_PER_S);
-	if (rc)
-		return rc;
-	if (pyvma_sock_offload(c->s, text, sizeof(text)) != PYVMA_OFFLOADED) {
-		fprintf(stderr, "pyvma-bench: the socket is not offloaded: %s\n", text);
-		return 1;
+	rc = o->role == ROLE_SERVER ? accept_all(c, n, o) : connect_all(c, n, o);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		if (pyvma_sock_offload(c[i].s, text, sizeof(text)) != PYVMA_OFFLOADED) {
+			fprintf(stderr, "pyvma-bench: the socket is not offloaded: %s\n", text);
+			return 1;
+		}
+		rc = pyvma_sock_setsockopt(c[i].s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	}
-	return pyvma_sock_setsockopt(c->s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return rc;
 }
 
-static void conn_close(struct conn *c)
+static void conn_close(struct conn *c, uint32_t n)
 {
-	pyvma_sock_close(c->s);
+	for (uint32_t i = 0; i < n; i++)
+		pyvma_sock_close(c[i].s);
 }
 
 #include "bench/stream.h"

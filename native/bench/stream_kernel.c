@@ -12,9 +12,9 @@ struct conn {
 	int fd;
 };
 
-static inline ssize_t conn_send(struct conn *c, const void *p, size_t n)
+static inline ssize_t conn_send(struct conn *c, const void *p, size_t n, bool wait)
 {
-	ssize_t k = send(c->fd, p, n, MSG_NOSIGNAL);
+	ssize_t k = send(c->fd, p, n, wait ? MSG_NOSIGNAL : MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	return k < 0 ? -errno : k;
 }
@@ -31,34 +31,50 @@ static socklen_t len_of(const struct sockaddr_storage *a)
 	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-static int conn_open(struct conn *c, const struct bench_opts *o)
+static int accept_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
-	int family = o->local.ss_family ? o->local.ss_family : o->remote.ss_family, one = 1, l;
+	int l = socket(o->local.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rc = 0;
 
-	c->fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (c->fd < 0)
+	if (l < 0)
 		return -errno;
-	setsockopt(c->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (o->role != ROLE_SERVER)
-		return connect(c->fd, (const struct sockaddr *)&o->remote, len_of(&o->remote)) ? -errno : 0;
-	if (bind(c->fd, (const struct sockaddr *)&o->local, len_of(&o->local)) || listen(c->fd, 8))
-		return -errno;
-	bench_ready(o, NULL);
-	l = c->fd;
-	do {
-		c->fd = accept(l, NULL, NULL);
-	} while (c->fd < 0 && errno == EINTR && !bench_stop);
+	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(l, (const struct sockaddr *)&o->local, len_of(&o->local)) || listen(l, 8))
+		rc = -errno;
+	else
+		bench_ready(o, NULL);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		do {
+			c[i].fd = accept(l, NULL, NULL);
+			rc = c[i].fd < 0 ? -errno : 0;
+		} while (rc == -EINTR && !bench_stop);
+	}
 	close(l);
-	if (c->fd < 0)
-		return -errno;
-	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return rc;
+}
+
+static int connect_all(struct conn *c, uint32_t n, const struct bench_opts *o)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		c[i].fd = socket(o->remote.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (c[i].fd < 0 || connect(c[i].fd, (const struct sockaddr *)&o->remote, len_of(&o->remote)))
+			return -errno;
+	}
 	return 0;
 }
 
-static void conn_close(struct conn *c)
+static int conn_open(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
-	close(c->fd);
+	int one = 1, rc = o->role == ROLE_SERVER ? accept_all(c, n, o) : connect_all(c, n, o);
+
+	for (uint32_t i = 0; i < n && !rc; i++)
+		setsockopt(c[i].fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return rc;
+}
+
+static void conn_close(struct conn *c, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		close(c[i].fd);
 }
 
 #include "bench/stream.h"
