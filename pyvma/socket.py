@@ -256,7 +256,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         """Leaves a stream to the standard library for good."""
         taken = self._take()
         if taken is not None:
-            self._why = why
+            self._handle, self._why = None, why
             check(lib.pyvma_sock_detach(taken))
 
     def _settle(self) -> None:

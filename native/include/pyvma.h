@@ -133,7 +133,7 @@ PYVMA_EXPORT int pyvma_sock_poll(pyvma_sock *s, int events, int64_t timeout_ns);
 
 /* ---- batches ----------------------------------------------------------------------------------------------------------- */
 
-/* One datagram of a batch. */
+/* One datagram, or piece of a stream, of a batch. */
 struct pyvma_msg {
 	void *base; /* payload; send: the caller's; receive: into the caller's buffer, or lent (zero copy) */
 	uint32_t len; /* in: size of the buffer or payload; out: bytes there */
@@ -149,7 +149,9 @@ PYVMA_EXPORT int pyvma_sock_send_batch(pyvma_sock *s, struct pyvma_msg *msgs, ui
 PYVMA_EXPORT int pyvma_sock_recv_batch(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 /* The same with payloads lent in place: read only, contiguous, valid until released, in a forked child as copies of its own. A datagram
  * that came in fragments, or by the kernel, is copied into one buffer; offloaded sockets only (-EOPNOTSUPP). Lent buffers are the
- * engine's receive buffers: at most half of the pool may be away, then -ENOBUFS. */
+ * engine's receive buffers: at most half of the pool may be away, then -ENOBUFS.
+ * Of a stream the messages are consecutive pieces, each as it came, without address and time; 0 at its end. Reading them opens the
+ * window, whenever they are given back. */
 PYVMA_EXPORT int pyvma_sock_recv_lent(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 PYVMA_EXPORT void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Several datagrams a call: one lock, one clock reading and one doorbell for all of them; receiving copies or lends. */
+/* Several datagrams a call: one lock, one clock reading and one doorbell for all of them; receiving copies or lends. What streams lend is
+ * given back here, too. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "sock/kernel.h"
-#include "sock/sock.h"
+#include "sock/stream.h"
 
 /* `lent` of a message: the packet, or, with this bit, heap memory (a datagram put together from fragments). */
 #define LENT_HEAP ((uintptr_t)1)
@@ -101,15 +102,19 @@ static int lend(struct pyvma_msg *m, const struct pv_rx *rx, struct pv_pkt *pkt,
 		pv_pkt_put(pkt);
 		return rc;
 	}
+	pv_batch_lend(m, pkt);
+	return 0;
+}
+
+void pv_batch_lend(struct pyvma_msg *m, struct pv_pkt *pkt)
+{
 	m->base = pkt->data;
 	m->lent = pkt;
 	pkt->flags |= PV_PKT_LENT;
 	pv_engine.lent++;
-	return 0;
 }
 
-/* How many more: at most half of the buffers may be away. */
-static uint32_t may_lend(void)
+uint32_t pv_batch_may_lend(void)
 {
 	const struct pv_engine *e = &pv_engine;
 	uint32_t total = 0;
@@ -160,7 +165,7 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, const struct batc
 	if (rc)
 		return (int)rc;
 	if (b->lent)
-		n = PV_MIN(n, may_lend());
+		n = PV_MIN(n, pv_batch_may_lend());
 	if (!n) {
 		pv_sock_unlock();
 		return -ENOBUFS;
@@ -239,11 +244,15 @@ int pyvma_sock_recv_lent(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int 
 
 	if (!so)
 		return -EBADF;
-	if (!pv_sock_is_core(so))
+	if (!pv_sock_is_ours(so))
 		return -EOPNOTSUPP;
 	if (!n)
 		return 0;
-	return flags & ~MSG_DONTWAIT ? -EINVAL : recv_core(h, so, &(struct batch){ msgs, n, flags, true, timeout_ns });
+	if (flags & ~MSG_DONTWAIT)
+		return -EINVAL;
+	if (so->stream)
+		return (int)pv_stream_lend(h, so, msgs, n, flags, timeout_ns);
+	return recv_core(h, so, &(struct batch){ msgs, n, flags, true, timeout_ns });
 }
 
 void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n)

@@ -316,6 +316,13 @@ int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *r
 /* One try without polling or waiting. */
 int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend);
 
+/* ---- batch.c ----------------------------------------------------------------------------------------------------------- */
+
+/* How many more packets may be lent: at most half of the buffers may be away. The lock is held. */
+uint32_t pv_batch_may_lend(void);
+/* The message has the packet, a single buffer, from here to pyvma_batch_release; `len` is the caller's to fill in. The lock is held. */
+void pv_batch_lend(struct pyvma_msg *m, struct pv_pkt *pkt);
+
 /* ---- send.c ------------------------------------------------------------------------------------------------------------ */
 
 /* The lock is held before and after; posts only, the caller kicks. */

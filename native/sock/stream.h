@@ -25,6 +25,8 @@ int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *
 /* The same with one buffer, no name and no ancillary data. */
 int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *buf, size_t len, int flags, int64_t timeout_ns);
 int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
+/* Zero copy: waits for the first piece of the stream, lends what is there up to `n` pieces. 0 at the end of the stream. */
+int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 
 /* stream_opt.c; the lock is held. */
 void pv_stream_import(struct pv_sock *so);

@@ -287,3 +287,66 @@ int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *
 	}
 	return n;
 }
+
+/* ---- lending ----------------------------------------------------------------------------------------------------------- */
+
+/* What is there, up to the urgent mark, as far as any read goes. *rc: what there is when nothing is. */
+static uint32_t lend_queued(struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int64_t *rc)
+{
+	uint32_t done = 0;
+
+	*rc = -EAGAIN;
+	/* A take that finds nothing says why, and an error is said once: it is for the call that has nothing to bring. */
+	while (done < n && (!done || pv_tcp_inq(so->tc))) {
+		struct pv_pkt *pkt = pv_tcp_take(so->tc, now(), rc);
+
+		if (!pkt)
+			break;
+		msgs[done] = (struct pyvma_msg){ .len = pkt->len };
+		pv_batch_lend(&msgs[done++], pkt);
+	}
+	return done;
+}
+
+static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
+{
+	bool polled = false;
+	uint32_t room, got;
+	int64_t rc;
+	int end;
+
+	for (;;) {
+		room = pv_batch_may_lend();
+		if (!room)
+			return -ENOBUFS;
+		got = lend_queued(op->so, msgs, PV_MIN(n, room), &rc);
+		if (got || rc != -EAGAIN)
+			return got ? (int64_t)got : rc;
+		if (!op->may_wait) {
+			if (polled)
+				break;
+			polled = true;
+			pv_engine_poll(&pv_engine, now());
+			continue;
+		}
+		end = op_wait(op);
+		if (end)
+			return end;
+	}
+	op->so->eagain++;
+	return -EAGAIN;
+}
+
+int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)
+{
+	struct op op;
+	int64_t rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
+	rc = lend_locked(&op, msgs, n);
+	op_end(&op);
+	pv_sock_unlock();
+	return rc;
+}

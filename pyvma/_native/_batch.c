@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Batches: many datagrams a call, into the caller's buffers or lent in place. */
+/* Batches: many datagrams, or pieces of a stream, a call, into the caller's buffers or lent in place. */
 #include "_calls.h"
 
 #include <netinet/in.h>
@@ -280,8 +280,8 @@ static PyGetSetDef batch_getset[] = {
 	{ 0 },
 };
 static PyType_Slot batch_slots[] = {
-	{ Py_tp_doc,
-	  DOC("Received datagrams: a sequence of read-only memoryviews, valid until release() or the end of the with block.") },
+	{ Py_tp_doc, DOC("Received datagrams, or consecutive pieces of a stream (none at its end): a sequence of read-only "
+			 "memoryviews, valid until release() or the end of the with block.") },
 	{ Py_tp_dealloc, batch_dealloc },
 	{ Py_tp_methods, batch_methods },
 	{ Py_tp_getset, batch_getset },
@@ -327,6 +327,23 @@ static int64_t recv_copies(struct io *io, int64_t timeout_ns)
 	return done ? (int64_t)done : rc;
 }
 
+/* Of a stream that is not the engine's: what one read brings. */
+static int64_t recv_piece(struct io *io, int64_t timeout_ns)
+{
+	void *room = malloc(DATAGRAM_MAX), *cut;
+	int64_t n = !room ? -ENOMEM : io->flags & ~MSG_DONTWAIT ? -EINVAL : 0;
+
+	if (n == 0)
+		n = pyvma_sock_recv(io->sock, room, DATAGRAM_MAX, io->flags, timeout_ns);
+	if (n <= 0) {
+		free(room);
+		return n;
+	}
+	cut = realloc(room, (size_t)n);
+	io->msgs[0] = (struct pyvma_msg){ .base = cut ? cut : room, .len = (uint32_t)n };
+	return 1;
+}
+
 static int64_t do_recv_lent(struct io *io, int64_t timeout_ns)
 {
 	if (io->lent) {
@@ -336,26 +353,14 @@ static int64_t do_recv_lent(struct io *io, int64_t timeout_ns)
 			return n;
 		io->lent = false;
 	}
-	return recv_copies(io, timeout_ns);
+	return io->stream ? recv_piece(io, timeout_ns) : recv_copies(io, timeout_ns);
 }
 
-static PyObject *recv_batch_lent(struct handle *h, long n, int flags)
+/* Takes the reference of the block; NULL with an exception. */
+static PyObject *batch_new(struct block *b)
 {
-	struct batch *batch;
-	struct block *b;
+	struct batch *batch = PyObject_New(struct batch, batch_type);
 
-	if (n < 1) {
-		PyErr_SetString(PyExc_ValueError, "the size of a batch must be positive");
-		return NULL;
-	}
-	struct io io = { .sock = h->sock, .flags = flags, .n = n < (long)BATCH_MAX ? (uint32_t)n : BATCH_MAX, .lent = true };
-	if (!(b = block_new(io.n)))
-		return NULL;
-	io.msgs = b->msgs;
-	int64_t got = run(h, &io, do_recv_lent);
-	b->lent = io.lent;
-	b->n = got < 0 ? 0 : (uint32_t)got;
-	batch = got < 0 ? NULL : PyObject_New(struct batch, batch_type);
 	if (!batch) {
 		block_put(b);
 		return NULL;
@@ -369,6 +374,90 @@ static PyObject *recv_batch_lent(struct handle *h, long n, int flags)
 	if (!batch->views)
 		Py_CLEAR(batch);
 	return (PyObject *)batch;
+}
+
+static PyObject *recv_batch_lent(struct handle *h, long n, int flags)
+{
+	struct io io = { .sock = h->sock,
+			 .flags = flags,
+			 .n = n < (long)BATCH_MAX ? (uint32_t)n : BATCH_MAX,
+			 .lent = true,
+			 .stream = h->stream };
+	struct block *b = block_new(io.n);
+
+	if (!b)
+		return NULL;
+	io.msgs = b->msgs;
+	int64_t got = run(h, &io, do_recv_lent);
+	b->lent = io.lent;
+	b->n = got < 0 ? 0 : (uint32_t)got;
+	if (got >= 0)
+		return batch_new(b);
+	block_put(b);
+	return NULL;
+}
+
+/* Of a stream that is the standard library's alone: what one read brings. */
+static PyObject *recv_batch_stdlib(PyObject *self, int flags)
+{
+	struct block *b;
+	PyObject *data;
+	char *from = NULL;
+	Py_ssize_t len = 0;
+
+	if (flags & ~MSG_DONTWAIT) {
+		calls_raise(-EINVAL, 0);
+		return NULL;
+	}
+	data = calls_stdlib_recv(self, DATAGRAM_MAX, flags);
+	if (!data)
+		return NULL;
+	b = PyBytes_AsStringAndSize(data, &from, &len) ? NULL : block_new(1);
+	if (b && len) {
+		b->msgs[0] = (struct pyvma_msg){ .base = malloc((size_t)len), .len = (uint32_t)len };
+		b->n = b->msgs[0].base != NULL;
+		if (b->n)
+			memcpy(b->msgs[0].base, from, (size_t)len);
+	}
+	Py_DECREF(data);
+	if (!b)
+		return NULL;
+	if (!len || b->n)
+		return batch_new(b);
+	block_put(b);
+	return PyErr_NoMemory();
+}
+
+static bool is_stream(PyObject *self)
+{
+	PyObject *type = PyObject_GetAttrString(self, "type");
+	long value = type ? PyLong_AsLong(type) : -1;
+
+	PyErr_Clear();
+	Py_XDECREF(type);
+	return value == SOCK_STREAM;
+}
+
+/* recv_batch(n[, flags]) */
+static PyObject *recv_batch_number(PyObject *self, long n, int flags)
+{
+	struct handle *h;
+	PyObject *result;
+
+	if (n < 1) {
+		PyErr_SetString(PyExc_ValueError, "the size of a batch must be positive");
+		return NULL;
+	}
+	h = calls_handle(self);
+	if (!h && is_stream(self))
+		return recv_batch_stdlib(self, flags);
+	Py_XDECREF(h);
+	h = open_handle(self);
+	if (!h)
+		return NULL;
+	result = recv_batch_lent(h, n, flags);
+	Py_DECREF(h);
+	return result;
 }
 
 /* The caller's buffers, their pieces of the messages and what keeps them in place. */
@@ -454,19 +543,20 @@ out:
 PyObject *calls_recv_batch(PyObject *self, PyObject *args)
 {
 	struct handle *h;
-	PyObject *where, *result = NULL;
+	PyObject *where, *result;
 	int flags = 0;
 
-	if (!PyArg_ParseTuple(args, "O|i:recv_batch", &where, &flags) || !(h = open_handle(self)))
+	if (!PyArg_ParseTuple(args, "O|i:recv_batch", &where, &flags))
 		return NULL;
 	if (PyLong_Check(where)) {
 		long n = PyLong_AsLong(where);
 
-		if (n != -1 || !PyErr_Occurred())
-			result = recv_batch_lent(h, n, flags);
-	} else {
-		result = recv_batch_into(h, where, flags);
+		return n == -1 && PyErr_Occurred() ? NULL : recv_batch_number(self, n, flags);
 	}
+	h = open_handle(self);
+	if (!h)
+		return NULL;
+	result = recv_batch_into(h, where, flags);
 	Py_DECREF(h);
 	return result;
 }

@@ -132,6 +132,16 @@ out:
 	return result;
 }
 
+PyObject *calls_stdlib_recv(PyObject *self, long size, int flags)
+{
+	PyObject *args[2] = { PyLong_FromLong(size), PyLong_FromLong(flags) };
+	PyObject *result = args[0] && args[1] ? stdlib_call(RECV, self, args, 2, NULL) : NULL;
+
+	Py_XDECREF(args[0]);
+	Py_XDECREF(args[1]);
+	return result;
+}
+
 /* ---- one call of the engine -------------------------------------------------------------------------------------------- */
 
 int64_t calls_now_ns(void)

@@ -114,6 +114,7 @@ struct io {
 	struct pyvma_msg *msgs;
 	uint32_t n;
 	bool lent; /* the messages are the engine's buffers */
+	bool stream;
 };
 typedef int64_t engine_call(struct io *io, int64_t timeout_ns);
 
@@ -147,6 +148,9 @@ static inline __attribute__((always_inline)) int64_t run(const struct handle *h,
 			return -1;
 	}
 }
+
+/* The standard library's recv(size, flags). A new reference. */
+PyObject *calls_stdlib_recv(PyObject *self, long size, int flags);
 
 /* ---- batches ----------------------------------------------------------------------------------------------------------- */
 

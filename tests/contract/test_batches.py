@@ -1,4 +1,4 @@
-"""Batches, over the kernel and over a ring."""
+"""Batches of datagrams, over the kernel and over a ring; those of streams are in test_stream_batches.py."""
 
 from __future__ import annotations
 
@@ -166,9 +166,3 @@ def test_waiting(net: Net) -> None:
     with pytest.raises(OSError) as caught:
         a.recv_batch(1)
     assert caught.value.errno == errno.EBADF
-
-
-def test_streams_have_no_batches(net: Net) -> None:
-    with net.module.socket(net.family, std.SOCK_STREAM) as stream, pytest.raises(OSError) as caught:
-        stream.recv_batch(1)
-    assert caught.value.errno == errno.EOPNOTSUPP

@@ -361,6 +361,150 @@ TEST(a_broken_pipe_raises_its_signal)
 	close_pair(&p);
 }
 
+/* ---- lending ----------------------------------------------------------------------------------------------------------- */
+
+static void check_bulk(const struct pyvma_msg *m, size_t at)
+{
+	const unsigned char *p = m->base;
+
+	CHECK(m->len > 0);
+	CHECK_EQ(m->addrlen, 0);
+	for (size_t i = 0; i < m->len; i++)
+		CHECK_EQ(p[i], (unsigned char)((at + i) * 7 + ((at + i) >> 12)));
+}
+
+TEST(pieces_are_lent_in_order)
+{
+	struct pair p = make_pair();
+	struct pyvma_msg m[7];
+	pthread_t thread;
+	size_t got = 0;
+	int n;
+
+	CHECK_EQ(pthread_create(&thread, NULL, send_bulk, p.client), 0);
+	while ((n = pyvma_sock_recv_lent(p.server, m, pv_array_size(m), 0, LONG_NS)) > 0) {
+		for (int i = 0; i < n; i++) {
+			check_bulk(&m[i], got);
+			got += m[i].len;
+		}
+		pyvma_batch_release(m, (uint32_t)n);
+	}
+	CHECK_EQ(n, 0);
+	CHECK_EQ(got, BULK);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 1, 0, LONG_NS), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	close_pair(&p);
+}
+
+#define SMALL 300u /* one buffer each: too much for the room that another has left */
+#define SMALLS 20000u
+
+static void *send_smalls(void *arg)
+{
+	unsigned char buf[SMALL];
+
+	for (uint32_t i = 0; i < SMALLS; i++) {
+		memset(buf, (int)(i % 251), sizeof(buf));
+		CHECK_EQ(pyvma_sock_send(arg, buf, sizeof(buf), MSG_EOR, -1), (int64_t)sizeof(buf));
+	}
+	CHECK_EQ(pyvma_sock_shutdown(arg, SHUT_WR), 0);
+	return NULL;
+}
+
+/* Returns how far the stream is now. */
+static size_t check_smalls(const struct pyvma_msg *m, int n, size_t at)
+{
+	for (int i = 0; i < n; i++)
+		for (size_t k = 0; k < m[i].len; k++, at++)
+			CHECK_EQ(((unsigned char *)m[i].base)[k], at / SMALL % 251);
+	return at;
+}
+
+TEST(at_most_half_of_the_buffers_are_lent)
+{
+	struct pyvma_msg *m = calloc(2 * SMALLS, sizeof(*m));
+	struct pair p = make_pair();
+	int n, one = 1, kept = 0;
+	unsigned char copy[1000];
+	pthread_t thread;
+	size_t got;
+
+	CHECK(m);
+	CHECK_EQ(pyvma_sock_setsockopt(p.client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, send_smalls, p.client), 0);
+	while ((n = pyvma_sock_recv_lent(p.server, m + kept, 64, 0, LONG_NS)) > 0)
+		CHECK((kept += n) < (int)SMALLS);
+	CHECK_EQ(n, -ENOBUFS);
+	CHECK(kept > 100);
+	/* Copies are to be had all the time, and what is lent stays as it is. */
+	recv_whole(p.server, copy, sizeof(copy));
+	got = check_smalls(m, kept, 0);
+	got = check_smalls(&(struct pyvma_msg){ .base = copy, .len = sizeof(copy) }, 1, got);
+	pyvma_batch_release(m, (uint32_t)kept);
+	while ((n = pyvma_sock_recv_lent(p.server, m, 64, 0, LONG_NS)) > 0) {
+		got = check_smalls(m, n, got);
+		pyvma_batch_release(m, (uint32_t)n);
+	}
+	CHECK_EQ(n, 0);
+	CHECK_EQ(got, SMALLS * SMALL);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	close_pair(&p);
+	free(m);
+}
+
+TEST(lending_says_what_a_read_says)
+{
+	struct linger off = { 1, 0 };
+	struct pair p = make_pair();
+	pyvma_sock *fresh = stream();
+	struct pyvma_msg m[4];
+
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 4, MSG_DONTWAIT, -1), -EAGAIN);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 4, 0, 0), -EAGAIN);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 4, 0, NS_MS), -ETIMEDOUT);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 4, MSG_PEEK, -1), -EINVAL);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 0, 0, -1), 0);
+	CHECK_EQ(pyvma_sock_recv_lent(p.listener, m, 4, 0, -1), -ENOTCONN);
+	CHECK_EQ(pyvma_sock_recv_lent(fresh, m, 4, 0, -1), -EOPNOTSUPP);
+	CHECK_EQ(pyvma_sock_close(fresh), 0);
+	/* An error does not take the place of what came before it. */
+	CHECK_EQ(pyvma_sock_send(p.client, "last words", 10, 0, -1), 10);
+	CHECK_EQ(pyvma_sock_poll(p.server, POLLIN, LONG_NS), POLLIN);
+	CHECK_EQ(pyvma_sock_setsockopt(p.client, SOL_SOCKET, SO_LINGER, &off, sizeof(off)), 0);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 4, 0, LONG_NS), 1);
+	CHECK(m[0].len == 10 && !memcmp(m[0].base, "last words", 10));
+	CHECK_EQ(pyvma_sock_close(p.client), 0);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m + 1, 3, 0, LONG_NS), -ECONNRESET);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m + 1, 3, 0, LONG_NS), 0);
+	/* It stays when the socket goes. */
+	CHECK_EQ(pyvma_sock_close(p.server), 0);
+	CHECK_EQ(pyvma_sock_close(p.listener), 0);
+	CHECK(!memcmp(m[0].base, "last words", 10));
+	pyvma_batch_release(m, 1);
+}
+
+TEST(lent_pieces_end_at_the_urgent_byte)
+{
+	struct pair p = make_pair();
+	struct pyvma_msg m[4];
+	char urgent;
+
+	CHECK_EQ(pyvma_sock_send(p.client, "before", 6, 0, -1), 6);
+	CHECK_EQ(pyvma_sock_send(p.client, "!", 1, MSG_OOB, -1), 1);
+	CHECK_EQ(pyvma_sock_send(p.client, "after", 5, 0, -1), 5);
+	CHECK_EQ(pyvma_sock_shutdown(p.client, SHUT_WR), 0);
+	CHECK_EQ(pyvma_sock_poll(p.server, POLLRDHUP, LONG_NS), POLLRDHUP);
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m, 4, 0, LONG_NS), 1);
+	CHECK(m[0].len == 6 && !memcmp(m[0].base, "before", 6));
+	CHECK_EQ(pyvma_sock_recv(p.server, &urgent, 1, MSG_OOB, -1), 1);
+	CHECK_EQ(urgent, '!');
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m + 1, 3, 0, LONG_NS), 1);
+	CHECK(m[1].len == 5 && !memcmp(m[1].base, "after", 5));
+	CHECK_EQ(pyvma_sock_recv_lent(p.server, m + 2, 2, 0, LONG_NS), 0);
+	pyvma_batch_release(m, 2);
+	close_pair(&p);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
