@@ -502,6 +502,7 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->max_sge = 1;
 	c->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
 	c->queues = r->nsocks;
+	c->rx_partial = r->nsocks < pv_xdp_channels(cfg->ifname);
 	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
 		return -errno;
 	snprintf(c->name, sizeof(c->name), "xdp:%s", cfg->ifname);

@@ -90,6 +90,12 @@ static uint64_t choose_seed(const struct pv_config *cfg)
 	return seed;
 }
 
+static void port_free(void *ctx, void *hold)
+{
+	(void)ctx;
+	engine_hooks->port_free(hold);
+}
+
 static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool host)
 {
 	struct pv_stack_cfg sc = {
@@ -102,7 +108,7 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 			 .reass_timeout_ns = cfg->reass_timeout * PV_NS_PER_S,
 			 .icmp_rate = (uint32_t)cfg->icmp_rate },
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
-		.tcp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
+		.tcp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high, .port_free = port_free },
 		.rx_batch = (uint32_t)cfg->rx_batch,
 	};
 	int rc;

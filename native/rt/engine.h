@@ -117,6 +117,7 @@ struct pv_engine_hooks {
 	void (*fork_lock)(void); /* before fork, ahead of the engine's lock */
 	void (*fork_unlock)(void); /* after it, in both */
 	void (*extra)(void); /* extra_fd is readable; the lock is held */
+	void (*port_free)(void *hold); /* what pv_tcp_port_hold kept; the lock is held */
 	void (*ifaces)(void); /* rings were opened or closed while sockets may use them; the lock is held */
 };
 void pv_engine_set_hooks(const struct pv_engine_hooks *hooks);

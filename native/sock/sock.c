@@ -188,12 +188,18 @@ static void handle_put(struct pyvma_sock *h, struct pv_sock *so)
 
 /* ---- the engine's stop and fork ---------------------------------------------------------------------------------------- */
 
+/* In a forked child: a connection, or one that was, is the parent's; a name and a listener are the kernel's as well. */
+static bool lost(const struct pv_sock *so)
+{
+	return !so->host || (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_sock_mode(so) == PV_SOCK_STREAM);
+}
+
 static void lose_all(bool touch)
 {
 	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
-		so->dead = touch || !so->host;
+		so->dead = touch || lost(so);
 		so->watch.ready = NULL;
 		if (touch) {
 			pv_core_close(so);
@@ -222,6 +228,7 @@ static void on_forked(void)
 	bool some = !pv_list_empty(&pv_core_socks);
 
 	lose_all(false);
+	pv_stream_holds_forked();
 	if (some)
 		pv_log(PV_LOG_WARN, "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
 }
@@ -252,6 +259,7 @@ __attribute__((constructor)) static void set_hooks(void)
 		.fork_unlock = fork_unlock,
 		.extra = pv_ready_extra,
 		.ifaces = on_ifaces,
+		.port_free = pv_stream_port_free,
 	};
 
 	pv_engine_set_hooks(&hooks);

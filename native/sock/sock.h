@@ -66,6 +66,7 @@ struct pv_sock {
 	bool core_leg, kernel_leg;
 	bool tx_core; /* the connected peer is sent to by the stack */
 	bool host; /* the kernel socket is bound, connected and joined alike, and its errors are ours (leg.c) */
+	bool name_chosen; /* of a stream: we bound the kernel socket, not the program */
 	bool retired; /* left to the kernel after it was the stack's: what is queued there is still read, nothing else */
 	bool bound; /* in the stack */
 	bool shut_rd;

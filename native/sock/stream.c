@@ -53,15 +53,7 @@ static bool ours_to(const struct pv_sock *so, const struct pv_endpoint *to)
 	return !pv_addr_is_linklocal6(&to->addr) && pv_decide_static(&to->addr);
 }
 
-static bool ours_at(const struct pv_sock *so, const struct pv_endpoint *ep)
-{
-	uint32_t owner = ep->iface ? ep->iface : pv_net_addr_owner(pv_engine.net, &ep->addr);
-
-	(void)so;
-	return owner && !pv_iface_is_host(owner);
-}
-
-static int tcp_open(struct pv_sock *so)
+int pv_stream_open(struct pv_sock *so)
 {
 	int rc;
 
@@ -73,13 +65,25 @@ static int tcp_open(struct pv_sock *so)
 	return rc;
 }
 
-void pv_stream_close(struct pv_sock *so)
+void pv_stream_drop(struct pv_sock *so)
 {
 	if (!so->tc)
 		return;
 	pv_tcp_close(so->tc, now());
 	so->tc = NULL;
 	pv_list_del(&so->on_core);
+}
+
+void pv_stream_close(struct pv_sock *so)
+{
+	struct pv_endpoint local;
+
+	if (!so->tc)
+		return;
+	pv_tcp_local(so->tc, &local);
+	pv_stream_drop(so);
+	if (pv_unlikely(so->host))
+		pv_stream_host_keep(so, &local);
 }
 
 static void is_stacks(struct pv_sock *so, bool kernel_leg)
@@ -94,7 +98,7 @@ static void is_stacks(struct pv_sock *so, bool kernel_leg)
 
 static void is_kernels(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
 {
-	pv_stream_close(so);
+	pv_stream_drop(so);
 	pv_decide_kernel(so, reason, addr);
 }
 
@@ -116,7 +120,7 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
 	for (int tries = 0; tries < PORT_TRIES; tries++) {
 		struct pv_endpoint at = *ep;
 
-		rc = tcp_open(so);
+		rc = pv_stream_open(so);
 		if (!rc)
 			rc = pv_tcp_bind(so->tc, &at);
 		if (!rc) {
@@ -140,7 +144,7 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
 static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
 {
 	struct pv_endpoint local;
-	int rc = tcp_open(so), one = 1;
+	int rc = pv_stream_open(so), one = 1;
 
 	if (!rc)
 		rc = pv_tcp_bind(so->tc, ep);
@@ -165,17 +169,23 @@ static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
 
 static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
 {
+	uint32_t device, owner;
 	bool kernels;
 	int rc;
 
 	if (so->bound)
 		return -EINVAL;
 	pv_decide_kernel_read(so);
-	pv_decide_device(so, &kernels);
+	device = pv_decide_device(so, &kernels);
 	if (!kernels && pv_addr_is_any(&ep->addr))
-		return bind_both(so, ep);
-	if (ours_at(so, ep))
+		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_stream_host_bind(so, ep) : bind_both(so, ep);
+	owner = ep->iface ? ep->iface : pv_net_addr_owner(pv_engine.net, &ep->addr);
+	if (owner && !pv_iface_is_host(owner))
 		return bind_ours(so, ep);
+	if (owner && !kernels)
+		return pv_stream_host_bind(so, ep);
+	if (pv_leg_engine())
+		return pv_stream_host_bind_kernel(so, ep, addr, len);
 	rc = pv_decide_may_kernel(&ep->addr);
 	if (rc)
 		return rc;
@@ -211,17 +221,15 @@ static int listen_locked(struct pv_sock *so, int backlog)
 	if (so->family == AF_INET)
 		any.addr.w[2] = PV_ADDR_MAPPED_W2;
 	if (!so->tc)
-		rc = bind_both(so, &any);
-	if (rc)
-		return rc;
+		rc = pv_leg_engine() ? pv_stream_host_bind(so, &any) : bind_both(so, &any);
 	both = pv_sock_mode(so) != PV_SOCK_STREAM || so->kernel_leg;
-	rc = pv_tcp_listen(so->tc, backlog);
+	if (!rc && so->tc)
+		rc = so->host ? pv_stream_host_listen(so, backlog) : pv_tcp_listen(so->tc, backlog);
 	if (!rc && both && listen(pv_sock_kfd(so), backlog) < 0)
 		rc = -errno;
-	if (rc)
-		return rc;
-	is_stacks(so, both);
-	return 0;
+	if (!rc && so->tc)
+		is_stacks(so, both);
+	return rc;
 }
 
 int pyvma_sock_listen(pyvma_sock *h, int backlog)
@@ -403,10 +411,12 @@ static int connect_wait(struct pyvma_sock *h, struct pv_sock *so, int64_t timeou
 
 static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to, int64_t timeout_ns)
 {
-	int rc = tcp_open(so);
+	int rc = pv_stream_open(so);
 
 	if (!rc)
 		rc = pv_tcp_connect(so->tc, to, now());
+	if (so->host)
+		rc = pv_stream_host_refused(so, to, rc);
 	if (rc && rc != -EINPROGRESS && rc != -EALREADY) {
 		if (pv_sock_mode(so) != PV_SOCK_STREAM && !so->bound)
 			pv_stream_close(so);
@@ -426,6 +436,25 @@ static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct p
 	return rc;
 }
 
+/* 1: the kernel is to do it. */
+static int connect_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to, int64_t timeout_ns)
+{
+	bool again = pv_sock_mode(so) == PV_SOCK_STREAM;
+	int rc;
+
+	if (again ? !so->host || !pv_stream_host_idle(so) : ours_to(so, to))
+		return connect_ours(h, so, to, timeout_ns);
+	if (pv_leg_engine()) {
+		rc = pv_stream_host_connect(so, to);
+		return rc == 1 ? connect_ours(h, so, to, timeout_ns) : rc ? rc : 1;
+	}
+	rc = pv_decide_may_kernel(&to->addr);
+	if (rc)
+		return rc;
+	is_kernels(so, " is the kernel's", &to->addr);
+	return 1;
+}
+
 int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns)
 {
 	bool unspec = addr && len >= sizeof(sa_family_t) && addr->sa_family == AF_UNSPEC;
@@ -441,20 +470,15 @@ int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct soc
 		return pv_sock_lock_failed(h, so);
 	if (unspec && pv_sock_mode(so) == PV_SOCK_STREAM) {
 		rc = pv_tcp_disconnect(so->tc, now());
+		if (so->host || so->kernel_leg)
+			(void)connect(pv_sock_kfd(so), addr, len);
 		done(so);
 		pv_sock_unlock();
 		return rc;
 	}
-	if (!unspec && (pv_sock_mode(so) == PV_SOCK_STREAM || ours_to(so, &to))) {
-		rc = connect_ours(h, so, &to, timeout_ns);
-		pv_sock_unlock();
-		return rc;
-	}
-	rc = unspec ? 0 : pv_decide_may_kernel(&to.addr);
-	if (!rc && !unspec)
-		is_kernels(so, " is the kernel's", &to.addr);
+	rc = unspec ? 0 : connect_locked(h, so, &to, timeout_ns);
 	pv_sock_unlock();
-	return rc ? rc : pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
+	return unspec || rc == 1 ? pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns) : rc;
 }
 
 int pyvma_sock_would(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
@@ -472,7 +496,7 @@ int pyvma_sock_would(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 	pv_lock_get(&pv_engine.lock);
 	if (pv_engine.stack && pv_handle_sock(h) == so) {
 		pv_decide_kernel_read(so);
-		if (so->stream ? ours_to(so, &to) : pv_decide_route(so, &to))
+		if (so->stream ? ours_to(so, &to) || pv_stream_host_would(so, &to) : pv_decide_route(so, &to))
 			state = PYVMA_OFFLOADED;
 	}
 	pv_sock_unlock();

@@ -32,9 +32,32 @@ int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_ms
 void pv_stream_import(struct pv_sock *so);
 
 /* With the lock. */
-void pv_stream_close(struct pv_sock *so);
+int pv_stream_open(struct pv_sock *so); /* a TCP socket in the stack, with the kernel socket's options. 0 or -ENOMEM */
+void pv_stream_drop(struct pv_sock *so); /* takes it away */
+void pv_stream_close(struct pv_sock *so); /* the program's close: as that, and connections that are not over keep their port */
 /* What poll(2) shows of it, kernel's half of a listener included. */
 int pv_stream_revents(struct pv_sock *so);
+
+/* ---- stream_host.c: on interfaces of the kernel's; all with the lock ---------------------------------------------------- */
+
+/* `ep`: an address of such an interface, or all. 0 also when the socket was left to the kernel; else -errno. */
+int pv_stream_host_bind(struct pv_sock *so, const struct pv_endpoint *ep);
+/* An address that is the kernel's alone; `ep` is what `addr` says. */
+int pv_stream_host_bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
+/* In the stack; the kernel's is the caller's. 0 also when the socket was left to the kernel. */
+int pv_stream_host_listen(struct pv_sock *so, int backlog);
+/* Would pv_stream_host_connect say 1? */
+bool pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to);
+/* Was it connected, or about to be, and is as if it never had? */
+bool pv_stream_host_idle(const struct pv_sock *so);
+/* Before the stack connects. 1: it may, the port is reserved; 0: the socket is the kernel's; -errno: strict mode forbids that. */
+int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to);
+/* What the stack's connect said: as it is; or 1: it could not, and the socket is the kernel's now. */
+int pv_stream_host_refused(struct pv_sock *so, const struct pv_endpoint *to, int rc);
+/* The socket is closed, what the stack still has of the port `local` keeps it. */
+void pv_stream_host_keep(struct pv_sock *so, const struct pv_endpoint *local);
+void pv_stream_port_free(void *hold);
+void pv_stream_holds_forked(void); /* in a forked child */
 
 /* As pv_sock_lock, for a socket that has a TCP socket. */
 pv_inline int pv_stream_lock(const struct pyvma_sock *h, struct pv_sock *so)

@@ -8,14 +8,18 @@
 
 #include "tcp/tcp_int.h"
 
+struct pv_tcp_rule;
+
 /* All sockets that have one local port, and the TIME_WAITs left of others. */
 struct pv_tcp_port {
 	struct pv_hnode node;
 	struct pv_list socks; /* struct pv_tcp, by on_port */
 	struct pv_list tws; /* struct pv_tcp_tw, by on_port */
-	struct pv_list rules; /* steer.c */
+	struct pv_list rules; /* steer.c: of listeners */
+	void *hold; /* pv_tcp_port_hold */
 	uint16_t port;
 	bool shared; /* nobody bound it: connect chose it, and may choose it again for other peers */
+	bool brief; /* no TIME_WAITs: pv_tcp_port_brief */
 };
 
 struct pv_tcp_listen {
@@ -56,6 +60,7 @@ struct pv_tcp_tw {
 	struct pv_hnode flow;
 	struct pv_list age, on_port;
 	struct pv_tcp_port *port;
+	struct pv_tcp_rule *rules;
 	struct pv_addr laddr, raddr;
 	uint16_t lport, rport;
 	pv_seq rcv_nxt, snd_nxt;
@@ -169,6 +174,10 @@ bool pv_tcp_oow_allowed(int64_t *last_ns, const struct pv_tcp_in *in);
 /* steer.c */
 /* Listening, or about to send the first segment: 0 when what comes for it reaches us, or what the ring said of the rule. */
 int pv_tcp_steer(struct pv_tcp *c);
+/* A flow's own rules, when nobody knows it any more. */
+void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules);
+/* A port of which a listener is gone: its connections get rules of their own. */
+void pv_tcp_steer_port(struct pv_tcp_table *t, struct pv_tcp_port *p);
 void pv_tcp_steer_end(struct pv_tcp_table *t, struct pv_tcp_port *p);
 void pv_tcp_steer_gone(struct pv_tcp_table *t, uint32_t iface);
 

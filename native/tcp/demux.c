@@ -59,6 +59,8 @@ int pv_tcp_hash(struct pv_tcp *c)
 
 void pv_tcp_unhash(struct pv_tcp *c)
 {
+	if (pv_unlikely(c->rules != NULL))
+		pv_tcp_steer_left(c->t, &c->rules);
 	if (!(c->sock & PV_SK_HASHED))
 		return;
 	c->sock &= (uint8_t)~PV_SK_HASHED;
@@ -302,6 +304,8 @@ void pv_tcp_port_check(struct pv_tcp_table *t, struct pv_tcp_port *p)
 	if (!pv_list_empty(&p->socks) || !pv_list_empty(&p->tws))
 		return;
 	pv_tcp_steer_end(t, p);
+	if (p->hold)
+		t->cfg.port_free(t->cfg.port_free_ctx, p->hold);
 	pv_htab_del(&t->ports, &p->node);
 	pv_tcp_dealloc(t, p, sizeof(*p));
 }
@@ -316,4 +320,25 @@ void pv_tcp_port_put(struct pv_tcp *c)
 	c->port = NULL;
 	pv_list_del(&c->on_port);
 	pv_tcp_port_check(c->t, p);
+}
+
+void **pv_tcp_port_hold(struct pv_tcp_table *t, uint16_t port)
+{
+	struct pv_tcp_port *p = pv_tcp_port_find(t, port);
+
+	return p ? &p->hold : NULL;
+}
+
+void pv_tcp_port_brief(struct pv_tcp_table *t, uint16_t port)
+{
+	struct pv_tcp_port *p = pv_tcp_port_find(t, port);
+
+	if (!p)
+		return;
+	p->brief = true;
+	for (bool last = false; !last && !pv_list_empty(&p->tws);) {
+		/* The port goes with the last of them. */
+		last = p->tws.next->next == &p->tws && pv_list_empty(&p->socks);
+		pv_tcp_tw_drop(t, pv_list_entry(p->tws.next, struct pv_tcp_tw, on_port));
+	}
 }

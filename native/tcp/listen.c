@@ -555,4 +555,6 @@ void pv_tcp_listen_stop(struct pv_tcp *l, int64_t now_ns)
 	}
 	l->listen = NULL;
 	pv_tcp_dealloc(t, q, sizeof(*q));
+	if (l->port && !pv_list_empty(&l->port->rules))
+		pv_tcp_steer_port(t, l->port);
 }

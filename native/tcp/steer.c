@@ -2,16 +2,18 @@
 /*
  * Flow rules, on interfaces that the kernel owns: what a rule names comes to us, everything else stays with the kernel.
  *
- * Rules belong to the local port: one for each of our addresses that a listener or a connection has on it, whoever the peer is, shared by
- * all of them and by the TIME_WAITs that they leave. The kernel's socket beneath holds the port, so that nobody else's segments are taken.
- * They stay until the port is free: what still comes for a connection that is over is answered by us, who know it, not by the kernel.
+ * A listener has a rule for each of our addresses that it listens at, shared by all listeners of its port; they bring the connections that
+ * it makes, too. A connection that no listener's rule brings has a rule of its own, for its flow alone: one that we asked for, one whose
+ * listener is gone, one of an address that is no more. It stays while anybody in the stack knows the flow, in TIME_WAIT the record does.
  *
- * Other than with UDP a rule that cannot be had is an error: the kernel would reset what it does not know.
+ * A connection without a rule would be reset by the kernel, which does not know it: that is an error. A listener's address without one is
+ * not: the kernel's listener has it.
  */
 #include "tcp/conn.h"
 
 struct pv_tcp_rule {
-	struct pv_list link;
+	struct pv_list link; /* a listener's: of the port */
+	struct pv_tcp_rule *next; /* a flow's */
 	struct pv_addr dst;
 	uint64_t handle;
 	uint32_t iface;
@@ -26,33 +28,35 @@ static const struct pv_iface_cfg *hosted(const struct pv_tcp_table *t, uint32_t 
 	return cfg && cfg->steer == PV_STEER_SOCKET && iface != t->going ? cfg : NULL;
 }
 
-static int want(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst)
+static bool has(const struct pv_iface_cfg *cfg, const struct pv_addr *addr)
+{
+	for (uint32_t k = 0; k < cfg->naddr; k++)
+		if (pv_addr_eq(&cfg->addr[k].addr, addr))
+			return true;
+	return false;
+}
+
+static int rule_new(struct pv_tcp_table *t, uint32_t iface, struct pv_flow *f, struct pv_tcp_rule **out)
 {
 	struct pv_ring *ring = pv_iface_ring(pv_net_iface(t->net, iface));
-	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .l4_proto = PV_PROTO_TCP, .dst = *dst, .dst_port = p->port };
-	struct pv_tcp_rule *r;
+	struct pv_tcp_rule *r = pv_tcp_alloc(t, sizeof(*r));
 	int rc;
 
-	pv_list_for_each(it, &p->rules) {
-		r = pv_list_entry(it, struct pv_tcp_rule, link);
-		if (r->iface == iface && pv_addr_eq(&r->dst, dst)) {
-			r->wanted = true;
-			return 0;
-		}
-	}
-	r = pv_tcp_alloc(t, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	memcpy(f.dst_mac, ring->caps.mac, sizeof(f.dst_mac));
-	rc = pv_ring_flow_add(ring, &f, &r->handle);
+	f->l4_proto = PV_PROTO_TCP;
+	memcpy(f->dst_mac, ring->caps.mac, sizeof(f->dst_mac));
+	rc = pv_ring_flow_add(ring, f, &r->handle);
 	if (rc) {
 		pv_tcp_dealloc(t, r, sizeof(*r));
 		return rc;
 	}
-	r->dst = *dst;
+	r->dst = f->dst;
 	r->iface = iface;
 	r->wanted = true;
-	pv_list_add(&p->rules, &r->link);
+	r->next = NULL;
+	pv_list_init(&r->link);
+	*out = r;
 	return 0;
 }
 
@@ -64,54 +68,162 @@ static void drop(struct pv_tcp_table *t, struct pv_tcp_rule *r)
 	pv_tcp_dealloc(t, r, sizeof(*r));
 }
 
-/* What comes for one local address (zeroes: any of those families), or leaves by `path`. The first error of a ring. */
-static int want_name(struct pv_tcp_table *t, struct pv_tcp_port *p, const struct pv_addr *laddr, uint8_t accept, uint32_t path)
+/* ---- listeners --------------------------------------------------------------------------------------------------------- */
+
+static struct pv_tcp_rule *of_port(const struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst)
 {
-	int rc = 0, err = 0;
+	pv_list_for_each(it, &p->rules) {
+		struct pv_tcp_rule *r = pv_list_entry(it, struct pv_tcp_rule, link);
+
+		if (r->iface == iface && pv_addr_eq(&r->dst, dst))
+			return r;
+	}
+	return NULL;
+}
+
+static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst)
+{
+	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .dst = *dst, .dst_port = p->port };
+	struct pv_tcp_rule *r = of_port(p, iface, dst);
+	int rc;
+
+	if (r) {
+		r->wanted = true;
+		return 0;
+	}
+	rc = rule_new(t, iface, &f, &r);
+	if (!rc)
+		pv_list_add(&p->rules, &r->link);
+	return rc;
+}
+
+/* 0 when there is one, or none could be; else the last error. */
+static int want_listener(const struct pv_tcp *l)
+{
+	uint32_t have = 0;
+	int rc = 0;
 
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
-		const struct pv_iface_cfg *cfg = hosted(t, i);
+		const struct pv_iface_cfg *cfg = hosted(l->t, i);
 
-		for (uint32_t k = 0; cfg && k < cfg->naddr; k++) {
+		if (!cfg || (l->opts.bound_iface && l->opts.bound_iface != i))
+			continue;
+		for (uint32_t k = 0; k < cfg->naddr; k++) {
 			const struct pv_addr *a = &cfg->addr[k].addr;
 			uint8_t family = pv_addr_is4(a) ? PV_ACCEPT4 : PV_ACCEPT6;
+			int err;
 
-			if (pv_tcp_is_zero(laddr) ? accept & family : pv_addr_eq(a, laddr))
-				rc = want(t, p, i, a);
-			err = err ? err : rc;
+			if (!(pv_tcp_is_zero(&l->laddr) ? l->accept & family : pv_addr_eq(a, &l->laddr)))
+				continue;
+			err = want_port(l->t, l->port, i, a);
+			have += !err;
+			rc = err ? err : rc;
 		}
-		/* The peer may answer to an address of another interface by the one that the route takes. */
-		if (cfg && i == path)
-			rc = want(t, p, i, laddr);
-		err = err ? err : rc;
 	}
-	return err;
+	return have ? 0 : rc;
+}
+
+/* ---- connections and TIME_WAITs ---------------------------------------------------------------------------------------- */
+
+struct owner {
+	struct pv_tcp_port *port;
+	struct pv_tcp_rule **rules;
+	const struct pv_addr *laddr, *raddr;
+	uint16_t rport;
+	uint32_t path; /* the interface that its route takes */
+};
+
+static struct owner of_conn(struct pv_tcp *c)
+{
+	return (struct owner){ c->port, &c->rules, &c->laddr, &c->raddr, c->rport, c->path.gen ? c->path.iface : 0 };
+}
+
+static struct owner of_tw(struct pv_tcp_tw *w)
+{
+	return (struct owner){ w->port, &w->rules, &w->laddr, &w->raddr, w->rport, w->iface };
+}
+
+static int want_flow(struct pv_tcp_table *t, const struct owner *o, uint32_t iface)
+{
+	struct pv_flow f = {
+		.kind = PV_FLOW_5TUPLE, .dst = *o->laddr, .src = *o->raddr, .dst_port = o->port->port, .src_port = o->rport
+	};
+	const struct pv_tcp_rule *l = of_port(o->port, iface, o->laddr);
+	struct pv_tcp_rule *r;
+	int rc;
+
+	if (l && l->wanted)
+		return 0;
+	for (r = *o->rules; r; r = r->next)
+		if (r->iface == iface)
+			return 0;
+	rc = rule_new(t, iface, &f, &r);
+	if (rc)
+		return rc;
+	r->next = *o->rules;
+	*o->rules = r;
+	return 0;
+}
+
+/* By the interface of the address and by the one that the route takes: the peer may answer by either. */
+static int want_conn(struct pv_tcp_table *t, const struct owner *o)
+{
+	int rc = 0;
+
+	for (uint32_t i = 1; i <= PV_IFACE_MAX && !rc; i++) {
+		const struct pv_iface_cfg *cfg = hosted(t, i);
+
+		if (cfg && (i == o->path || has(cfg, o->laddr)))
+			rc = want_flow(t, o, i);
+	}
+	return rc;
 }
 
 int pv_tcp_steer(struct pv_tcp *c)
 {
+	struct owner o;
+
 	if (!c->t->hosted || !c->port || c->state == PV_TCP_CLOSED)
 		return 0;
-	return want_name(c->t, c->port, &c->laddr, c->accept, c->state == PV_TCP_LISTEN ? 0 : c->path.iface);
+	if (c->state == PV_TCP_LISTEN)
+		return c->listen ? want_listener(c) : 0;
+	o = of_conn(c);
+	return want_conn(c->t, &o);
 }
 
-void pv_tcp_steer_end(struct pv_tcp_table *t, struct pv_tcp_port *p)
+void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules)
 {
-	while (!pv_list_empty(&p->rules))
-		drop(t, pv_list_entry(p->rules.next, struct pv_tcp_rule, link));
+	while (*rules) {
+		struct pv_tcp_rule *r = *rules;
+
+		*rules = r->next;
+		drop(t, r);
+	}
 }
+
+/* ---- changes ----------------------------------------------------------------------------------------------------------- */
 
 /* The new ones first, so that what both sets have never leaves the ring. */
-static void again(struct pv_tcp_table *t, struct pv_tcp_port *p)
+void pv_tcp_steer_port(struct pv_tcp_table *t, struct pv_tcp_port *p)
 {
 	pv_list_for_each(it, &p->rules)
 		pv_list_entry(it, struct pv_tcp_rule, link)->wanted = false;
-	pv_list_for_each(it, &p->socks)
-		(void)pv_tcp_steer(pv_list_entry(it, struct pv_tcp, on_port));
-	pv_list_for_each(it, &p->tws) {
-		const struct pv_tcp_tw *w = pv_list_entry(it, struct pv_tcp_tw, on_port);
+	pv_list_for_each(it, &p->socks) {
+		const struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, on_port);
 
-		(void)want_name(t, p, &w->laddr, 0, w->iface);
+		if (c->listen)
+			(void)want_listener(c);
+	}
+	pv_list_for_each(it, &p->socks) {
+		struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, on_port);
+
+		if (!c->listen)
+			(void)pv_tcp_steer(c);
+	}
+	pv_list_for_each(it, &p->tws) {
+		struct owner o = of_tw(pv_list_entry(it, struct pv_tcp_tw, on_port));
+
+		(void)want_conn(t, &o);
 	}
 	pv_list_for_each_safe(it, next, &p->rules) {
 		struct pv_tcp_rule *r = pv_list_entry(it, struct pv_tcp_rule, link);
@@ -119,6 +231,12 @@ static void again(struct pv_tcp_table *t, struct pv_tcp_port *p)
 		if (!r->wanted)
 			drop(t, r);
 	}
+}
+
+void pv_tcp_steer_end(struct pv_tcp_table *t, struct pv_tcp_port *p)
+{
+	while (!pv_list_empty(&p->rules))
+		drop(t, pv_list_entry(p->rules.next, struct pv_tcp_rule, link));
 }
 
 void pv_tcp_steer_changed(struct pv_tcp_table *t)
@@ -129,19 +247,41 @@ void pv_tcp_steer_changed(struct pv_tcp_table *t)
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
 		t->hosted |= hosted(t, i) != NULL;
 	while ((it = pv_htab_next(&t->ports, it)))
-		again(t, pv_htab_entry(it, struct pv_tcp_port, node));
+		pv_tcp_steer_port(t, pv_htab_entry(it, struct pv_tcp_port, node));
+}
+
+static void flow_gone(struct pv_tcp_table *t, struct pv_tcp_rule **at, uint32_t iface)
+{
+	while (*at) {
+		struct pv_tcp_rule *r = *at;
+
+		if (r->iface != iface) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
+		drop(t, r);
+	}
+}
+
+static void port_gone(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface)
+{
+	pv_list_for_each_safe(it, next, &p->rules) {
+		struct pv_tcp_rule *r = pv_list_entry(it, struct pv_tcp_rule, link);
+
+		if (r->iface == iface)
+			drop(t, r);
+	}
+	pv_list_for_each(it, &p->socks)
+		flow_gone(t, &pv_list_entry(it, struct pv_tcp, on_port)->rules, iface);
+	pv_list_for_each(it, &p->tws)
+		flow_gone(t, &pv_list_entry(it, struct pv_tcp_tw, on_port)->rules, iface);
 }
 
 void pv_tcp_steer_gone(struct pv_tcp_table *t, uint32_t iface)
 {
 	struct pv_hnode *node = NULL;
 
-	while ((node = pv_htab_next(&t->ports, node))) {
-		pv_list_for_each_safe(it, next, &pv_htab_entry(node, struct pv_tcp_port, node)->rules) {
-			struct pv_tcp_rule *r = pv_list_entry(it, struct pv_tcp_rule, link);
-
-			if (r->iface == iface)
-				drop(t, r);
-		}
-	}
+	while ((node = pv_htab_next(&t->ports, node)))
+		port_gone(t, pv_htab_entry(node, struct pv_tcp_port, node), iface);
 }

@@ -323,6 +323,14 @@ int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local)
 	return 0;
 }
 
+void pv_tcp_name_chosen(struct pv_tcp *c, bool addr, bool port)
+{
+	if (addr)
+		c->sock &= (uint8_t)~PV_SK_BIND_ADDR;
+	if (port)
+		c->sock &= (uint8_t)~PV_SK_BIND_PORT;
+}
+
 void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out)
 {
 	*out = (struct pv_endpoint){ .addr = c->laddr, .port = c->lport };

@@ -45,6 +45,9 @@ struct pv_tcp_cfg {
 	uint32_t quickack_segs; /* segments acknowledged at once at the start; 0: 16 */
 	char congestion[16]; /* "cubic", "reno", "none"; empty: cubic */
 	bool no_timestamps, no_sack, no_window_scaling, no_syn_cookies, no_recovery_tlp;
+	/* What pv_tcp_port_hold kept, once the port is nobody's. May be NULL when nothing ever is. */
+	void (*port_free)(void *ctx, void *hold);
+	void *port_free_ctx;
 	uint8_t ecn; /* as tcp_ecn: 0 off, 1 ask and accept, 2 accept; default 0 means 2; 3 turns it off */
 };
 
@@ -73,6 +76,14 @@ uint32_t pv_tcp_accept_queue(const struct pv_tcp *l);
 int pv_tcp_shutdown(struct pv_tcp *c, uint32_t how, int64_t now_ns);
 /* connect(AF_UNSPEC): to CLOSED, with a reset when there was a connection. */
 int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns);
+
+/* Where something of the caller's can be kept for as long as anything in the stack has the local port: sockets that were closed and are not
+ * over yet, and TIME_WAITs, too. NULL: nothing has it. */
+void **pv_tcp_port_hold(struct pv_tcp_table *t, uint16_t port);
+/* Nobody can keep the port for its TIME_WAITs: it gets none, and those that it has are over. */
+void pv_tcp_port_brief(struct pv_tcp_table *t, uint16_t port);
+/* bind named address and port only because the caller had chosen them: as if the program had not. */
+void pv_tcp_name_chosen(struct pv_tcp *c, bool addr, bool port);
 
 enum pv_tcp_state pv_tcp_state(const struct pv_tcp *c);
 void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out);

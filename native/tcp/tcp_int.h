@@ -305,6 +305,7 @@ struct pv_tcp {
 	int soft_err; /* ICMP: told if the connection dies of a timeout */
 	pv_seq iss, irs;
 	struct pv_tcp_port *port;
+	struct pv_tcp_rule *rules; /* steer.c: of this connection alone */
 	struct pv_tcp_listen *listen; /* NULL: no listener */
 	struct pv_tcp *parent; /* of an embryo */
 	int64_t last_data_sent_ns;

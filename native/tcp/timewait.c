@@ -26,6 +26,8 @@ void pv_tcp_tw_drop(struct pv_tcp_table *t, struct pv_tcp_tw *w)
 	pv_htab_del(&t->time_waits, &w->flow);
 	pv_list_del(&w->age);
 	pv_list_del(&w->on_port);
+	if (pv_unlikely(w->rules != NULL))
+		pv_tcp_steer_left(t, &w->rules);
 	pv_tcp_port_check(t, w->port);
 	w->flow.next = (struct pv_hnode *)t->free_tw;
 	t->free_tw = w;
@@ -61,7 +63,7 @@ static void rearm(struct pv_tcp_table *t, struct pv_tcp_tw *w, int64_t now_ns)
 void pv_tcp_time_wait(struct pv_tcp *c)
 {
 	struct pv_tcp_table *t = c->t;
-	struct pv_tcp_tw *w = t->time_waits.count < PV_TCP_TW_MAX && c->port ? tw_get(t) : NULL;
+	struct pv_tcp_tw *w = t->time_waits.count < PV_TCP_TW_MAX && c->port && !c->port->brief ? tw_get(t) : NULL;
 	uint32_t wnd = (uint32_t)PV_MAX(pv_seq_diff(c->rcv_adv, c->rcv_nxt), 0) >> c->rcv_wscale;
 
 	t->c.time_waits++;
@@ -70,6 +72,7 @@ void pv_tcp_time_wait(struct pv_tcp *c)
 		return;
 	}
 	*w = (struct pv_tcp_tw){ .port = c->port,
+				 .rules = c->rules,
 				 .laddr = c->laddr,
 				 .raddr = c->raddr,
 				 .lport = c->lport,
@@ -89,6 +92,7 @@ void pv_tcp_time_wait(struct pv_tcp *c)
 				 .v4 = pv_addr_is4(&c->laddr) };
 	pv_list_init(&w->age);
 	pv_list_add(&c->port->tws, &w->on_port);
+	c->rules = NULL;
 	rearm(t, w, t->head.now_ns);
 	pv_tcp_unhash(c);
 	pv_htab_add(&t->time_waits, &w->flow, pv_tcp_flow_hash(t, &w->laddr, &w->raddr, w->lport, w->rport));

@@ -24,8 +24,8 @@ static const struct pv_host_ops ops = { .route = any_route, .resolve = no_resolv
 
 static struct bench *steer_open(void)
 {
-	struct bench *b = bench_open(
-	    &(struct bench_cfg){ .net = { .host = &ops }, .steer = PV_STEER_SOCKET, .flow_kinds = 1u << PV_FLOW_3TUPLE });
+	struct bench *b = bench_open(&(struct bench_cfg){
+	    .net = { .host = &ops }, .steer = PV_STEER_SOCKET, .flow_kinds = 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE });
 	struct pv_tcp_cfg tc = { .seed = 1 };
 
 	b->net->iface[b->iface[0]]->cfg.kernel_index = 7;
@@ -50,17 +50,35 @@ static void steer_close(struct bench *b)
 	bench_close(b);
 }
 
-static bool has(const struct bench *b, const char *dst, uint16_t port)
+static uint32_t count(const struct bench *b, enum pv_flow_kind kind, const char *dst, uint16_t port)
 {
-	struct pv_addr d = ip(dst);
+	struct pv_addr d = ip(dst), peer = ip("10.0.0.2");
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < b->fake[0]->nflow; i++) {
 		const struct pv_flow *f = &b->fake[0]->flow[i];
 
-		n += b->fake[0]->flow_on[i] && f->kind == PV_FLOW_3TUPLE && f->l4_proto == PV_PROTO_TCP &&
-		     pv_addr_eq(&f->dst, &d) && f->dst_port == port && pv_mac_eq(f->dst_mac, b->fake[0]->ring.caps.mac);
+		n += b->fake[0]->flow_on[i] && f->kind == kind && f->l4_proto == PV_PROTO_TCP && pv_addr_eq(&f->dst, &d) &&
+		     f->dst_port == port && pv_mac_eq(f->dst_mac, b->fake[0]->ring.caps.mac) &&
+		     (kind == PV_FLOW_3TUPLE || (pv_addr_eq(&f->src, &peer) && f->src_port == 80));
 	}
+	return n;
+}
+
+/* A listener's rule for that address and port. */
+static bool has(const struct bench *b, const char *dst, uint16_t port)
+{
+	uint32_t n = count(b, PV_FLOW_3TUPLE, dst, port);
+
+	CHECK(n <= 1);
+	return n;
+}
+
+/* A connection's, with port 80 of the peer. */
+static bool flow(const struct bench *b, const char *dst, uint16_t port)
+{
+	uint32_t n = count(b, PV_FLOW_5TUPLE, dst, port);
+
 	CHECK(n <= 1);
 	return n;
 }
@@ -86,8 +104,10 @@ TEST(listeners)
 	CHECK_EQ(live(b), 4);
 	pv_tcp_close(any4, 0);
 	CHECK_EQ(live(b), 3);
-	/* The socket keeps its port, and with it the rule, until it is closed. */
+	/* The socket keeps its port, but it listens no more. */
 	CHECK_EQ(pv_tcp_shutdown(one, 1, 0), 0);
+	CHECK_EQ(live(b), 2);
+	CHECK_EQ(pv_tcp_listen(one, 5), 0);
 	CHECK_EQ(live(b), 3);
 	pv_tcp_close(one, 0);
 	pv_tcp_close(any6, 0);
@@ -106,10 +126,10 @@ TEST(connections)
 	CHECK_EQ(pv_tcp_bind(d, &local), 0);
 	CHECK_EQ(live(b), 0);
 	CHECK_EQ(pv_tcp_connect(d, &to, 1), -EINPROGRESS);
-	CHECK(has(b, "10.0.0.1", 99));
+	CHECK(flow(b, "10.0.0.1", 99));
 	CHECK_EQ(pv_tcp_connect(c, &to, 1), -EINPROGRESS);
 	pv_tcp_local(c, &local);
-	CHECK(has(b, "10.0.0.1", local.port));
+	CHECK(flow(b, "10.0.0.1", local.port));
 	CHECK_EQ(live(b), 2);
 	pv_tcp_close(c, 1);
 	CHECK_EQ(live(b), 1);
@@ -135,6 +155,70 @@ TEST(addresses_come_and_go)
 	pv_tcp_iface_gone(table, b->iface[0]);
 	CHECK_EQ(live(b), 0);
 	pv_tcp_close(any, 0);
+	steer_close(b);
+}
+
+/* While a listener's rule brings it a connection needs none of its own, and it has one before that rule goes. */
+TEST(a_listener_leaves_its_connections)
+{
+	struct bench *b = steer_open();
+	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("10.0.0.1"), .port = 7 };
+	struct pv_tcp *c, *l;
+
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &l), 0);
+	pv_tcp_options(c)->reuse_addr = pv_tcp_options(l)->reuse_addr = true;
+	CHECK_EQ(pv_tcp_bind(c, &local), 0);
+	CHECK_EQ(pv_tcp_bind(l, &local), 0);
+	CHECK_EQ(pv_tcp_listen(l, 5), 0);
+	CHECK_EQ(pv_tcp_connect(c, &to, 1), -EINPROGRESS);
+	CHECK(has(b, "10.0.0.1", 7) && !flow(b, "10.0.0.1", 7));
+	pv_tcp_close(l, 1);
+	CHECK(!has(b, "10.0.0.1", 7) && flow(b, "10.0.0.1", 7));
+	/* The address goes: what the connection has left is its flow. */
+	CHECK_EQ(pv_net_iface_set(b->net, b->iface[0], &(struct pv_iface_state){ .name = "a", .mtu = 1500, .link_up = true }), 0);
+	pv_tcp_steer_changed(table);
+	CHECK(flow(b, "10.0.0.1", 7));
+	CHECK_EQ(live(b), 1);
+	pv_tcp_close(c, 1);
+	steer_close(b);
+}
+
+static uint32_t freed;
+
+static void port_free(void *ctx, void *hold)
+{
+	CHECK(ctx == &freed && hold == &table);
+	freed++;
+}
+
+/* What is kept with a port comes back once nobody has it. */
+TEST(ports_keep_what_is_theirs)
+{
+	struct bench *b = steer_open();
+	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("10.0.0.1"), .port = 7 };
+	struct pv_tcp *c, *d;
+
+	table->cfg.port_free = port_free;
+	table->cfg.port_free_ctx = &freed;
+	CHECK(!pv_tcp_port_hold(table, 7));
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &d), 0);
+	pv_tcp_options(c)->reuse_addr = pv_tcp_options(d)->reuse_addr = true;
+	CHECK_EQ(pv_tcp_bind(c, &local), 0);
+	CHECK_EQ(pv_tcp_bind(d, &local), 0);
+	pv_tcp_name_chosen(d, true, true);
+	*pv_tcp_port_hold(table, 7) = &table;
+	pv_tcp_close(c, 1);
+	CHECK_EQ(freed, 0);
+	/* A name that the program did not choose goes with the attempt. */
+	CHECK_EQ(pv_tcp_connect(d, &to, 1), -EINPROGRESS);
+	pv_tcp_port_brief(table, 7);
+	CHECK_EQ(pv_tcp_disconnect(d, 2), 0);
+	CHECK_EQ(freed, 1);
+	pv_tcp_local(d, &local);
+	CHECK(!local.port && pv_addr_is_any(&local.addr));
+	pv_tcp_close(d, 2);
 	steer_close(b);
 }
 

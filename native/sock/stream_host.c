@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Streams on interfaces that the kernel owns.
+ *
+ * The kernel socket beneath is bound first, as the program asked or, for a connect, to the source address of the route and a port that the
+ * kernel chooses; the stack takes over that name. So the kernel keeps the port for us, checks every argument, and its errors are the
+ * program's. A connection is the stack's alone: its flow is steered to us before the first segment leaves, or the kernel would reset
+ * what it has no connection for. A listener listens in both, and the kernel has those that come by another way, or for want of a rule.
+ * What cannot be had of an interface leaves the socket to the kernel, with the reason.
+ *
+ * The port stays ours for as long as the stack knows a connection of it: closing the program's socket leaves the kernel's behind, under
+ * a number of our own, until the last one is over (pv_tcp_port_hold).
+ */
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "rt/error.h"
+#include "rt/host.h"
+#include "sock/stream.h"
+
+#define PORT_TRIES 64
+/* Of the numbers that the process may have, how many at most keep ports of closed connections. */
+#define HOLD_SHARE 4u
+#define HOLD_MAX 16384u
+
+/* ---- names ------------------------------------------------------------------------------------------------------------- */
+
+static int kernel_name(int fd, const struct pv_sock *so, struct pv_endpoint *out)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
+		return -errno;
+	return pv_addr_parse(so, (struct sockaddr *)&ss, len, out) ? 0 : -EADDRNOTAVAIL;
+}
+
+static int kernel_bind(int fd, const struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
+
+	return bind(fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+}
+
+/* Ends what it does; a port that the kernel chose goes. */
+static void kernel_unbind(int fd)
+{
+	const struct sockaddr un = { .sa_family = AF_UNSPEC };
+
+	(void)connect(fd, &un, sizeof(un));
+}
+
+/* Of a name that we chose nothing is left: neither the port nor the address, which would be the source of whatever comes. */
+static void kernel_unname(int fd, const struct pv_sock *so)
+{
+	struct pv_endpoint any = { .port = 0 };
+	int no_port = 1;
+
+	if (so->family == AF_INET)
+		any.addr.w[2] = PV_ADDR_MAPPED_W2;
+	kernel_unbind(fd);
+	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &no_port, sizeof(no_port));
+	(void)kernel_bind(fd, so, &any);
+	no_port = 0;
+	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &no_port, sizeof(no_port));
+}
+
+/* ---- left to the kernel ------------------------------------------------------------------------------------------------ */
+
+static const char *why_not(int rc)
+{
+	switch (rc) {
+	case -EADDRINUSE:
+		return "the port is in use in the stack";
+	case -EADDRNOTAVAIL:
+		return "the address is not known to be an offloaded interface's";
+	case -ENOMEM:
+	case -ENOBUFS:
+		return "no memory for the stack's half";
+	}
+	return "the interface took no flow rule";
+}
+
+/* `reason` may begin with a space: then the address goes before it. */
+static int leave(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
+{
+	int rc = 0;
+
+	if (*reason == ' ')
+		rc = pv_decide_may_kernel(addr);
+	else if (pv_engine.cfg->strict)
+		rc = pv_error(-EOPNOTSUPP, "strict: %s", reason);
+	if (rc)
+		return rc;
+	pv_stream_drop(so);
+	if (so->name_chosen)
+		kernel_unname(pv_sock_kfd(so), so);
+	so->host = so->name_chosen = false;
+	pv_decide_kernel(so, reason, *reason == ' ' ? addr : NULL);
+	return 0;
+}
+
+/* The route's or the address's interface is the kernel's alone: why? */
+static const char *kernel_reason(const struct pv_addr *addr, bool dst)
+{
+	const char *text = dst ? pv_host_reason_to(&pv_engine, addr) : pv_host_reason(&pv_engine, addr);
+
+	return text ? text : " is the kernel's";
+}
+
+/* ---- bind -------------------------------------------------------------------------------------------------------------- */
+
+static int stack_bind(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	int rc = pv_stream_open(so);
+
+	if (rc)
+		return rc;
+	rc = pv_tcp_bind(so->tc, ep);
+	if (rc)
+		pv_stream_drop(so);
+	return rc;
+}
+
+/* The stack's half gets the address asked for and the kernel socket's port. */
+static int take_name(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	struct pv_endpoint local = *ep, name;
+	int rc = kernel_name(pv_sock_kfd(so), so, &name);
+
+	if (rc || !name.port)
+		return rc ? rc : -EADDRINUSE;
+	local.port = name.port;
+	return stack_bind(so, &local);
+}
+
+/* A port by its number. What still lives on it in the stack the kernel does not know. */
+static int bind_number(struct pv_sock *so, const struct pv_endpoint *ep, int *left)
+{
+	int rc;
+
+	*left = stack_bind(so, ep);
+	if (*left == -EADDRINUSE)
+		return *left;
+	rc = kernel_bind(pv_sock_kfd(so), so, ep);
+	if (rc)
+		pv_stream_drop(so);
+	return rc;
+}
+
+/* Both to one name. `*left`: why the stack could not follow, 0 when it did. What bind(2) says, or 0. */
+static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep, int *left)
+{
+	if (ep->port)
+		return bind_number(so, ep, left);
+	for (int tries = 0;; tries++) {
+		int rc = kernel_bind(pv_sock_kfd(so), so, ep);
+
+		if (rc)
+			return rc;
+		*left = take_name(so, ep);
+		if (*left != -EADDRINUSE || tries >= PORT_TRIES)
+			return 0;
+		kernel_unbind(pv_sock_kfd(so));
+	}
+}
+
+int pv_stream_host_bind(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	const char *reason = pv_opt_kernel_reason(so);
+	int left = 0, rc;
+
+	if (reason) {
+		rc = pv_engine.cfg->strict ? leave(so, reason, NULL) : kernel_bind(pv_sock_kfd(so), so, ep);
+		return rc ? rc : leave(so, reason, NULL);
+	}
+	rc = bind_both(so, ep, &left);
+	if (rc)
+		return rc;
+	if (left)
+		return leave(so, why_not(left), NULL);
+	if (!ep->port)
+		pv_tcp_name_chosen(so->tc, false, true);
+	so->bound = so->host = true;
+	if (pv_list_empty(&so->on_core))
+		pv_list_add(&pv_core_socks, &so->on_core);
+	return 0;
+}
+
+int pv_stream_host_bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
+{
+	const char *reason = kernel_reason(&ep->addr, false);
+	int rc = *reason == ' ' ? pv_decide_may_kernel(&ep->addr) : pv_engine.cfg->strict ? leave(so, reason, NULL) : 0;
+
+	if (rc)
+		return rc;
+	return bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : leave(so, reason, &ep->addr);
+}
+
+/* ---- listen ------------------------------------------------------------------------------------------------------------ */
+
+static bool of_the_ring(int rc)
+{
+	return rc && rc != -EADDRINUSE && rc != -EINVAL;
+}
+
+int pv_stream_host_listen(struct pv_sock *so, int backlog)
+{
+	/* The rule first: were the kernel to listen before, it would have half of a handshake of which the rest comes to us. */
+	int rc = pv_tcp_listen(so->tc, backlog);
+
+	return of_the_ring(rc) ? leave(so, why_not(rc), NULL) : rc;
+}
+
+/* ---- connect ----------------------------------------------------------------------------------------------------------- */
+
+/* Which way the kernel would go: one of our rings, from which address? NULL: yes. Else why not. */
+static const char *route(struct pv_sock *so, const struct pv_endpoint *to, uint32_t device, struct pv_path *path)
+{
+	struct pv_path_query q = {
+		.dst = to->addr, .iface = device ? device : to->iface, .dst_port = to->port, .proto = PV_PROTO_TCP
+	};
+	struct pv_endpoint local;
+
+	if (so->tc) {
+		pv_tcp_local(so->tc, &local);
+		q.src_port = local.port;
+		if (!pv_addr_is_any(&local.addr))
+			q.src = local.addr;
+	}
+	if (pv_addr_is_linklocal6(&to->addr) && !q.iface)
+		return " is the kernel's";
+	if (pv_net_path(pv_engine.net, &q, pv_clock_now(&pv_engine.clock), path) || !pv_iface_is_host(path->iface) ||
+	    path->is_bcast || path->is_mcast || path->is_local)
+		return kernel_reason(&to->addr, true);
+	if (path->ring->caps.rx_partial)
+		return "not all of the interface's receive queues are ours";
+	return NULL;
+}
+
+/* A name for a socket that has none: the kernel's choice of a port at the route's address. */
+static int bind_source(struct pv_sock *so, const struct pv_path *path, int *left)
+{
+	struct pv_endpoint source = { .addr = path->src };
+	int rc;
+
+	if (pv_addr_is_linklocal6(&path->src))
+		source.iface = path->iface;
+	kernel_unbind(pv_sock_kfd(so)); /* the name of an attempt before this one */
+	rc = bind_both(so, &source, left);
+	if (rc || *left)
+		return rc;
+	pv_tcp_name_chosen(so->tc, true, true);
+	so->bound = so->host = so->name_chosen = true;
+	return 0;
+}
+
+static bool has_port(const struct pv_sock *so)
+{
+	struct pv_endpoint local = { .port = 0 };
+
+	if (so->tc)
+		pv_tcp_local(so->tc, &local);
+	return local.port != 0;
+}
+
+bool pv_stream_host_idle(const struct pv_sock *so)
+{
+	return pv_tcp_state(so->tc) == PV_TCP_CLOSED && !has_port(so);
+}
+
+/* Why it would be the kernel's; NULL: it would not. */
+static const char *refusal(struct pv_sock *so, const struct pv_endpoint *to, struct pv_path *path)
+{
+	const char *reason = pv_opt_kernel_reason(so);
+	bool kernels;
+	uint32_t device;
+
+	pv_decide_kernel_read(so);
+	device = pv_decide_device(so, &kernels);
+	if (reason)
+		return reason;
+	return kernels ? "bound to a device of the kernel" : route(so, to, device, path);
+}
+
+bool pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to)
+{
+	struct pv_path path;
+
+	return pv_leg_engine() && !refusal(so, to, &path);
+}
+
+int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to)
+{
+	struct pv_path path;
+	const char *reason = refusal(so, to, &path);
+	int left = 0, rc;
+
+	if (!reason && !has_port(so)) {
+		rc = bind_source(so, &path, &left);
+		/* An address that no socket can be bound to (IP_FREEBIND's, a v6-only one's): the kernel says what is wrong with it. */
+		if (rc)
+			reason = " is the kernel's";
+		else if (left)
+			reason = why_not(left);
+	}
+	if (!reason)
+		return 1;
+	rc = leave(so, reason, &to->addr);
+	return rc;
+}
+
+int pv_stream_host_refused(struct pv_sock *so, const struct pv_endpoint *to, int rc)
+{
+	switch (rc) {
+	case 0:
+	case -EINPROGRESS:
+	case -EALREADY:
+	case -EISCONN:
+	case -EINVAL:
+	case -EADDRINUSE:
+	case -EADDRNOTAVAIL:
+	case -EAFNOSUPPORT:
+	case -ECONNREFUSED:
+	case -ECONNRESET:
+	case -ECONNABORTED:
+	case -ETIMEDOUT:
+	case -EHOSTUNREACH:
+	case -ENETUNREACH:
+		return rc;
+	}
+	rc = leave(so, rc == -EXDEV ? " is the kernel's" : why_not(rc), &to->addr);
+	return rc ? rc : 1;
+}
+
+/* ---- ports that outlive their sockets ---------------------------------------------------------------------------------- */
+
+struct hold {
+	struct pv_list all;
+	struct hold *next; /* of the same port */
+	struct pv_addr addr;
+	int fd;
+};
+
+static struct pv_list holds = { &holds, &holds }; /* engine lock */
+static uint32_t nholds;
+
+static void hold_free(struct hold *h)
+{
+	pv_list_del(&h->all);
+	nholds--;
+	close(h->fd);
+	free(h);
+}
+
+void pv_stream_port_free(void *hold)
+{
+	for (struct hold *h = hold, *next; h; h = next) {
+		next = h->next;
+		hold_free(h);
+	}
+}
+
+void pv_stream_holds_forked(void)
+{
+	pv_list_for_each_safe(it, tmp, &holds)
+		hold_free(pv_list_entry(it, struct hold, all));
+}
+
+static uint32_t hold_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return 0;
+	return r.rlim_cur / HOLD_SHARE > HOLD_MAX ? HOLD_MAX : (uint32_t)r.rlim_cur / HOLD_SHARE;
+}
+
+/* The kernel socket under another number. -1: that cannot be had. */
+static int hold_fd(const struct pv_sock *so)
+{
+	return nholds < hold_limit() ? fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0) : -1;
+}
+
+void pv_stream_host_keep(struct pv_sock *so, const struct pv_endpoint *local)
+{
+	/* A listener's socket would go on to listen. Its port is for whoever wants it: connections that live have their flows. */
+	void **slot = so->kernel_leg ? NULL : pv_tcp_port_hold(pv_engine.tcp, local->port);
+	struct hold *h;
+
+	if (!slot)
+		return;
+	for (h = *slot; h; h = h->next)
+		if (pv_addr_eq(&h->addr, &local->addr) || pv_addr_is_any(&h->addr))
+			return;
+	h = calloc(1, sizeof(*h));
+	if (h)
+		h->fd = hold_fd(so);
+	if (!h || h->fd < 0) {
+		free(h);
+		pv_tcp_port_brief(pv_engine.tcp, local->port);
+		return;
+	}
+	h->addr = local->addr;
+	h->next = *slot;
+	*slot = h;
+	pv_list_add(&holds, &h->all);
+	nholds++;
+}
