@@ -28,6 +28,7 @@ from collections.abc import Callable
 from socket import *
 from typing import Any, NamedTuple
 
+from . import _native
 from ._native import check, ffi, lib
 from ._native import start as _start
 from ._native._calls import Batch, Calls, Handle, Received, format_address, parse_address
@@ -40,8 +41,13 @@ _CREATION_FLAGS = _std.SOCK_NONBLOCK | _std.SOCK_CLOEXEC
 _CMSG = struct.Struct("@Nii")
 _CMSG_ALIGN = struct.calcsize("@N")
 _DATAGRAM_MAX = 65536
+_STREAM_MAX = 1 << 20  # a single recvmsg of a stream; more takes another call
 _INT_MAX = 0x7FFFFFFF
 _MISSING = object()
+_NO_TLS = (
+    "SSLContext.wrap_socket() works on the fd of a kernel socket, and an offloaded stream has none: use wrap_bio() and carry its bytes "
+    "by send() and recv()"
+)
 
 
 class Offload(NamedTuple):
@@ -81,6 +87,22 @@ def _is_ours(family: int, type: int, proto: int) -> bool:
     if protocol is None or family not in (_std.AF_INET, _std.AF_INET6, -1) or proto not in (0, -1, protocol):
         return False
     return plain == _std.SOCK_DGRAM or _offloads()
+
+
+def _exported(fd: int) -> tuple[int, int, int] | None:
+    """Family, type and protocol of the engine's socket that an fd stands for, which the fd itself does not tell: fileno() made it."""
+    if not _native.is_started():
+        return None
+    out, size = ffi.new("pyvma_sock **"), ffi.new("socklen_t *", ffi.sizeof("int"))
+    values = ffi.new("int[3]")
+    check(lib.pyvma_sock_adopt(fd, out))
+    try:
+        for i, name in enumerate((_std.SO_DOMAIN, _std.SO_TYPE, _std.SO_PROTOCOL)):
+            check(lib.pyvma_sock_getsockopt(out[0], _std.SOL_SOCKET, name, values + i, size))
+    finally:
+        check(lib.pyvma_sock_detach(out[0]))
+    family, type, proto = values
+    return (family, type, proto) if _is_ours(family, type, proto) else None
 
 
 def _sockaddr(packed: bytes) -> Any:
@@ -211,7 +233,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         if fileno is not None or not _is_ours(family, type, proto):
             super().__init__(family, type, proto, fileno)
             if not _is_ours(_socket.socket.family.__get__(self), self.type, self.proto):
-                return
+                found = _exported(fileno) if fileno is not None and family == -1 else None
+                if found is None:
+                    return
+                super().__init__(*found, fileno)
             out = ffi.new("pyvma_sock **")
             _start()
             check(lib.pyvma_sock_adopt(super().fileno(), out))
@@ -309,8 +334,13 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         return text + ">"
 
     def fileno(self) -> int:
-        """The fd, which stock select, selectors and event loops can watch. -1 when closed."""
+        """The fd, which stock select, selectors and event loops can watch. -1 when closed.
+
+        Of an offloaded stream no data goes through it: OSError(EOPNOTSUPP) for the `ssl` module, which would try to.
+        """
         sock = self._sock
+        if sock is not None and sys._getframe(1).f_globals.get("__name__") == "ssl" and self.type == _std.SOCK_STREAM and self.offload:
+            raise OSError(errno.EOPNOTSUPP, _NO_TLS)
         return super().fileno() if sock is None else check(lib.pyvma_sock_fileno(sock))
 
     def dup(self) -> Any:
@@ -559,7 +589,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         size, room, number = _c_ssize(bufsize), _c_int(ancbufsize), _c_int(flags)
         if size is None or room is None or number is None or size < 0 or room < 0:
             return NotImplemented
-        data = ffi.new("char[]", min(size, _DATAGRAM_MAX))
+        most = _DATAGRAM_MAX
+        if self._handle is not None and self._handle.stream:
+            most = sys.maxsize if number & _std.MSG_WAITALL else _STREAM_MAX
+        data = ffi.new("char[]", min(size, most))
         n, control, answer, sender = self._recvmsg([data], room, number)
         return bytes(ffi.buffer(data)[:n]).ljust(n, b"\0"), control, answer, sender
 

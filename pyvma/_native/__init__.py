@@ -8,7 +8,7 @@ from typing import Any
 
 from ._ffi import ffi, lib
 
-__all__ = ["FOLDER", "check", "engine_error", "ffi", "lib", "start"]
+__all__ = ["FOLDER", "check", "engine_error", "ffi", "is_started", "lib", "start"]
 
 FOLDER = Path(__file__).resolve().parent
 """Where the shared libraries and programs of the package are."""
@@ -37,3 +37,8 @@ def start() -> None:
         if rc < 0:
             raise engine_error(rc)
         _started = True
+
+
+def is_started() -> bool:
+    """Whether start() has succeeded in this process."""
+    return _started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import os
 import select
@@ -11,6 +12,7 @@ import socket as std
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -284,6 +286,15 @@ def test_scatter_and_gather(net: Net) -> None:
     assert whole == b"".join(parts)
 
 
+def test_recvmsg_of_any_size(net: Net) -> None:
+    a, b = pair(net)
+    data = os.urandom(300_000)
+    a.settimeout(None)
+    with running(lambda: b.sendall(data)):
+        got, ancillary, _, address = a.recvmsg(len(data), 0, std.MSG_WAITALL)
+    assert (got, ancillary, address) == (data, [], None)
+
+
 def test_recvfrom_names_nobody(net: Net) -> None:
     a, b = pair(net)
     b.sendall(b"x")
@@ -408,6 +419,97 @@ def test_detach_and_dup(net: Net) -> None:
     net.opened.append(again)
     again.sendall(b"y")
     assert a.recv(1) == b"y"
+
+
+def test_a_known_fd_finds_its_socket(net: Net) -> None:
+    """By a number that select knows, too."""
+    a, b = pair(net)
+    assert not select.select([b], [], [], 0)[0]
+    copy = net.module.socket(fileno=os.dup(b.fileno()))
+    net.opened.append(copy)
+    assert (copy.family, copy.type, copy.proto) == (net.family, std.SOCK_STREAM, std.IPPROTO_TCP)
+    assert copy.getpeername() == a.getsockname()
+    if net.ours:
+        assert copy.offload.state == b.offload.state
+    copy.sendall(b"x")
+    assert a.recv(1) == b"x"
+    a.sendall(b"y")
+    assert select.select([copy], [], [], LIMIT_S)[0]
+    copy.close()
+    assert b.recv(1) == b"y"
+
+
+def test_one_socket_in_two_threads(net: Net) -> None:
+    """One thread sends and one receives on the same socket; the peer sends back what comes."""
+    a, b = pair(net)
+    data = os.urandom(4_000_000)
+
+    def echo() -> None:
+        while part := a.recv(65536):
+            a.sendall(part)
+        a.shutdown(std.SHUT_WR)
+
+    def send() -> None:
+        for at in range(0, len(data), 10_000):
+            b.sendall(data[at : at + 10_000])
+        b.shutdown(std.SHUT_WR)
+
+    with running(echo), running(send):
+        got = read_all(b)
+    assert got == data
+
+
+@pytest.mark.without("stdlib", "loopback")  # the kernel lets them wait on
+@pytest.mark.parametrize("what", ["recv", "recv_into", "recvmsg", "recv_batch", "sendall", "accept", "connect"])
+def test_close_wakes_who_waits(net: Net, what: str) -> None:
+    server = listener(net)
+    if what == "accept":
+        waiting = server
+    elif what == "connect":
+        waiting = tcp(net)
+    else:
+        waiting = tcp(net)
+        waiting.connect(server.getsockname())
+        accepted(net, server)
+    waiting.settimeout(None)
+    nobody = (net.hosts[0].rsplit("." if net.family == std.AF_INET else ":", 1)[0] + (".77" if net.family == std.AF_INET else ":77"), 9)
+    calls = {
+        "recv": lambda: waiting.recv(10),
+        "recv_into": lambda: waiting.recv_into(bytearray(10)),
+        "recvmsg": lambda: waiting.recvmsg(10),
+        "recv_batch": lambda: waiting.recv_batch(10),
+        "sendall": lambda: waiting.sendall(bytes(1 << 28)),
+        "accept": lambda: waiting.accept(),
+        "connect": lambda: waiting.connect(nobody),
+    }
+    about, seen = threading.Event(), []
+
+    def wait() -> None:
+        about.set()
+        try:
+            calls[what]()
+        except OSError as error:
+            seen.append(error.errno)
+
+    with running(wait):
+        about.wait()
+        time.sleep(0.05)  # most likely it waits by now; either way the answer is the same
+        waiting.close()
+    assert seen == [errno.EBADF]
+
+
+def test_unclosed_streams_warn(net: Net) -> None:
+    with listener(net) as server:
+        client = net.module.create_connection(server.getsockname()[:2], LIMIT_S)
+        peer, _ = server.accept()
+        texts = [f"unclosed {client!r}", f"unclosed {peer!r}"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del client
+            assert peer.recv(1) == b""
+            del peer
+            gc.collect()
+    assert [str(item.message) for item in caught if item.category is ResourceWarning] == texts
 
 
 def test_shutdown_wakes_a_reader(net: Net) -> None:
