@@ -7,6 +7,7 @@ import json
 import secrets
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from veth import ENGINE, KERNEL, namespaces
 
 CASES = Path(__file__).with_name("cases.py")
 LIMIT_S = 280.0
+LOOPBACK = ("127.0.0.1", "::1")
 CLASSES = [
     "BasicUDPTest",
     "SendmsgUDPTest",
@@ -85,16 +87,25 @@ def outcomes(
     return found["outcomes"], found["counters"]
 
 
+def compared(
+    sides: list[tuple[dict[str, str], str, tuple[str, str]]], classes: list[str], **where: tuple[str, ...]
+) -> tuple[dict[str, str], dict[str, int]]:
+    """The outcomes that both sides (environment, module, hosts) have, and the counters of the second. Both run at once: most of what
+    they do is wait."""
+    with ThreadPoolExecutor() as pool:
+        (expected, _), (got, counters) = pool.map(lambda side: outcomes(*side, classes, **where), sides)
+    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
+    assert not different
+    assert {name.split(".")[0] for name in expected} == set(classes)
+    return expected, counters
+
+
 def the_same_over_the_software_nic(clean_env: dict[str, str], fabric: str, classes: list[str]) -> tuple[int, dict[str, int]]:
     """How many tests passed on both sides, and the engine's counters."""
     net = secrets.randbelow(200) + 20
     hosts = (f"10.{net}.3.1", f"fd00:3:{net:x}::1")
-    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), classes)
-    assert {name.split(".")[0] for name in expected} == set(classes)
     environment = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"}
-    got, counters = outcomes(environment, "pyvma.socket", hosts, classes)
-    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
-    assert not different
+    expected, counters = compared([(clean_env, "socket", LOOPBACK), (environment, "pyvma.socket", hosts)], classes)
     return list(expected.values()).count("ok"), counters
 
 
@@ -114,10 +125,7 @@ def test_tcp_classes_give_the_same_results(clean_env: dict[str, str], fabric: st
 
 
 def test_everything_else_is_the_standard_librarys(clean_env: dict[str, str]) -> None:
-    expected, _ = outcomes(clean_env, "socket", ("127.0.0.1", "::1"), OTHERS)
-    got, _ = outcomes(clean_env, "pyvma.socket", ("127.0.0.1", "::1"), OTHERS)
-    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
-    assert not different
+    expected, _ = compared([(clean_env, "socket", LOOPBACK), (clean_env, "pyvma.socket", LOOPBACK)], OTHERS)
     assert list(expected.values()).count("ok") >= 150
 
 
@@ -127,10 +135,8 @@ def test_udp_classes_over_af_xdp(clean_env: dict[str, str], peer: bool) -> None:
     with namespaces() as (here, there):
         hosts, inside = (ENGINE[4], ENGINE[6]), ("ip", "netns", "exec", here.name)
         away = (there.name, KERNEL[4], KERNEL[6]) if peer else ()
-        expected, _ = outcomes(clean_env, "socket", hosts, CLASSES, inside, away)
-        got, counters = outcomes({**clean_env, "PYVMA_INTERFACES": "xdp:device=v0"}, "pyvma.socket", hosts, CLASSES, inside, away)
-    different = {name: (expected.get(name), got.get(name)) for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)}
-    assert not different
+        offloaded = {**clean_env, "PYVMA_INTERFACES": "xdp:device=v0"}
+        expected, counters = compared([(clean_env, "socket", hosts), (offloaded, "pyvma.socket", hosts)], CLASSES, inside=inside, peer=away)
     passed = list(expected.values()).count("ok")
     assert passed >= 110
     # A destination of our own is the kernel's.

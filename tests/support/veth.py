@@ -34,6 +34,9 @@ def settled(ns: Namespace) -> bool:
 def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
     """Both namespaces with addresses on the pair and the links up."""
     with Namespace() as here, Namespace() as there:
+        for ns in (here, there):
+            # Nobody else is on the pair: link-local addresses are good at once, not a second or two later.
+            ns.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
         sh("ip", "link", "add", "v0", "netns", here.name, "type", "veth", "peer", "name", "v1", "netns", there.name)
         for ns, device, hosts in ((here, "v0", ENGINE), (there, "v1", KERNEL)):
             ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device, "broadcast", "+")
