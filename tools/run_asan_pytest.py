@@ -27,8 +27,7 @@ def main() -> int:
         "PYTHONSAFEPATH": "1",
         "PYTHONMALLOC": "malloc",
     }
-    # A cache of its own: what failed here is not what failed in the plain run.
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "cache_dir=.pytest_cache/asan", *sys.argv[1:]]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 

@@ -1,9 +1,10 @@
 """Runs every check and test of the project, each step with its own time limit, and says what became of it.
 
-    python tools/run_tests.py [--only STEP[,STEP...]] [--list]
+    python tools/run_tests.py [--only STEP[,STEP...]] [--lanes N] [--list]
 
 A step is a command. Its output goes to build/test-logs/STEP.log and is shown when the step fails. A step that does not end in time
-is killed with its whole process group and counts as failed; the others still run. The last line is `N passed, N failed`.
+is killed with its whole process group and counts as failed; the others still run, but for those that need what it makes.
+As many steps run at a time as there are lanes. The last line is `N passed, N failed`.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ PYTHON = str(ROOT / ".venv" / "bin" / "python")
 BIN = ROOT / ".venv" / "bin"
 TAIL_LINES = 120
 KILL_GRACE_S = 5.0
+POLL_S = 0.05
 # All steps together: what is left then is not run, so that the report still comes.
 TOTAL_LIMIT_S = 80 * 60
 # Terms and identifiers that codespell takes for slips.
 WORDS = "nd,ect,tha,wqs,upto,fro,tolen,reord"
 ASAN_TESTS = ["tests/contract", "tests/unit", "-m", "not heavy"]
-JOBS = str(os.cpu_count() or 2)
+CPUS = os.cpu_count() or 2
+# More would disturb each other: the tests of processes that poll have two CPUs' worth of work themselves.
+LANES = min(CPUS, 2)
 
 
 @dataclass(frozen=True)
 class Step:
     """One command with its limit in seconds. `group` lets --only name several steps at once.
 
-    `again` runs after a failure, what failed only: a machine that stalls for seconds can fail a test that waits, a fault fails twice.
-    What needed it is said in the report.
+    It starts when the step `after` has passed, or is not among those that were asked for.
     """
 
     name: str
@@ -44,20 +47,25 @@ class Step:
     limit_s: int
     group: str = ""
     env: dict[str, str] = field(default_factory=dict)
-    again: list[str] | None = None
+    after: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its last lines say how many tests passed."""
+        return self.name.startswith(("ctest", "pytest", "fuzz"))
 
 
-def build(preset: str) -> list[str]:
-    return ["bash", "-c", f"cmake --preset {preset} >/dev/null && ninja -j{JOBS} -C build/{preset}"]
+def build(preset: str) -> Step:
+    return Step(f"build-{preset}", ["bash", "-c", f"cmake --preset {preset} >/dev/null && ninja -j{CPUS} -C build/{preset}"], 1200)
 
 
-def ctest(preset: str, limit_s: int, env: dict[str, str], *more: str) -> Step:
-    command = ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--timeout", "180", "-j1"]
-    return Step(f"ctest-{preset}", [*command, *more], limit_s, env=env, again=[*command, "--rerun-failed"])
+def ctest(preset: str, env: dict[str, str], *more: str) -> Step:
+    command = ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--timeout", "180", "-j1", *more]
+    return Step(f"ctest-{preset}", command, 1500, env=env, after=f"build-{preset}")
 
 
-def pytest(name: str, command: list[str], limit_s: int) -> Step:
-    return Step(name, command, limit_s, again=[*command, "--lf", "--lfnf=none"])
+def pytest(name: str, *what: str) -> Step:
+    return Step(name, [PYTHON, "-m", "pytest", "-q", "--durations=25", "-p", "no:cacheprovider", *what], 2400)
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -65,8 +73,26 @@ def tracked(*patterns: str) -> list[str]:
     return [name for name in listed.decode().split("\0") if name]
 
 
-def steps() -> list[Step]:
+def checks() -> list[Step]:
+    """What looks at the sources only."""
     c_files = tracked("native/*.c", "native/*.h", "tests/*.c", "tests/*.h")
+    prose = tracked("*.md", "native/*.[ch]", "pyvma/*.py")
+    commands = {
+        "layers": [PYTHON, "tools/check_layers.py", "includes"],
+        "sizes": [PYTHON, "tools/check_sizes.py"],
+        "generated": [PYTHON, "tools/gen_ffi.py", "--check"],
+        "config-doc": [PYTHON, "tools/gen_config_doc.py", "--check"],
+        "ruff": [str(BIN / "ruff"), "check", "pyvma", "tests", "tools"],
+        "ruff-format": [str(BIN / "ruff"), "format", "--check", "pyvma", "tests", "tools"],
+        "mypy": [str(BIN / "mypy"), "pyvma", "tools"],
+        "clang-format": ["clang-format", "--dry-run", "-Werror", *c_files],
+        "codespell": ["codespell", "--quiet-level=2", f"--ignore-words-list={WORDS}", *prose],
+    }
+    return [Step(name, command, 240, "checks") for name, command in commands.items()]
+
+
+def steps() -> list[Step]:
+    """In the order in which they are started; what takes longest comes early."""
     sanitizers = {
         "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -74,34 +100,22 @@ def steps() -> list[Step]:
         "LSAN_OPTIONS": f"suppressions={ROOT}/tests/native/lsan.supp",
     }
     return [
-        Step("layers", [PYTHON, "tools/check_layers.py", "includes"], 60, "checks"),
-        Step("sizes", [PYTHON, "tools/check_sizes.py"], 60, "checks"),
-        Step("generated", [PYTHON, "tools/gen_ffi.py", "--check"], 60, "checks"),
-        Step("config-doc", [PYTHON, "tools/gen_config_doc.py", "--check"], 60, "checks"),
-        Step("ruff", [str(BIN / "ruff"), "check", "pyvma", "tests", "tools"], 60, "checks"),
-        Step("ruff-format", [str(BIN / "ruff"), "format", "--check", "pyvma", "tests", "tools"], 60, "checks"),
-        Step("mypy", [str(BIN / "mypy"), "pyvma", "tools"], 240, "checks"),
-        Step("clang-format", ["clang-format", "--dry-run", "-Werror", *c_files], 120, "checks"),
-        Step(
-            "codespell",
-            ["codespell", "--quiet-level=2", f"--ignore-words-list={WORDS}", *tracked("*.md", "native/*.[ch]", "pyvma/*.py")],
-            60,
-            "checks",
-        ),
-        Step("build-release", build("release"), 900),
-        Step("core-symbols", [PYTHON, "tools/check_layers.py", "symbols", "build/release"], 60, "checks"),
-        ctest("release", 900, {}),
-        Step("instructions", [PYTHON, "tools/instructions.py", "--check"], 300),
-        Step("build-asan", build("asan"), 900),
-        ctest("asan", 1200, sanitizers),
-        Step("build-tsan", build("tsan"), 900),
-        ctest("tsan", 1200, sanitizers, "-R", "^(rt|sock|softnic)_"),
-        Step("build-clang", build("clang"), 900),
-        Step("build-fuzz", build("fuzz"), 900),
-        Step("fuzz", [PYTHON, "tools/run_fuzz.py", "--seconds", "10"], 600),
-        pytest("pytest", [PYTHON, "-m", "pytest", "-q", "--durations=25"], 2400),
-        pytest("pytest-asan", [PYTHON, "tools/run_asan_pytest.py", *ASAN_TESTS], 900),
-        Step("install-bare", [PYTHON, "tools/check_bare_install.py"], 400),
+        *checks(),
+        build("release"),
+        pytest("pytest-interop", "tests/interop"),
+        Step("core-symbols", [PYTHON, "tools/check_layers.py", "symbols", "build/release"], 60, after="build-release"),
+        Step("instructions", [PYTHON, "tools/instructions.py", "--check"], 300, after="build-release"),
+        ctest("release", {}),
+        build("asan"),
+        ctest("asan", sanitizers),
+        build("tsan"),
+        ctest("tsan", sanitizers, "-R", "^(rt|sock|softnic)_"),
+        pytest("pytest", "tests", "--ignore=tests/interop"),
+        Step("pytest-asan", [PYTHON, "tools/run_asan_pytest.py", *ASAN_TESTS], 1200, after="build-asan"),
+        build("fuzz"),
+        Step("fuzz", [PYTHON, "tools/run_fuzz.py", "--seconds", "10"], 600, after="build-fuzz"),
+        build("clang"),
+        Step("install-bare", [PYTHON, "tools/check_bare_install.py"], 600),
     ]
 
 
@@ -117,53 +131,92 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
         print("  (still there after SIGKILL: left behind)", flush=True)
 
 
-def attempt(step: Step, command: list[str], log: Path, limit_s: float) -> int | None:
-    """Exit status of the command, None when it did not end in time. What it printed is in `log`."""
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", **step.env}
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+@dataclass
+class Run:
+    """A step under way. What it prints is in `log`."""
+
+    step: Step
+    process: subprocess.Popen[bytes]
+    log: Path
+    started: float
+    limit_s: float
+
+    @classmethod
+    def start(cls, step: Step, limit_s: float) -> Run:
+        log = LOGS / f"{step.name}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                step.command,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONSAFEPATH": "1", **step.env},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return cls(step, process, log, time.monotonic(), limit_s)
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None or time.monotonic() - self.started > self.limit_s
+
+    def finish(self) -> bool:
+        """Ends what is left of it and reports; True when it exited with 0 in time."""
+        code, took_s = self.process.poll(), time.monotonic() - self.started
+        kill_group(self.process)
+        verdict = "ok" if code == 0 else f"FAILED: no end within {self.limit_s:.0f} s" if code is None else f"FAILED: exit status {code}"
+        print(f"{self.step.name:<16} {verdict} ({took_s:.0f} s)", flush=True)
+        text = self.log.read_text(errors="replace").splitlines()
+        if code == 0:
+            text = [line for line in text[-8:] if self.step.counts and ("passed" in line or "tests failed" in line)]
+        print("".join(f"    {line}\n" for line in text[-TAIL_LINES:]), end="", flush=True)
+        return code == 0
+
+
+class Plan:
+    """The steps that wait, those under way, and what became of the others."""
+
+    def __init__(self, chosen: list[Step], lanes: int) -> None:
+        self.waiting = list(chosen)
+        self.lanes = lanes
+        self.end = time.monotonic() + TOTAL_LIMIT_S
+        self.running: list[Run] = []
+        self.passed: dict[str, bool] = {}
+
+    def drop(self) -> None:
+        """What cannot run any more has failed."""
+        late = time.monotonic() >= self.end
+        for step in [step for step in self.waiting if late or self.passed.get(step.after) is False]:
+            why = f"{TOTAL_LIMIT_S} s are over" if late else f"{step.after} failed"
+            print(f"{step.name:<16} FAILED: not run, {why}", flush=True)
+            self.passed[step.name] = False
+            self.waiting.remove(step)
+
+    def start(self) -> None:
+        """Fills the lanes with the first steps whose turn it is."""
+        ahead = {run.step.name for run in self.running} | {step.name for step in self.waiting}
+        for step in [step for step in self.waiting if step.after not in ahead][: self.lanes - len(self.running)]:
+            self.waiting.remove(step)
+            self.running.append(Run.start(step, min(step.limit_s, self.end - time.monotonic())))
+
+    def go(self) -> list[bool]:
         try:
-            return process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
+            while self.waiting or self.running:
+                self.drop()
+                self.start()
+                time.sleep(POLL_S)
+                for run in [run for run in self.running if run.ended()]:
+                    self.running.remove(run)
+                    self.passed[run.step.name] = run.finish()
         finally:
-            kill_group(process)
-
-
-def run(step: Step, left_s: float) -> bool:
-    """Runs one step, and what failed of it once more; True when the last attempt exited with 0 in time."""
-    started = time.monotonic()
-    code: int | None = 1
-    for number, command in enumerate([step.command, *([step.again] if step.again else [])]):
-        limit_s = min(step.limit_s, left_s - (time.monotonic() - started))
-        if limit_s <= 0:
-            print(f"{step.name:<16} FAILED: not run, {TOTAL_LIMIT_S} s are over", flush=True)
-            return False
-        log = LOGS / f"{step.name}{'-again' if number else ''}.log"
-        code = attempt(step, command, log, limit_s)
-        verdict = "ok" if code == 0 else f"FAILED: no end within {limit_s:.0f} s" if code is None else f"FAILED: exit status {code}"
-        print(f"{step.name:<16} {verdict} ({time.monotonic() - started:.0f} s){' at the second attempt' if number else ''}", flush=True)
-        text = log.read_text(errors="replace").splitlines()
-        if code != 0:
-            print("\n".join(f"    {line}" for line in text[-TAIL_LINES:]), flush=True)
-        else:
-            if step.again:
-                print("\n".join(f"    {line}" for line in text[-8:] if "passed" in line or "tests failed" in line), flush=True)
-            return True
-    return False
+            for run in self.running:
+                kill_group(run.process)
+        return list(self.passed.values())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="run the project's checks and tests")
     parser.add_argument("--only", help="steps or groups, separated by commas")
+    parser.add_argument("--lanes", type=int, default=LANES, help=f"steps at a time (default: {LANES})")
     parser.add_argument("--list", action="store_true", help="name the steps and stop")
     arguments = parser.parse_args()
     chosen = steps()
@@ -178,9 +231,12 @@ def main() -> int:
             print(f"{step.name:<16} {step.limit_s:>5} s  {' '.join(step.command)[:100]}")
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + TOTAL_LIMIT_S
-    results = [run(step, end - time.monotonic()) for step in chosen]
+    # Whoever ends this ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    started = time.monotonic()
+    results = Plan(chosen, max(arguments.lanes, 1)).go()
     failed = results.count(False)
+    print(f"{time.monotonic() - started:.0f} s")
     print(f"{len(results) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
