@@ -33,6 +33,14 @@ int64_t pv_clock_kernel_ns(void)
 	return ts.tv_sec * PV_NS_PER_S + ts.tv_nsec;
 }
 
+/* One reading: of two the later may be behind what the earlier was before, and ppoll refuses a negative time. */
+struct timespec pv_clock_left(int64_t until_ns)
+{
+	int64_t now = pv_clock_kernel_ns(), left = until_ns > now && until_ns != PV_NEVER ? until_ns - now : 0;
+
+	return (struct timespec){ .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+}
+
 int64_t pv_clock_realtime_offset_ns(void)
 {
 	struct timespec ts;

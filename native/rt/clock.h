@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/compiler.h"
 
@@ -26,6 +27,8 @@ void pv_clock_init(struct pv_clock *c);
 int64_t pv_clock_fit(struct pv_clock *c);
 /* clock_gettime(CLOCK_MONOTONIC); any thread. */
 int64_t pv_clock_kernel_ns(void);
+/* What is left until then, as ppoll takes it: nothing when it has passed, or for PV_NEVER; any thread. */
+struct timespec pv_clock_left(int64_t until_ns);
 /* CLOCK_REALTIME minus CLOCK_MONOTONIC now; any thread. */
 int64_t pv_clock_realtime_offset_ns(void);
 

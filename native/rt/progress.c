@@ -33,8 +33,7 @@ struct standby {
  * kernel's changes. */
 static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until)
 {
-	int64_t left = until == PV_NEVER ? 0 : PV_MAX(until - pv_clock_kernel_ns(), INT64_C(0));
-	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	struct timespec ts = pv_clock_left(until);
 	uint64_t count;
 
 	fds[0] = (struct pollfd){ .fd = e->progress.efd, .events = POLLIN };

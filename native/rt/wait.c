@@ -116,8 +116,7 @@ static void watch_del(struct pv_engine *e, struct pv_wait *w)
 /* Lets go of the lock, sleeps until `until`, takes it again. The waiter is on its watch, fds[0] is its own. */
 static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, nfds_t n, int64_t until)
 {
-	int64_t left = until == PV_NEVER ? 0 : PV_MAX(until - pv_clock_kernel_ns(), INT64_C(0));
-	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	struct timespec ts = pv_clock_left(until);
 	int rc;
 
 	w->waiter.asleep = true;

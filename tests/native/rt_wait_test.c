@@ -91,7 +91,9 @@ TEST(clock_follows_the_kernel)
 	last = pv_clock_now(&c);
 	while (now_ns() - start < 300 * NS_MS) {
 		int64_t before = now_ns(), t = pv_clock_now(&c), after = now_ns();
+		struct timespec left = pv_clock_left(after + (t & 127)); /* often over before it is asked for */
 
+		CHECK(left.tv_sec == 0 && left.tv_nsec >= 0 && left.tv_nsec < 128);
 		CHECK(t >= last);
 		/* 50 us of slack: a fit over 20 ms is good to a few microseconds in a tenth of a second. */
 		CHECK(t >= before - 50000 && t <= after + 50000);
