@@ -52,7 +52,7 @@ static void hold(struct pv_pktq *q, struct pv_pkt *p)
 
 static struct pv_pkt *copy_of(const struct pv_pkt *p)
 {
-	struct pv_pkt *c = pv_pkt_get(p->pool);
+	struct pv_pkt *c = p->frag ? NULL : pv_pkt_get(p->pool);
 
 	if (!c)
 		return NULL;
@@ -82,6 +82,9 @@ static void change(struct fault_ring *f, struct pv_pkt *p)
 	}
 	if (p->len && chance(f, f->cfg.rx_truncate_ppm)) {
 		p->len = p->total = (uint32_t)pv_rng_below(&f->rng, p->len);
+		if (p->frag)
+			pv_pkt_put(p->frag);
+		p->frag = NULL;
 		p->flags &= ~verdicts;
 		f->stats.rx_truncated++;
 	}
@@ -105,11 +108,16 @@ static uint32_t fault_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 	uint32_t got = give(&f->ready, pkts, PV_MIN(n, r->caps.batch)), end, kept = got;
 
 	end = got + pv_ring_rx_poll(f->lower, pkts + got, PV_MIN(n, r->caps.batch) - got);
+	r->rx_more += f->lower->rx_more;
+	f->lower->rx_more = 0;
 	for (uint32_t i = got; i < end; i++) {
 		struct pv_pkt *p = pkts[i], *twin;
 
 		if (f->flapped || f->broken || chance(f, f->cfg.rx_drop_ppm)) {
 			f->stats.rx_drops++;
+			if (p->frag)
+				pv_pkt_put(p->frag);
+			p->frag = NULL;
 			p->len = p->total = p->flags = 0;
 			if (!pv_ring_rx_post(f->lower, &p, 1))
 				pv_pkt_put(p);

@@ -157,6 +157,8 @@ static uint32_t pcap_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n
 {
 	uint32_t got = pv_ring_rx_poll(pcap(r)->lower, pkts, n);
 
+	r->rx_more += pcap(r)->lower->rx_more;
+	pcap(r)->lower->rx_more = 0;
 	for (uint32_t i = 0; i < got; i++)
 		record(pcap(r), pkts[i], INBOUND);
 	return got;

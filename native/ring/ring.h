@@ -89,7 +89,7 @@ struct pv_ring_ops {
 	/* Gives back what it holds to the packets' pool, then frees the ring. */
 	void (*close)(struct pv_ring *r);
 	uint32_t (*rx_post)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
-	/* Fills data, len, total, flags, tstamp. */
+	/* Fills data, len, total, flags, tstamp. A frame that fills several buffers, which merged TCP segments may, is a chain by `frag`. */
 	uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 	/* Queues whole Ethernet frames without FCS; may transmit at once. A frame the ring cannot carry (too long) is taken, counted
 	 * in tx_errors and reaped. */
@@ -114,6 +114,8 @@ struct pv_ring_ops {
 struct pv_ring {
 	const struct pv_ring_ops *ops;
 	struct pv_pool *pool;
+	uint32_t
+	    rx_more; /* buffers that rx_poll gave behind others, on their `frag`: who counts what to post takes it, and sets it to 0 */
 	uint32_t tx_pending; /* posted and not reaped yet: kept by the dispatchers, so that an idle owner need not ask */
 	struct pv_ring_caps caps;
 };

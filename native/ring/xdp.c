@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "ring/frame.h"
 #include "ring/own.h"
 
@@ -123,6 +124,40 @@ static uint32_t rx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	return done;
 }
 
+/* What the kernel's offloads merge is taken in apart only with TCP, where nobody counts segments. */
+static bool may_be_merged(const struct pv_pkt *p)
+{
+	const uint8_t *at = p->data + 12;
+
+	if (p->len < 64)
+		return false;
+	if (pv_get16(at) == 0x8100)
+		at += 4;
+	return pv_get16(at) == 0x0800 ? at[11] == 6 : pv_get16(at) == 0x86dd && at[8] == 6;
+}
+
+/* One more buffer of a frame; the whole when it was the last. */
+static pv_noinline struct pv_pkt *chain(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt *p, bool more)
+{
+	struct pv_pkt *head = s->head;
+
+	if (head) {
+		s->tail->frag = p;
+		head->total += p->len;
+		r->ring.rx_more++;
+	} else {
+		head = p;
+	}
+	s->head = more ? head : NULL;
+	s->tail = p;
+	if (more || may_be_merged(head))
+		return more ? NULL : head;
+	r->count.rx_errors++;
+	r->ring.rx_more++;
+	pv_pkt_put(head);
+	return NULL;
+}
+
 static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **pkts, uint32_t n)
 {
 	struct xdp_queue *q = &s->rx;
@@ -142,8 +177,10 @@ static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **
 		p->data = r->umem + d->addr;
 		p->len = p->total = d->len;
 		p->frag = NULL;
-		p->flags = r->virtual_link ? PV_PKT_L4_PARTIAL : 0;
+		p->flags = r->csum_partial ? PV_PKT_L4_PARTIAL : 0;
 		r->count.rx_bytes += d->len;
+		if (pv_unlikely(s->head || (d->options & XDP_PKT_CONTD)) && !(p = chain(r, s, p, d->options & XDP_PKT_CONTD)))
+			continue;
 		pkts[out++] = p;
 	}
 	if (n) {
@@ -385,6 +422,9 @@ static void xdp_close(struct pv_ring *ring)
 
 	/* Closed sockets no longer touch the UMEM: only then are the packets anybody else's. */
 	pv_xdp_socks_close(r);
+	for (uint32_t i = 0; i < r->nsocks; i++)
+		if (r->sock[i].head)
+			pv_pkt_put(r->sock[i].head);
 	while ((p = pv_pktq_pop(&r->failed)) != NULL)
 		pv_ring_drop(p);
 	for (uint32_t i = 0; i < r->held_size; i++) {
@@ -502,6 +542,8 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->max_sge = 1;
 	c->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
 	c->queues = r->nsocks;
+	/* Generic mode sees what the kernel's offloads made of the frames, with the checksum of a packet still to be sent. */
+	r->csum_partial = r->virtual_link || !r->native;
 	c->rx_partial = r->nsocks < pv_xdp_channels(cfg->ifname);
 	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
 		return -errno;

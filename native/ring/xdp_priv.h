@@ -7,6 +7,12 @@
 
 #include "ring/xdp.h"
 
+/* Linux 6.6 */
+#ifndef XDP_USE_SG
+#define XDP_USE_SG (1 << 4)
+#define XDP_PKT_CONTD (1 << 0)
+#endif
+
 struct bpf_object;
 
 /* One single-producer single-consumer queue shared with the kernel. `next` is our side's position, `seen` the other side's when we
@@ -25,6 +31,7 @@ struct xdp_sock {
 	uint32_t queue_id;
 	uint32_t inside; /* buffers in fill and rx */
 	uint32_t posted; /* frames in tx and comp */
+	struct pv_pkt *head, *tail; /* of a frame whose other buffers are still to be taken; NULL: none is */
 	bool kick; /* tx has descriptors the kernel may not have seen */
 	struct xdp_queue rx, tx, fill, comp;
 };
@@ -74,6 +81,7 @@ struct xdp_ring {
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
 	bool native, gone, gone_told;
+	bool csum_partial; /* of frames that come */
 	bool virtual_link; /* no hardware completes checksums on the way */
 	bool native_costs; /* the driver's native mode is the slower one */
 	struct pv_ring_counters count;

@@ -162,6 +162,9 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	if (rc)
 		return rc;
 	rc = cfg->copy || cfg->mode == PV_XDP_GENERIC || i > 0 ? -EOPNOTSUPP : bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY);
+	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
+	if (rc && rc != -EBUSY)
+		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG));
 	if (rc && rc != -EBUSY)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY);
 	if (!rc && cfg->busy_poll_us)

@@ -249,6 +249,10 @@ pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t no
 	if (pv_likely(!n))
 		return 0;
 	sr->short_of += n;
+	if (pv_unlikely(sr->ring->rx_more)) {
+		sr->short_of += sr->ring->rx_more;
+		sr->ring->rx_more = 0;
+	}
 	pv_prefetch(pkts[0]->data);
 	for (uint32_t i = 0; i < n; i++) {
 		if (i + 1 < n)
