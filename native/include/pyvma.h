@@ -84,8 +84,9 @@ PYVMA_EXPORT int pyvma_counter_get(unsigned int i, struct pyvma_counter *out);
 
 typedef struct pyvma_sock pyvma_sock;
 
-/* As socket(2): a new fd and the handle for it. Any family and type: what is not ours stays the kernel's. `type` may carry
- * SOCK_NONBLOCK and SOCK_CLOEXEC. */
+/* As socket(2): a handle, and an fd for it, which a stream gets only when somebody asks (pyvma_sock_fileno, pyvma_sock_fd, or a call that
+ * is the kernel's): what RLIMIT_NOFILE allows does not limit connections. Any family and type: what is not ours stays the kernel's.
+ * `type` may carry SOCK_NONBLOCK and SOCK_CLOEXEC. */
 PYVMA_EXPORT int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out);
 /* A handle for an fd that exists: shares the offloaded socket when the fd is (a duplicate of) one of ours, else a kernel one. */
 PYVMA_EXPORT int pyvma_sock_adopt(int fd, pyvma_sock **out);
@@ -98,14 +99,15 @@ PYVMA_EXPORT int pyvma_sock_close(pyvma_sock *s);
 PYVMA_EXPORT int pyvma_sock_detach(pyvma_sock *s);
 /* The fd for stock select, epoll, asyncio: from the first call on its readiness follows the socket's. */
 PYVMA_EXPORT int pyvma_sock_fileno(pyvma_sock *s);
-/* The number alone; changes nothing. */
-PYVMA_EXPORT int pyvma_sock_fd(const pyvma_sock *s);
+/* The number alone: how ready it shows to be says nothing. -errno when one has to be made and cannot. */
+PYVMA_EXPORT int pyvma_sock_fd(pyvma_sock *s);
 
 PYVMA_EXPORT int pyvma_sock_bind(pyvma_sock *s, const struct sockaddr *addr, socklen_t len);
 PYVMA_EXPORT int pyvma_sock_connect(pyvma_sock *s, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns);
 /* As listen(2). A listener bound to all addresses listens in the kernel, too. */
 PYVMA_EXPORT int pyvma_sock_listen(pyvma_sock *s, int backlog);
-/* As accept4(2); `addr` and `len` may be NULL. A connection that came by the kernel is a kernel socket. */
+/* As accept4(2); `addr` and `len` may be NULL. A connection that came by the kernel is a kernel socket; one of the stack's has no fd until
+ * somebody asks. */
 PYVMA_EXPORT int pyvma_sock_accept(pyvma_sock *s, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns,
 				   pyvma_sock **out);
 /* Where a connect to, or a bind of, that address would lead: enum pyvma_offload_state. Changes nothing. */

@@ -128,8 +128,5 @@ int pyvma_sock_set_nonblock(pyvma_sock *h, int on)
 
 	if (!so)
 		return -EBADF;
-	if (ioctl(pv_sock_kfd(so), FIONBIO, &on) < 0)
-		return -errno;
-	atomic_store_explicit(&so->nonblock, on != 0, memory_order_relaxed);
-	return 0;
+	return pv_kfd_nonblock(so, on != 0);
 }

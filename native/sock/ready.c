@@ -2,9 +2,9 @@
 /*
  * Readiness for stock select, poll, epoll and asyncio.
  *
- * Until pyvma_sock_fileno asks for it, the fd of an offloaded socket is its kernel socket and nothing is spent on readiness. From then
- * on the fd is one end of a pair of local datagram sockets (dup3 over the same number; the kernel socket lives on under a number of our
- * own): a byte lies in it exactly while the socket is readable, so the fd polls readable exactly then. A new arrival takes the byte out
+ * Until pyvma_sock_fileno asks for it, the fd of an offloaded socket, if it has one, is its kernel socket and nothing is spent on
+ * readiness. From then on the fd is one end of a pair of local datagram sockets (dup3 over the same number, if there was one; the kernel
+ * socket lives on under a number of our own): a byte lies in it exactly while the socket is readable, so the fd polls readable exactly then. A new arrival takes the byte out
  * and puts it in again, which is an edge for EPOLLET. The fd always polls writable: a UDP socket that cannot send is one whose ring is
  * full, for microseconds.
  *
@@ -125,8 +125,8 @@ static int make_pair(struct pv_sock *so)
 
 	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
-	kfd = fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0);
-	if (kfd < 0) {
+	kfd = so->own_kfd ? pv_sock_kfd_made(so) : fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0);
+	if (kfd < 0 && !so->own_kfd) {
 		int rc = -errno;
 
 		close(pair[0]);
@@ -142,8 +142,9 @@ static int make_pair(struct pv_sock *so)
 	so->exp_fd = pair[0];
 	so->sig_fd = pair[1];
 	so->shown = so->kernel_ready = so->extra = so->blocked = false;
+	if (!so->own_kfd)
+		atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
 	so->own_kfd = true;
-	atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
 	/* What came before is shown by the first refresh; told again later it would make the fd unreadable for a moment. */
 	pv_engine_route(&pv_engine);
 	so->watch.ready = on_event;
@@ -158,7 +159,7 @@ static int make_pair(struct pv_sock *so)
 /* In a forked child the number shall lead to the kernel socket again. */
 static int unexport_fd(struct pyvma_sock *h, struct pv_sock *so)
 {
-	int fd = pyvma_sock_fd(h), flags = fcntl(fd, F_GETFD);
+	int fd = pv_handle_fd(h), flags = fcntl(fd, F_GETFD);
 
 	if (dup3(pv_sock_kfd(so), fd, flags >= 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0) < 0)
 		return -errno;
@@ -166,19 +167,44 @@ static int unexport_fd(struct pyvma_sock *h, struct pv_sock *so)
 	return 0;
 }
 
-/* The lock is held; `so` is the stack's. */
+/* Both locks are held; `so` is the stack's. */
 static int export_fd(struct pyvma_sock *h, struct pv_sock *so)
 {
-	int fd = pyvma_sock_fd(h), rc = so->sig_fd < 0 ? make_pair(so) : 0, flags;
+	int fd = pv_handle_fd(h), rc = 0, flags;
 
+	if (so->sig_fd < 0) {
+		rc = make_pair(so);
+		if (!rc)
+			rc = pv_sock_register(so, 1, so->exp_fd);
+	}
 	if (rc)
 		return rc;
-	flags = fcntl(fd, F_GETFD);
-	if (dup3(so->exp_fd, fd, flags >= 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0) < 0)
-		return -errno;
+	if (fd < 0) {
+		fd = fcntl(so->exp_fd, so->cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+		if (fd < 0)
+			return -errno;
+		atomic_store_explicit(&h->fd, fd, memory_order_relaxed);
+	} else {
+		flags = fcntl(fd, F_GETFD);
+		if (dup3(so->exp_fd, fd, flags >= 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0) < 0)
+			return -errno;
+	}
 	h->exported = true;
 	pv_ready_refresh(so);
 	return 0;
+}
+
+/* An fd, -errno, or 0: it is neither exported nor should be. */
+static int fileno_ours(struct pyvma_sock *h, struct pv_sock *so)
+{
+	int rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
+
+	if (rc)
+		return so->dead ? 0 : rc;
+	if (!h->exported)
+		rc = export_fd(h, so);
+	pv_sock_unlock();
+	return rc ? rc : pv_handle_fd(h);
 }
 
 int pyvma_sock_fileno(pyvma_sock *h)
@@ -189,19 +215,11 @@ int pyvma_sock_fileno(pyvma_sock *h)
 	if (!so)
 		return -EBADF;
 	if (pv_sock_is_ours(so)) {
-		bool fresh;
-
-		rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
-		if (rc)
-			return so->dead ? pyvma_sock_fd(h) : rc;
-		fresh = so->sig_fd < 0;
-		if (!h->exported)
-			rc = export_fd(h, so);
-		pv_sock_unlock();
-		if (!rc && fresh)
-			rc = pv_sock_register(so, 1, so->exp_fd);
+		pv_registry_get();
+		rc = pv_handle_sock(h) == so ? fileno_ours(h, so) : -EBADF;
+		pv_registry_put();
 	}
-	if (h->exported && pv_sock_mode(so) == PV_SOCK_KERNEL && pv_engine_state() == PV_ENGINE_FORKED)
+	if (!rc && h->exported && pv_sock_mode(so) == PV_SOCK_KERNEL && pv_engine_state() == PV_ENGINE_FORKED)
 		rc = unexport_fd(h, so);
 	return rc ? rc : pyvma_sock_fd(h);
 }

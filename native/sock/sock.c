@@ -20,11 +20,13 @@
 #include "sock/stream.h"
 
 #define POOL_CHUNK 64
-#define REGISTRY_BUCKETS 1024
+#define REGISTRY_BUCKETS 16384
+/* Detached fds that each new socket looks after. */
+#define SWEEP_MAX 4
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pyvma_sock *free_handles;
-static struct pv_sock *free_socks, *detached;
+static struct pv_sock *free_socks, *detached, **detached_last = &detached;
 static struct pv_list registry[REGISTRY_BUCKETS];
 struct pv_list pv_core_socks = { &pv_core_socks, &pv_core_socks }; /* engine lock */
 
@@ -58,7 +60,17 @@ static struct pv_list *bucket(dev_t dev, ino_t ino)
 	return l;
 }
 
-static int id_add(struct pv_sock *so, unsigned int which, int fd)
+void pv_registry_get(void)
+{
+	pthread_mutex_lock(&registry_lock);
+}
+
+void pv_registry_put(void)
+{
+	pthread_mutex_unlock(&registry_lock);
+}
+
+int pv_sock_register(struct pv_sock *so, unsigned int which, int fd)
 {
 	struct pv_sock_id *id = &so->id[which];
 	struct stat st;
@@ -68,6 +80,7 @@ static int id_add(struct pv_sock *so, unsigned int which, int fd)
 	id->dev = st.st_dev;
 	id->ino = st.st_ino;
 	id->so = so;
+	pv_list_del(&id->node);
 	pv_list_add(bucket(st.st_dev, st.st_ino), &id->node);
 	return 0;
 }
@@ -87,17 +100,7 @@ static struct pv_sock *registry_find(int fd)
 	return NULL;
 }
 
-int pv_sock_register(struct pv_sock *so, unsigned int which, int fd)
-{
-	int rc;
-
-	pthread_mutex_lock(&registry_lock);
-	rc = id_add(so, which, fd);
-	pthread_mutex_unlock(&registry_lock);
-	return rc;
-}
-
-/* A shared socket for `fd`, with no handle yet. */
+/* A shared socket for `fd`, with no handle yet; fd < 0: its kernel socket may come later. */
 static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 {
 	struct pv_sock *so = free_socks || pool_grow() ? free_socks : NULL;
@@ -114,12 +117,14 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	pv_list_init(&so->id[0].node);
 	pv_list_init(&so->id[1].node);
 	atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
-	bool here = so->candidate && pv_host_same_netns(&pv_engine, fd);
+	so->own_kfd = fd < 0;
+	so->cloexec = true;
+	bool here = so->candidate && (fd < 0 || pv_host_same_netns(&pv_engine, fd));
 
 	if (so->candidate && !here)
 		atomic_store_explicit(&so->reason, "its network namespace is not the engine's", memory_order_relaxed);
 	atomic_store_explicit(&so->mode, here ? PV_SOCK_UNDECIDED : PV_SOCK_KERNEL, memory_order_relaxed);
-	if (so->candidate && id_add(so, 0, fd)) {
+	if (so->candidate && fd >= 0 && pv_sock_register(so, 0, fd)) {
 		so->next = free_socks;
 		free_socks = so;
 		return NULL;
@@ -146,8 +151,10 @@ static void sock_free(struct pv_sock *so)
 		close(so->sig_fd);
 		close(so->exp_fd);
 	}
-	if (so->own_kfd)
-		close(pv_sock_kfd(so)); /* else it is a handle's fd, or was a detached one */
+	int kfd = pv_kfd_end(so);
+
+	if (so->own_kfd && kfd >= 0)
+		close(kfd); /* else it is a handle's fd, or was a detached one */
 	pv_list_del(&so->id[0].node);
 	pv_list_del(&so->id[1].node);
 	so->next = free_socks;
@@ -221,6 +228,7 @@ static void on_stop(void)
 {
 	lose_all(true);
 	pv_net_kick(pv_engine.net); /* what streams had to say at their end */
+	pv_stream_stopped();
 }
 
 static void on_forked(void)
@@ -280,17 +288,27 @@ int pv_sock_lock_failed(const struct pyvma_sock *h, struct pv_sock *so)
 	return rc;
 }
 
-/* A detached fd that its owner closed by itself gives its socket back; whoever opens the next one finds out. */
+static void detached_add(struct pv_sock *so)
+{
+	so->next = NULL;
+	*detached_last = so;
+	detached_last = &so->next;
+}
+
+/* A detached fd that its owner closed by itself gives its socket back; whoever opens the next ones finds out, a few at a time. Those that
+ * were looked at go behind the others. */
 static void sweep_detached(void)
 {
-	for (struct pv_sock **at = &detached; *at;) {
-		struct pv_sock *so = *at;
+	for (int i = 0; i < SWEEP_MAX && detached; i++) {
+		struct pv_sock *so = detached;
 
+		detached = so->next;
+		if (!detached)
+			detached_last = &detached;
 		if (registry_find(so->detached_fd) == so) {
-			at = &so->next;
+			detached_add(so);
 			continue;
 		}
-		*at = so->next;
 		so->refs = 0;
 		sock_free(so);
 	}
@@ -303,6 +321,8 @@ static void detached_remove(struct pv_sock *so)
 	while (*at != so)
 		at = &(*at)->next;
 	*at = so->next;
+	if (!so->next)
+		detached_last = at;
 	so->detached = false;
 	so->refs--;
 }
@@ -327,6 +347,15 @@ static int handle_new(int fd, int family, int type, int proto, bool nonblock, py
 	return *out ? 0 : -ENOMEM;
 }
 
+int pv_handle_late(int family, int proto, bool nonblock, bool cloexec, pyvma_sock **out)
+{
+	int rc = handle_new(-1, family, SOCK_STREAM, proto, nonblock, out);
+
+	if (!rc)
+		pv_handle_sock(*out)->cloexec = cloexec;
+	return rc;
+}
+
 /* A socket that may be offloaded starts the engine, so that what is wrong with its settings is said where a program looks. */
 static int start_for(int family, int type)
 {
@@ -339,6 +368,8 @@ int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out)
 
 	if (rc)
 		return rc;
+	if (pv_kfd_may_be_late(family, kind, proto))
+		return pv_handle_late(family, proto, type & SOCK_NONBLOCK, type & SOCK_CLOEXEC, out);
 	fd = socket(family, type, proto);
 	if (fd < 0)
 		return -errno;
@@ -398,7 +429,7 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 	return rc;
 }
 
-/* While the registry lock is held a handle that has a socket has its fd open too: it is closed after the handle is gone. */
+/* While the registry lock is held a handle that has a socket has its fd, if any, open too: it is closed after the handle is gone. */
 int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 {
 	int rc = -EBADF, fd = -1;
@@ -408,8 +439,10 @@ int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 	struct pv_sock *so = pv_handle_sock(h);
 
 	if (so) {
-		fd = fcntl(pyvma_sock_fd(h), F_DUPFD_CLOEXEC, 0);
-		rc = fd < 0 ? -errno : 0;
+		fd = pv_handle_fd(h);
+		if (fd >= 0)
+			fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		rc = fd < 0 && pv_handle_fd(h) >= 0 ? -errno : 0;
 	}
 	if (!rc)
 		*out = handle_get(so, fd);
@@ -418,7 +451,8 @@ int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 	pthread_mutex_unlock(&registry_lock);
 	if (rc || *out)
 		return rc;
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return -ENOMEM;
 }
 
@@ -427,7 +461,7 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 {
 	int own;
 
-	if (so->refs == 1 || so->own_kfd || pv_sock_kfd(so) != fd)
+	if (so->refs == 1 || so->own_kfd || pv_sock_kfd_made(so) != fd)
 		return true;
 	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	so->own_kfd = true;
@@ -440,8 +474,8 @@ int pyvma_sock_close(pyvma_sock *h)
 {
 	pthread_mutex_lock(&registry_lock);
 	struct pv_sock *so = pv_handle_sock(h);
-	int fd = pyvma_sock_fd(h);
-	bool give_up = so && keep_kernel_socket(so, fd);
+	int fd = pv_handle_fd(h);
+	bool give_up = so && keep_kernel_socket(so, fd) && fd >= 0;
 
 	if (so) {
 		handle_put(h, so);
@@ -454,14 +488,41 @@ int pyvma_sock_close(pyvma_sock *h)
 	return give_up && close(fd) < 0 ? -errno : 0;
 }
 
+/* The handle's fd, which is made if there is none: the kernel socket itself where nobody else needs a number for it. The registry lock is
+ * held. An fd or -errno. */
+static int fd_locked(pyvma_sock *h, struct pv_sock *so)
+{
+	int fd = pv_handle_fd(h), kfd, rc = 0;
+
+	if (fd >= 0)
+		return fd;
+	kfd = pv_sock_kfd(so);
+	if (kfd < 0)
+		return -errno;
+	if (so->candidate && pv_list_empty(&so->id[0].node))
+		rc = pv_sock_register(so, 0, kfd);
+	if (rc)
+		return rc;
+	if (so->refs == 1 && so->own_kfd && so->sig_fd < 0) {
+		so->own_kfd = false;
+		fd = kfd;
+	} else {
+		fd = fcntl(kfd, so->cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+		if (fd < 0)
+			return -errno;
+	}
+	atomic_store_explicit(&h->fd, fd, memory_order_relaxed);
+	return fd;
+}
+
 /* The registry lock is held. */
 static int detach_locked(pyvma_sock *h)
 {
 	struct pv_sock *so = pv_handle_sock(h);
-	int fd = pyvma_sock_fd(h);
+	int fd = so ? fd_locked(h, so) : -EBADF;
 
-	if (!so)
-		return -EBADF;
+	if (fd < 0)
+		return fd;
 	if (!keep_kernel_socket(so, fd)) {
 		so->own_kfd = false;
 		return -EMFILE;
@@ -471,8 +532,7 @@ static int detach_locked(pyvma_sock *h)
 	if (so->refs == 1 && pv_sock_is_ours(so) && !so->detached) {
 		so->detached = true;
 		so->detached_fd = fd;
-		so->next = detached;
-		detached = so;
+		detached_add(so);
 	} else if (--so->refs == 0) {
 		if (!so->own_kfd)
 			atomic_store_explicit(&so->kfd, -1, memory_order_relaxed);
@@ -490,7 +550,16 @@ int pyvma_sock_detach(pyvma_sock *h)
 	return rc;
 }
 
-int pyvma_sock_fd(const pyvma_sock *h)
+int pyvma_sock_fd(pyvma_sock *h)
 {
-	return atomic_load_explicit(&h->fd, memory_order_relaxed);
+	int fd = pv_handle_fd(h);
+
+	if (fd >= 0)
+		return fd;
+	pthread_mutex_lock(&registry_lock);
+	struct pv_sock *so = pv_handle_sock(h);
+
+	fd = so ? fd_locked(h, so) : -EBADF;
+	pthread_mutex_unlock(&registry_lock);
+	return fd;
 }

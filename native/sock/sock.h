@@ -6,6 +6,9 @@
  * Legs. An offloaded socket receives by the stack (core_leg), by its kernel socket (kernel_leg), or both: bound to all addresses it
  * serves the engine's interfaces and everything else at once. On interfaces that the kernel owns it always has both (leg.c).
  *
+ * The kernel socket of a stream is made when somebody asks for it, and its fd with it (kfd.c): a connection of the stack's has neither.
+ * Handles and shared sockets are as many as were ever open at once, 64 more at a time: 440 bytes each, whatever RLIMIT_NOFILE says.
+ *
  * Memory of both is never given back to the system, only reused, so that a thread which still holds the handle of a socket that
  * another one closes finds a closed or a new socket, never freed memory: the same race, with the same outcome, as with fds.
  *
@@ -49,6 +52,17 @@ enum pv_sock_mode {
 
 /* Interface indices of the engine begin here, above any of the kernel's, so that one number means one interface. */
 #define PV_IFINDEX_BASE 0x1000000u
+
+/* An option that the kernel socket is to get once it is made. */
+struct pv_kfd_note {
+	struct pv_kfd_note *next;
+	int level, name;
+	socklen_t len;
+	char val[16];
+};
+
+#define PV_KFD_NONE (-1) /* not made yet */
+#define PV_KFD_GONE (-2) /* the socket is closed */
 
 /* An open file in the registry. */
 struct pv_sock_id {
@@ -100,7 +114,9 @@ struct pv_sock {
 	bool candidate; /* a UDP or TCP socket that may be offloaded */
 	bool stream;
 	int family, type, proto;
-	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own once that was exported */
+	bool cloexec; /* of an fd that is made late */
+	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own; PV_KFD_* */
+	struct pv_kfd_note *notes; /* kfd.c */
 	_Atomic(const char *) reason; /* why the kernel: static text */
 	struct pv_addr reason_addr; /* engine lock; any: none */
 
@@ -115,7 +131,7 @@ struct pv_sock {
 /* The handle. `so` is NULL while the memory waits for reuse. */
 struct pyvma_sock {
 	_Atomic(struct pv_sock *) so;
-	_Atomic(int) fd;
+	_Atomic(int) fd; /* -1: nobody asked yet */
 	uint32_t gen; /* engine lock; counts closes */
 	bool exported; /* engine lock; `fd` is the pair's */
 	struct pyvma_sock *next; /* free list */
@@ -126,9 +142,25 @@ pv_inline struct pv_sock *pv_handle_sock(const struct pyvma_sock *h)
 	return atomic_load_explicit(&h->so, memory_order_acquire);
 }
 
-pv_inline int pv_sock_kfd(const struct pv_sock *so)
+/* The kernel socket, or PV_KFD_*. */
+pv_inline int pv_sock_kfd_made(const struct pv_sock *so)
 {
 	return atomic_load_explicit(&so->kfd, memory_order_relaxed);
+}
+
+/* The kernel socket, which is made now if there is none. < 0: it cannot be, and errno says why. */
+int pv_kfd_make(const struct pv_sock *so);
+pv_inline int pv_sock_kfd(const struct pv_sock *so)
+{
+	int fd = pv_sock_kfd_made(so);
+
+	return pv_likely(fd >= 0) ? fd : pv_kfd_make(so);
+}
+
+/* The number that a handle has, if any. */
+pv_inline int pv_handle_fd(const struct pyvma_sock *h)
+{
+	return atomic_load_explicit(&h->fd, memory_order_relaxed);
 }
 
 pv_inline enum pv_sock_mode pv_sock_mode(const struct pv_sock *so)
@@ -188,8 +220,27 @@ pv_inline int pv_sock_gone(const struct pyvma_sock *h, const struct pv_sock *so,
 
 extern struct pv_list pv_core_socks; /* engine lock */
 
-/* Another open file leads to `so`; the registry lock is taken inside. 0 or -errno. */
+void pv_registry_get(void);
+void pv_registry_put(void);
+/* Another open file leads to `so`; the registry lock is held. 0 or -errno. */
 int pv_sock_register(struct pv_sock *so, unsigned int which, int fd);
+/* A handle with no fd for a stream that is the stack's already or may become it. 0 or -ENOMEM. */
+int pv_handle_late(int family, int proto, bool nonblock, bool cloexec, struct pyvma_sock **out);
+
+/* ---- kfd.c ------------------------------------------------------------------------------------------------------------- */
+
+/* May a socket like this do without a kernel socket for now? */
+bool pv_kfd_may_be_late(int family, int type, int proto);
+/* The kernel socket gets that option when it is made; at once if it is. 0 or -errno. */
+int pv_kfd_note(struct pv_sock *so, int level, int name, const void *val, socklen_t len);
+/* The stack has the socket, and its options. */
+void pv_kfd_forget(struct pv_sock *so);
+/* None is made any more; what pv_sock_kfd_made was. */
+int pv_kfd_end(struct pv_sock *so);
+int pv_kfd_nonblock(struct pv_sock *so, bool on);
+/* A kernel socket that only checks options and says what they become: an fd, not the caller's, or -errno. The engine's lock is held. */
+int pv_kfd_scratch(int family);
+void pv_kfd_scratch_drop(int family);
 
 /* ---- addr.c ------------------------------------------------------------------------------------------------------------ */
 

@@ -15,6 +15,7 @@
 #include "sock/kernel.h"
 
 #define PORT_TRIES 64
+#define PORT_PRIVILEGED 1024
 
 static int64_t now(void)
 {
@@ -93,6 +94,8 @@ static void is_stacks(struct pv_sock *so, bool kernel_leg)
 	if (pv_list_empty(&so->on_core))
 		pv_list_add(&pv_core_socks, &so->on_core);
 	atomic_store_explicit(&so->mode, PV_SOCK_STREAM, memory_order_release);
+	if (so->notes)
+		pv_kfd_forget(so);
 	pv_ready_update(so);
 }
 
@@ -108,8 +111,9 @@ static int kernel_bind(struct pv_sock *so, const struct pv_endpoint *ep)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
+	int fd = pv_sock_kfd(so);
 
-	return bind(pv_sock_kfd(so), (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+	return fd < 0 || bind(fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
 }
 
 /* All addresses: one port in both. Without a number the kernel chooses, and the stack must agree. */
@@ -152,8 +156,11 @@ static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
 		pv_stream_close(so);
 		return rc;
 	}
-	/* The kernel's getsockname shall say the same, where the kernel lets us. A port that is not for everybody is an error. */
+	/* The kernel's getsockname shall say the same, where the kernel lets us and there is a kernel socket. A port that is not for everybody
+	 * is an error. */
 	pv_tcp_local(so->tc, &local);
+	if (pv_sock_kfd_made(so) < 0 && local.port >= PORT_PRIVILEGED)
+		goto done;
 	setsockopt(pv_sock_kfd(so), IPPROTO_IP, IP_FREEBIND, &one, sizeof(one));
 	rc = kernel_bind(so, &local);
 	one = 0;
@@ -162,6 +169,7 @@ static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
 		pv_stream_close(so);
 		return rc;
 	}
+done:
 	so->bound = true;
 	is_stacks(so, false);
 	return 0;
@@ -302,7 +310,7 @@ static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 	return n;
 }
 
-/* A handle of its own for what was accepted. The fd of a connection of the stack's is a kernel socket that is used for nothing but that. */
+/* A handle of its own for what was accepted. A connection of the stack's has no fd until somebody asks. */
 static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyvma_sock **out)
 {
 	struct pv_sock *so;
@@ -313,7 +321,7 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyv
 		if (rc)
 			close(a->fd);
 	} else {
-		rc = pyvma_sock_open(l->family, SOCK_STREAM | SOCK_CLOEXEC, l->proto, out);
+		rc = pv_handle_late(l->family, l->proto, flags & SOCK_NONBLOCK, flags & SOCK_CLOEXEC, out);
 	}
 	if (rc) {
 		if (a->tc) {
@@ -331,6 +339,7 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyv
 		pv_tcp_set_user(so->tc, &so->watch);
 		is_stacks(so, false);
 		pv_sock_unlock();
+		return 0;
 	}
 	return flags & SOCK_NONBLOCK ? pyvma_sock_set_nonblock(*out, 1) : 0;
 }

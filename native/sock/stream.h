@@ -30,6 +30,7 @@ int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_ms
 
 /* stream_opt.c; the lock is held. */
 void pv_stream_import(struct pv_sock *so);
+void pv_stream_stopped(void); /* the engine is about to close */
 
 /* With the lock. */
 int pv_stream_open(struct pv_sock *so); /* a TCP socket in the stack, with the kernel socket's options. 0 or -ENOMEM */

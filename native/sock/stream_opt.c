@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Options of streams. As for datagrams (opt.c) the kernel socket beneath is the authority: it checks what is set and says what it became,
- * and the stack is told. What only the stack knows it answers itself: what a listener's child inherited, and how the connection does.
+ * Options of streams. As for datagrams (opt.c) a kernel socket is the authority: it checks what is set and says what it became, and the
+ * stack is told. That is the one beneath, if there is one, else for what the stack knows one that all share (kfd.c). What only the stack knows it answers itself: what a listener's child inherited, and how the connection does.
  */
 #include <limits.h>
 #include <linux/tcp.h>
@@ -114,41 +114,52 @@ static int64_t get(const char *at, const struct row *row)
 	}
 }
 
-static void import_row(struct pv_sock *so, const struct row *row)
+static void import_row(struct pv_sock *so, struct pv_tcp_opts *o, const struct row *row, int fd)
 {
-	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	socklen_t len = sizeof(uint32_t);
 	uint32_t val = 0;
 
-	if ((row->v6 && so->family != AF_INET6) || getsockopt(pv_sock_kfd(so), row->level, row->name, &val, &len) < 0)
+	if ((row->v6 && so->family != AF_INET6) || getsockopt(fd, row->level, row->name, &val, &len) < 0)
 		return;
 	put((char *)o + row->off, row, row->kind == PACING ? val : (uint64_t)(int64_t)(int32_t)val);
 }
 
-static int64_t timeout_option(const struct pv_sock *so, int name)
+static int64_t timeout_option(int fd, int name)
 {
 	struct timeval tv;
 	socklen_t len = sizeof(tv);
 
-	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, name, &tv, &len) < 0)
+	if (getsockopt(fd, SOL_SOCKET, name, &tv, &len) < 0)
 		return 0;
 	return tv.tv_sec < PV_NEVER / PV_NS_PER_S ? tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US : PV_NEVER;
 }
 
-static void import_others(struct pv_sock *so)
+/* Those of SOL_SOCKET that are in no row. */
+static void import_other(struct pv_sock *so, int name, int fd)
 {
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	struct linger l = { 0 };
 	socklen_t len = sizeof(l);
 	bool kernels;
 
-	if (!getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_LINGER, &l, &len)) {
+	switch (name) {
+	case SO_LINGER:
+		if (getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &len) < 0)
+			return;
 		o->linger = l.l_onoff;
 		o->linger_s = (uint32_t)l.l_linger;
+		break;
+	case SO_RCVTIMEO:
+		so->rcvtimeo_ns = timeout_option(fd, name);
+		break;
+	case SO_SNDTIMEO:
+		so->sndtimeo_ns = timeout_option(fd, name);
+		break;
+	case SO_BINDTODEVICE:
+	case SO_BINDTOIFINDEX:
+		pv_decide_kernel_read(so);
+		o->bound_iface = pv_decide_device(so, &kernels);
 	}
-	so->rcvtimeo_ns = timeout_option(so, SO_RCVTIMEO);
-	so->sndtimeo_ns = timeout_option(so, SO_SNDTIMEO);
-	o->bound_iface = pv_decide_device(so, &kernels);
 }
 
 /* The kernel's default buffer sizes grow by themselves there, as ours do: only what the program set counts. */
@@ -157,21 +168,103 @@ static bool is_buffer(const struct row *row)
 	return row->level == SOL_SOCKET && (row->name == SO_RCVBUF || row->name == SO_SNDBUF);
 }
 
-void pv_stream_import(struct pv_sock *so)
+/* What a fresh kernel socket of the family says, so that it need not be asked for each. The engine's lock. */
+static struct {
+	bool known;
+	struct pv_tcp_opts opts;
+} fresh[2];
+
+void pv_stream_stopped(void)
+{
+	memset(fresh, 0, sizeof(fresh));
+	pv_kfd_scratch_drop(AF_INET);
+	pv_kfd_scratch_drop(AF_INET6);
+}
+
+static void import_fresh(struct pv_sock *so)
 {
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	bool v6 = so->family == AF_INET6;
+	int fd;
 
-	pv_decide_kernel_read(so);
+	if (!fresh[v6].known) {
+		pv_kfd_scratch_drop(so->family);
+		fd = pv_kfd_scratch(so->family);
+		if (fd < 0)
+			return;
+		for (size_t i = 0; i < pv_array_size(rows); i++)
+			if (!is_buffer(&rows[i]))
+				import_row(so, o, &rows[i], fd);
+		fresh[v6].opts = *o;
+		fresh[v6].known = true;
+	}
+	*o = fresh[v6].opts;
+}
+
+static void set_by(struct pv_sock *so, int level, int name, int fd)
+{
+	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	const struct row *row = find(so, level, name);
+
+	if (row)
+		import_row(so, o, row, fd);
+	if (level == SOL_SOCKET)
+		import_other(so, name, fd);
+	o->rcvbuf_locked |= so->rcvbuf_set;
+	o->sndbuf_locked |= so->sndbuf_set;
+}
+
+/* Sets it on the family's shared socket; the fd to read it from, or -errno. A buffer's size bounds later values of others. */
+static int try_out(const struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	int fd = pv_kfd_scratch(so->family), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = setsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
+	return rc ? rc : fd;
+}
+
+static void tried_out(const struct pv_sock *so, int level, int name)
+{
+	if ((level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) || (level == IPPROTO_TCP && name == TCP_WINDOW_CLAMP))
+		pv_kfd_scratch_drop(so->family);
+}
+
+static void import_kernel(struct pv_sock *so)
+{
+	static const int others[] = { SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_BINDTOIFINDEX };
+	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	int fd = pv_sock_kfd(so);
+
 	for (size_t i = 0; i < pv_array_size(rows); i++) {
 		const struct row *row = &rows[i];
 
 		if (is_buffer(row) && !(row->name == SO_RCVBUF ? so->rcvbuf_set : so->sndbuf_set))
 			continue;
-		import_row(so, row);
+		import_row(so, o, row, fd);
 	}
+	for (size_t i = 0; i < pv_array_size(others); i++)
+		import_other(so, others[i], fd);
 	o->rcvbuf_locked |= so->rcvbuf_set;
 	o->sndbuf_locked |= so->sndbuf_set;
-	import_others(so);
+}
+
+void pv_stream_import(struct pv_sock *so)
+{
+	if (pv_sock_kfd_made(so) >= 0) {
+		import_kernel(so);
+	} else {
+		import_fresh(so);
+		for (const struct pv_kfd_note *n = so->notes; n; n = n->next) {
+			int fd = try_out(so, n->level, n->name, n->val, n->len);
+
+			if (fd < 0)
+				continue;
+			set_by(so, n->level, n->name, fd);
+			tried_out(so, n->level, n->name);
+		}
+	}
 	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
 }
 
@@ -212,25 +305,47 @@ static int set_ours(struct pv_sock *so, int level, int name, const void *val, so
 	return -ENOPROTOOPT;
 }
 
+/* Without a kernel socket: what the stack knows needs none. SO_RCVLOWAT depends on the socket's other options. */
+static bool needs_none(const struct pv_sock *so, int level, int name)
+{
+	if (level == SOL_SOCKET && (name == SO_LINGER || name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+		return true;
+	return !(level == SOL_SOCKET && name == SO_RCVLOWAT) && find(so, level, name);
+}
+
+/* The fd that the option was set on and can be read from, or -errno. */
+static int set_somewhere(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
+{
+	int fd, rc;
+
+	if (pv_sock_kfd_made(so) >= 0 || !needs_none(so, level, name)) {
+		fd = pv_sock_kfd(so);
+		return fd < 0 || setsockopt(fd, level, name, val, len) < 0 ? -errno : fd;
+	}
+	fd = try_out(so, level, name, val, len);
+	if (fd < 0 || pv_sock_mode(so) == PV_SOCK_STREAM)
+		return fd;
+	rc = pv_kfd_note(so, level, name, val, len);
+	return rc ? rc : fd;
+}
+
 static int set_locked(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
 {
-	const struct row *row = find(so, level, name);
-	int rc = so->tc ? set_ours(so, level, name, val, len) : -ENOPROTOOPT;
+	int fd = so->tc ? set_ours(so, level, name, val, len) : -ENOPROTOOPT;
 
-	if (rc != -ENOPROTOOPT)
-		return rc;
-	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
-		return -errno;
+	if (fd != -ENOPROTOOPT)
+		return fd;
+	fd = set_somewhere(so, level, name, val, len);
+	if (fd < 0)
+		return fd;
 	so->rcvbuf_set |= level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_RCVBUFFORCE);
 	so->sndbuf_set |= level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE);
+	if (so->tc)
+		set_by(so, level, name, fd);
+	if (fd != pv_sock_kfd_made(so))
+		tried_out(so, level, name);
 	if (!so->tc)
 		return 0;
-	if (row)
-		import_row(so, row);
-	if (level == SOL_SOCKET)
-		import_others(so);
-	pv_tcp_options(so->tc)->rcvbuf_locked |= so->rcvbuf_set;
-	pv_tcp_options(so->tc)->sndbuf_locked |= so->sndbuf_set;
 	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
 	pv_send_done();
 	return 0;
@@ -346,6 +461,31 @@ static int get_tcp(struct pv_sock *so, int name, void *val, socklen_t *len)
 	return -ENOPROTOOPT;
 }
 
+static int give_timeout(int64_t ns, void *out, socklen_t *len)
+{
+	struct timeval tv = { .tv_sec = ns / PV_NS_PER_S, .tv_usec = ns % PV_NS_PER_S / PV_NS_PER_US };
+
+	return give(&tv, sizeof(tv), out, len);
+}
+
+/* What a kernel socket need not be made for. */
+static int get_plain(const struct pv_sock *so, int name, void *val, socklen_t *len)
+{
+	switch (name) {
+	case SO_TYPE:
+		return give_int(so->type, val, len);
+	case SO_DOMAIN:
+		return give_int(so->family, val, len);
+	case SO_PROTOCOL:
+		return give_int(IPPROTO_TCP, val, len);
+	case SO_RCVTIMEO:
+		return give_timeout(so->rcvtimeo_ns, val, len);
+	case SO_SNDTIMEO:
+		return give_timeout(so->sndtimeo_ns, val, len);
+	}
+	return -ENOPROTOOPT;
+}
+
 static int get_locked(struct pv_sock *so, int level, int name, void *val, socklen_t *len)
 {
 	const struct pv_tcp_opts *o = pv_tcp_options(so->tc);
@@ -366,6 +506,8 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 
 		return give(&l, sizeof(l), val, len);
 	}
+	if (!row && level == SOL_SOCKET && pv_sock_kfd_made(so) < 0)
+		return get_plain(so, name, val, len);
 	return row ? give_int(get((const char *)o + row->off, row), val, len) : -ENOPROTOOPT;
 }
 
@@ -381,5 +523,6 @@ int pv_stream_getsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, in
 	pv_sock_unlock();
 	if (rc != -ENOPROTOOPT)
 		return rc;
-	return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	rc = pv_sock_kfd(so);
+	return rc < 0 || getsockopt(rc, level, name, val, len) < 0 ? -errno : 0;
 }

@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 167), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 167), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 164), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 164), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -601,7 +601,7 @@ static void *_cffi_types[] = {
 /* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
 /* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
-/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // pyvma_sock *
+/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 175), // pyvma_sock *
 /* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
 /* 25 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
@@ -611,14 +611,14 @@ static void *_cffi_types[] = {
 /* 29 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 199), // void *
+/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 196), // void *
 /* 33 */ _CFFI_OP(_CFFI_OP_POINTER, 40), // unsigned int *
 /* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 36 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
 /* 37 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 199), // void const *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 196), // void const *
 /* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
@@ -632,18 +632,18 @@ static void *_cffi_types[] = {
 /* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 186), // struct pyvma_msg *
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 183), // struct pyvma_msg *
 /* 54 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 55 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 56 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 187), // struct pyvma_sock_stats *
+/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 184), // struct pyvma_sock_stats *
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 188), // struct sockaddr *
+/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 185), // struct sockaddr *
 /* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
 /* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
@@ -656,7 +656,7 @@ static void *_cffi_types[] = {
 /* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 188), // struct sockaddr const *
+/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 185), // struct sockaddr const *
 /* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -670,115 +670,112 @@ static void *_cffi_types[] = {
 /* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
 /* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
 /* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *)
-/* 92 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // pyvma_sock const *
-/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 92),
-/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 100 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // struct pyvma_config_row *
-/* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
-/* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 183), // struct pyvma_counter *
-/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
-/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 184), // struct pyvma_interface *
-/* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 113 */ _CFFI_OP(_CFFI_OP_POINTER, 185), // struct pyvma_kernel_interface *
-/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 115 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 116 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 181), // struct msghdr *
-/* 120 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 124 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 125 */ _CFFI_OP(_CFFI_OP_POINTER, 181), // struct msghdr const *
-/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 137 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 139 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 141 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
-/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
-/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 147 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 149 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 153 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 157 */ _CFFI_OP(_CFFI_OP_NOOP, 77),
-/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION, 199), // void()(struct pyvma_msg *, uint32_t)
-/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 199), // void()(void)
-/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 168 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[16]
-/* 169 */ (_cffi_opcode_t)(16),
-/* 170 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[256]
-/* 171 */ (_cffi_opcode_t)(256),
-/* 172 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[32]
-/* 173 */ (_cffi_opcode_t)(32),
-/* 174 */ _CFFI_OP(_CFFI_OP_ARRAY, 167), // char[64]
-/* 175 */ (_cffi_opcode_t)(64),
-/* 176 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 177 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 178 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_sock
-/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct iovec *
-/* 180 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 181 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 182 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 183 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 184 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
-/* 185 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_kernel_interface
-/* 186 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_msg
-/* 187 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_sock_stats
-/* 188 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr
-/* 189 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct sockaddr_storage
-/* 190 */ _CFFI_OP(_CFFI_OP_ARRAY, 189), // struct sockaddr_storage[16]
-/* 191 */ (_cffi_opcode_t)(16),
-/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 193 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 194 */ _CFFI_OP(_CFFI_OP_ARRAY, 193), // uint8_t[16]
-/* 195 */ (_cffi_opcode_t)(16),
-/* 196 */ _CFFI_OP(_CFFI_OP_ARRAY, 193), // uint8_t[6]
-/* 197 */ (_cffi_opcode_t)(6),
-/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
+/* 92 */ _CFFI_OP(_CFFI_OP_POINTER, 175), // pyvma_sock const *
+/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
+/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 179), // struct pyvma_config_row *
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 101 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct pyvma_counter *
+/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 106 */ _CFFI_OP(_CFFI_OP_POINTER, 181), // struct pyvma_interface *
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 110 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // struct pyvma_kernel_interface *
+/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 116 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // struct msghdr *
+/* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 119 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 121 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 122 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // struct msghdr const *
+/* 123 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 129 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 130 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 135 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
+/* 139 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
+/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 143 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 144 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 145 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
+/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 153 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 77),
+/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 196), // void()(struct pyvma_msg *, uint32_t)
+/* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 160 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION, 196), // void()(void)
+/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 164 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 165 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[16]
+/* 166 */ (_cffi_opcode_t)(16),
+/* 167 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[256]
+/* 168 */ (_cffi_opcode_t)(256),
+/* 169 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[32]
+/* 170 */ (_cffi_opcode_t)(32),
+/* 171 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[64]
+/* 172 */ (_cffi_opcode_t)(64),
+/* 173 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 175 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_sock
+/* 176 */ _CFFI_OP(_CFFI_OP_POINTER, 177), // struct iovec *
+/* 177 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 178 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 179 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 180 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 181 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
+/* 182 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_kernel_interface
+/* 183 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_msg
+/* 184 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_sock_stats
+/* 185 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr
+/* 186 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct sockaddr_storage
+/* 187 */ _CFFI_OP(_CFFI_OP_ARRAY, 186), // struct sockaddr_storage[16]
+/* 188 */ (_cffi_opcode_t)(16),
+/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 191 */ _CFFI_OP(_CFFI_OP_ARRAY, 190), // uint8_t[16]
+/* 192 */ (_cffi_opcode_t)(16),
+/* 193 */ _CFFI_OP(_CFFI_OP_ARRAY, 190), // uint8_t[6]
+/* 194 */ (_cffi_opcode_t)(6),
+/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -932,10 +929,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(101), arg1, (char **)&x1);
+      _cffi_type(98), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(101), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1033,10 +1030,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg1, (char **)&x1);
+      _cffi_type(102), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1081,10 +1078,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(109), arg1, (char **)&x1);
+      _cffi_type(106), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(109), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(106), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1129,10 +1126,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(113), arg1, (char **)&x1);
+      _cffi_type(110), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(110), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1566,7 +1563,7 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_sock_dup _cffi_d_pyvma_sock_dup
 #endif
 
-static int _cffi_d_pyvma_sock_fd(pyvma_sock const * x0)
+static int _cffi_d_pyvma_sock_fd(pyvma_sock * x0)
 {
   return pyvma_sock_fd(x0);
 }
@@ -1574,17 +1571,17 @@ static int _cffi_d_pyvma_sock_fd(pyvma_sock const * x0)
 static PyObject *
 _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
 {
-  pyvma_sock const * x0;
+  pyvma_sock * x0;
   Py_ssize_t datasize;
   struct _cffi_freeme_s *large_args_free = NULL;
   int result;
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(92), arg0, (char **)&x0);
+      _cffi_type(22), arg0, (char **)&x0);
   if (datasize != 0) {
-    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(92), arg0, (char **)&x0,
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2466,10 +2463,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(119), arg1, (char **)&x1);
+      _cffi_type(116), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(119), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(116), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2673,10 +2670,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(125), arg1, (char **)&x1);
+      _cffi_type(122), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(125), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(122), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3301,13 +3298,13 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_KERNEL", (void *)_cffi_const_PYVMA_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_OFFLOADED", (void *)_cffi_const_PYVMA_OFFLOADED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 161), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 104), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 108), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
   { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 17), (void *)_cffi_d_pyvma_sock_adopt },
@@ -3316,32 +3313,32 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 80), (void *)_cffi_d_pyvma_sock_connect },
   { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_detach },
   { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 47), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 91), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_fd },
   { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_fileno },
   { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getpeername },
   { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockname },
   { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 28), (void *)_cffi_d_pyvma_sock_getsockopt },
   { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 86), (void *)_cffi_d_pyvma_sock_ioctl },
   { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 94), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 91), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_sock_open },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 136), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 117), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 123), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 152), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 120), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 149), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 35), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_shutdown },
   { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_stats },
   { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 115), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 165), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 112), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 162), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
@@ -3360,7 +3357,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 40) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 179) },
+               _CFFI_OP(_CFFI_OP_NOOP, 176) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -3393,28 +3390,28 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 174) },
+            _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 192) },
+             _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 172) },
+            _CFFI_OP(_CFFI_OP_NOOP, 169) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 174) },
+            _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 174) },
+            _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 196) },
+           _CFFI_OP(_CFFI_OP_NOOP, 193) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 193) },
+               _CFFI_OP(_CFFI_OP_NOOP, 190) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 193) },
+             _CFFI_OP(_CFFI_OP_NOOP, 190) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3423,10 +3420,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 190) },
+            _CFFI_OP(_CFFI_OP_NOOP, 187) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 194) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 191) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3465,13 +3462,13 @@ static const struct _cffi_field_s _cffi_fields[] = {
                        _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 172) },
+            _CFFI_OP(_CFFI_OP_NOOP, 169) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 168) },
+            _CFFI_OP(_CFFI_OP_NOOP, 165) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3480,7 +3477,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 170) },
+              _CFFI_OP(_CFFI_OP_NOOP, 167) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 32) },
@@ -3495,7 +3492,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 189) },
+            _CFFI_OP(_CFFI_OP_NOOP, 186) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 45) },
@@ -3504,46 +3501,46 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 32) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 192) },
+              _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 192) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 192) },
+              _CFFI_OP(_CFFI_OP_NOOP, 189) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 54) },
@@ -3552,46 +3549,46 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 54) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 198) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 195) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 198) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 195) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 180, 0,
+  { "iovec", 177, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 181, 0,
+  { "msghdr", 178, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 182, 0,
+  { "pyvma_config_row", 179, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 183, 0,
+  { "pyvma_counter", 180, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_interface", 184, 0,
+  { "pyvma_interface", 181, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 17, 23 },
-  { "pyvma_kernel_interface", 185, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 182, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 40, 5 },
-  { "pyvma_msg", 186, 0,
+  { "pyvma_msg", 183, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 45, 7 },
-  { "pyvma_sock", 178, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 175, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 187, 0,
+  { "pyvma_sock_stats", 184, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 52, 16 },
-  { "sockaddr", 188, 0,
+  { "sockaddr", 185, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 68, 1 },
-  { "sockaddr_storage", 189, 0,
+  { "sockaddr_storage", 186, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 69, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 176, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 173, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_sock", 178 },
+  { "pyvma_sock", 175 },
   { "socklen_t", 40 },
-  { "ssize_t", 177 },
+  { "ssize_t", 174 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -3606,7 +3603,7 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   1,  /* num_enums */
   3,  /* num_typenames */
   NULL,  /* no includes */
-  200,  /* num_types */
+  197,  /* num_types */
   0,  /* flags */
 };
 
