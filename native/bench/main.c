@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "bench/bench.h"
+#include "bench/conns.h"
 
 volatile sig_atomic_t bench_stop;
 
@@ -13,6 +14,7 @@ static const char usage[] =
     "usage: pyvma-bench server|ping-pong|throughput|paced|mixed --transport raw|pyvma|kernel [options]\n"
     "       pyvma-bench line --cpu A --cpu2 B [--seconds S]\n"
     "       pyvma-bench idle [--interfaces SPEC] [--local ADDR:PORT] [--seconds S]\n"
+    "       pyvma-bench connections --transport pyvma|kernel --local ADDR:PORT | --remote ADDR:PORT   orders: conns.h\n"
     "       pyvma-bench rules --device IFNAME [--rules N (5000)]\n"
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
@@ -289,5 +291,9 @@ int main(int argc, char **argv)
 		return bench_idle(&a.o);
 	if (!strcmp(role, "rules"))
 		return bench_rules(&a.o);
-	return bench_pin((int)a.cpu) || run(&a, role);
+	if (bench_pin((int)a.cpu))
+		return 1;
+	if (!strcmp(role, "connections"))
+		return bench_conns(&a.o, !strcmp(a.transport, "pyvma") ? &conns_engine : &conns_kernel);
+	return run(&a, role);
 }
