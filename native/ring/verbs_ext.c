@@ -13,12 +13,8 @@ uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 	struct verbs_ring *v = verbs_ring(r);
 	struct ibv_cq_ex *cq = v->rx_cqx;
 	struct ibv_poll_cq_attr attr = { 0 };
-	uint32_t got = 0;
+	uint32_t got = verbs_rx_stashed(v, pkts, n);
 
-	if (pv_unlikely(v->stash != NULL) && n) {
-		pkts[got++] = v->stash;
-		v->stash = NULL;
-	}
 	n = PV_MIN(n, r->caps.batch);
 	if (pv_unlikely(got >= n) || ibv_start_poll(cq, &attr))
 		return got;
@@ -34,8 +30,6 @@ uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		verbs_rx_fill(v, p, ibv_wc_read_byte_len(cq), ibv_wc_read_wc_flags(cq));
 		p->tstamp = ibv_wc_read_completion_ts(cq) & v->ts_mask;
 		p->flags |= PV_PKT_TSTAMP;
-		v->counters.rx_bytes += p->len;
-		v->counters.rx_packets++;
 		pkts[got++] = p;
 	} while (got < n && !ibv_next_poll(cq));
 	ibv_end_poll(cq);
@@ -62,28 +56,19 @@ static void pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 	ibv_wr_set_sge_list(qp, n, sge);
 }
 
-/* `want` asks for a completion, for a packet that the device reads. */
 static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 {
 	uint32_t len = verbs_frame_len(v, p), number = v->sq_tail;
 	struct ibv_qp_ex *qp = v->qpx;
 	bool copied = len <= v->ring.caps.inline_size;
-	unsigned int flags = 0;
 
 	if (pv_unlikely(!len)) {
 		v->counters.tx_errors++;
 		pv_pktq_push(&v->done, p);
 		return;
 	}
-	if (p->flags & VERBS_TX_CSUM && pv_verbs_csum(p))
-		flags |= IBV_SEND_IP_CSUM;
-	v->sq_tail = number + 1;
-	if ((want && !copied) || v->sq_tail - v->sq_signalled >= v->signal_every) {
-		flags |= IBV_SEND_SIGNALED;
-		v->sq_signalled = v->sq_tail;
-	}
+	qp->wr_flags = verbs_tx_flags(v, p, want && !copied);
 	qp->wr_id = v->sq_tail;
-	qp->wr_flags = flags;
 	ibv_wr_send(qp);
 	if (copied) {
 		if (pv_likely(!p->frag))
@@ -106,7 +91,7 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t k = verbs_tx_room(v, n), last = k - 1;
+	uint32_t k = verbs_tx_room(v, n);
 
 	if (pv_unlikely(k < n)) {
 		v->counters.tx_full++;
@@ -117,14 +102,7 @@ uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		ibv_wr_start(v->qpx);
 		v->batch = true;
 	}
-	/* One completion for all packets of the call that the device reads: with the last of them. */
-	while (last && verbs_frame_len(v, pkts[last]) <= r->caps.inline_size)
-		last--;
-	for (uint32_t i = 0; i < k; i++) {
-		pv_ring_take(pkts[i]);
-		put(v, pkts[i], i == last);
-	}
-	return k;
+	return verbs_tx_each(v, pkts, k, put);
 }
 
 int pv_verbs_ext_tx_kick(struct pv_ring *r)

@@ -11,13 +11,9 @@
 uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t got = 0;
+	uint32_t got = verbs_rx_stashed(v, pkts, n);
 	int k;
 
-	if (pv_unlikely(v->stash != NULL) && n) {
-		pkts[got++] = v->stash;
-		v->stash = NULL;
-	}
 	n = PV_MIN(n, r->caps.batch);
 	if (pv_unlikely(got >= n))
 		return got;
@@ -33,8 +29,6 @@ uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32
 			continue;
 		}
 		verbs_rx_fill(v, p, wc->byte_len, wc->wc_flags);
-		v->counters.rx_bytes += p->len;
-		v->counters.rx_packets++;
 		pkts[got++] = p;
 	}
 	return got;
@@ -45,22 +39,14 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 	uint32_t len = verbs_frame_len(v, p), at = v->sq_tail & v->sq_mask;
 	struct ibv_send_wr *wr = &v->wr[at];
 	bool copied = len <= v->ring.caps.inline_size;
-	unsigned int flags = copied ? IBV_SEND_INLINE : 0;
 
 	if (pv_unlikely(!len)) {
 		v->counters.tx_errors++;
 		pv_pktq_push(&v->done, p);
 		return;
 	}
-	if (p->flags & VERBS_TX_CSUM && pv_verbs_csum(p))
-		flags |= IBV_SEND_IP_CSUM;
-	v->sq_tail++;
-	if ((want && !copied) || v->sq_tail - v->sq_signalled >= v->signal_every) {
-		flags |= IBV_SEND_SIGNALED;
-		v->sq_signalled = v->sq_tail;
-	}
+	wr->send_flags = verbs_tx_flags(v, p, want && !copied) | (copied ? IBV_SEND_INLINE : 0);
 	wr->wr_id = v->sq_tail;
-	wr->send_flags = flags;
 	wr->num_sge = (int)verbs_sge(p, wr->sg_list);
 	if (copied) {
 		pv_pktq_push(&v->waiting, p);
@@ -75,20 +61,14 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t k = verbs_tx_room(v, n), last = k - 1;
+	uint32_t k = verbs_tx_room(v, n);
 
 	if (pv_unlikely(k < n)) {
 		v->counters.tx_full++;
 		if (!k)
 			return 0;
 	}
-	while (last && verbs_frame_len(v, pkts[last]) <= r->caps.inline_size)
-		last--;
-	for (uint32_t i = 0; i < k; i++) {
-		pv_ring_take(pkts[i]);
-		put(v, pkts[i], i == last);
-	}
-	return k;
+	return verbs_tx_each(v, pkts, k, put);
 }
 
 /* What was inlined has been copied, or has failed: either way it is the owner's again. */

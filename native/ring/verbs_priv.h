@@ -243,11 +243,50 @@ pv_inline struct pv_pkt *verbs_rx_take(struct verbs_ring *v, uint64_t wr_id)
 }
 
 /* IBV_WC_IP_CSUM_OK: IP header and TCP/UDP checksums are both good. Silence means nothing. */
-pv_inline void verbs_rx_fill(const struct verbs_ring *v, struct pv_pkt *p, uint32_t len, unsigned int wc_flags)
+pv_inline void verbs_rx_fill(struct verbs_ring *v, struct pv_pkt *p, uint32_t len, unsigned int wc_flags)
 {
 	p->len = p->total = len;
 	p->flags = wc_flags & IBV_WC_IP_CSUM_OK ? v->rx_good : 0;
 	pv_prefetch(p->data);
+	v->counters.rx_bytes += len;
+	v->counters.rx_packets++;
+}
+
+/* What a poll begins with: the packet that arming found. How many that are. */
+pv_inline uint32_t verbs_rx_stashed(struct verbs_ring *v, struct pv_pkt **pkts, uint32_t n)
+{
+	if (pv_likely(!v->stash) || !n)
+		return 0;
+	pkts[0] = v->stash;
+	v->stash = NULL;
+	return 1;
+}
+
+/* The send flags of the next packet, whose slot is taken with it. `want` asks for a completion, for a packet that the device reads. */
+pv_inline unsigned int verbs_tx_flags(struct verbs_ring *v, struct pv_pkt *p, bool want)
+{
+	unsigned int flags = p->flags & VERBS_TX_CSUM && pv_verbs_csum(p) ? IBV_SEND_IP_CSUM : 0;
+
+	v->sq_tail++;
+	if (!want && v->sq_tail - v->sq_signalled < v->signal_every)
+		return flags;
+	v->sq_signalled = v->sq_tail;
+	return flags | IBV_SEND_SIGNALED;
+}
+
+/* The packets that fit, each by `put`. One completion for all packets of the call that the device reads: with the last of them. */
+pv_inline uint32_t verbs_tx_each(struct verbs_ring *v, struct pv_pkt **pkts, uint32_t k,
+				 void (*put)(struct verbs_ring *v, struct pv_pkt *p, bool want))
+{
+	uint32_t last = k - 1;
+
+	while (last && verbs_frame_len(v, pkts[last]) <= v->ring.caps.inline_size)
+		last--;
+	for (uint32_t i = 0; i < k; i++) {
+		pv_ring_take(pkts[i]);
+		put(v, pkts[i], i == last);
+	}
+	return k;
 }
 
 #endif
