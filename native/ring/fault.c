@@ -90,22 +90,10 @@ static void change(struct fault_ring *f, struct pv_pkt *p)
 	}
 }
 
-static uint32_t give(struct pv_pktq *q, struct pv_pkt **pkts, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n && q->count; i++) {
-		pkts[i] = pv_pktq_pop(q);
-		pkts[i]->next = NULL;
-		pv_ring_give(pkts[i]);
-	}
-	return i;
-}
-
 static uint32_t fault_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct fault_ring *f = fault(r);
-	uint32_t got = give(&f->ready, pkts, PV_MIN(n, r->caps.batch)), end, kept = got;
+	uint32_t got = pv_ring_give_first(&f->ready, pkts, PV_MIN(n, r->caps.batch)), end, kept = got;
 
 	end = got + pv_ring_rx_poll(f->lower, pkts + got, PV_MIN(n, r->caps.batch) - got);
 	r->rx_more += f->lower->rx_more;
@@ -178,7 +166,7 @@ static uint32_t fault_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		return 0;
 	}
 	n = PV_MIN(n, r->caps.batch);
-	got = give(&f->tx_done, pkts, n);
+	got = pv_ring_give_first(&f->tx_done, pkts, n);
 	return got + (got < n ? pv_ring_tx_reap(f->lower, pkts + got, n - got) : 0);
 }
 

@@ -28,6 +28,19 @@ pv_inline void pv_ring_give(struct pv_pkt *p)
 #endif
 }
 
+/* The first `n` of a queue, or as many as there are. */
+pv_inline uint32_t pv_ring_give_first(struct pv_pktq *q, struct pv_pkt **pkts, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && q->count; i++) {
+		pkts[i] = pv_pktq_pop(q);
+		pkts[i]->next = NULL;
+		pv_ring_give(pkts[i]);
+	}
+	return i;
+}
+
 /* Back to the pool: what close does with every packet still inside. */
 pv_inline void pv_ring_drop(struct pv_pkt *p)
 {

@@ -369,21 +369,9 @@ static uint32_t sim_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	return i;
 }
 
-static uint32_t give(struct pv_pktq *q, struct pv_pkt **pkts, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n && q->count; i++) {
-		pkts[i] = pv_pktq_pop(q);
-		pkts[i]->next = NULL;
-		pv_ring_give(pkts[i]);
-	}
-	return i;
-}
-
 static uint32_t sim_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
-	return give(&sim(r)->rx_done, pkts, PV_MIN(n, r->caps.batch));
+	return pv_ring_give_first(&sim(r)->rx_done, pkts, PV_MIN(n, r->caps.batch));
 }
 
 static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -420,7 +408,7 @@ static int sim_tx_kick(struct pv_ring *r)
 
 static uint32_t sim_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
-	return give(&sim(r)->tx_done, pkts, PV_MIN(n, r->caps.batch));
+	return pv_ring_give_first(&sim(r)->tx_done, pkts, PV_MIN(n, r->caps.batch));
 }
 
 static int sim_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle)
