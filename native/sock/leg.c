@@ -133,7 +133,7 @@ static int take_name(struct pv_sock *so, const struct pv_endpoint *ep)
 	return rc ? rc : steered(so);
 }
 
-static const char *why_not(int rc)
+const char *pv_leg_why_not(int rc)
 {
 	switch (rc) {
 	case -EADDRINUSE:
@@ -150,7 +150,7 @@ static const char *why_not(int rc)
 /* The kernel has it, the stack cannot serve it. */
 static void left_alone(struct pv_sock *so, int rc)
 {
-	pv_leg_retire(so, why_not(rc), NULL);
+	pv_leg_retire(so, pv_leg_why_not(rc), NULL);
 	so->bound = true;
 }
 

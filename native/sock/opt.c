@@ -117,20 +117,20 @@ static void import_row(struct pv_sock *so, const struct opt_row *row)
 }
 
 /* 0: none. Linux takes more seconds than fit into 64 bits of nanoseconds. */
-static int64_t timeout_option(const struct pv_sock *so, int name)
+int64_t pv_opt_timeout(int fd, int name)
 {
 	struct timeval tv;
 	socklen_t len = sizeof(tv);
 
-	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, name, &tv, &len) < 0)
+	if (getsockopt(fd, SOL_SOCKET, name, &tv, &len) < 0)
 		return 0;
 	return tv.tv_sec < PV_NEVER / PV_NS_PER_S ? tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US : PV_NEVER;
 }
 
 static void import_timeouts(struct pv_sock *so)
 {
-	so->rcvtimeo_ns = timeout_option(so, SO_RCVTIMEO);
-	so->sndtimeo_ns = timeout_option(so, SO_SNDTIMEO);
+	so->rcvtimeo_ns = pv_opt_timeout(pv_sock_kfd(so), SO_RCVTIMEO);
+	so->sndtimeo_ns = pv_opt_timeout(pv_sock_kfd(so), SO_SNDTIMEO);
 }
 
 static void import_segment(struct pv_sock *so)

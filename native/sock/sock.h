@@ -287,6 +287,8 @@ int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struc
 int pv_leg_disconnect(struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
 /* The socket is the kernel's from now on. `addr` may be NULL; else the reason follows it in the text. */
 void pv_leg_retire(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
+/* What to say when the stack did not take over a name that the kernel gave. */
+const char *pv_leg_why_not(int rc);
 /* Is it worth while to offer the stack a datagram to `to`? */
 bool pv_leg_route(struct pv_sock *so, const struct pv_endpoint *to);
 /* An error of the stack's for a datagram to `to` (NULL: the peer): is it the kernel that should say? */
@@ -311,6 +313,8 @@ pv_inline bool pv_leg_engine(void)
 
 /* Reads every option that the stack must know from the kernel socket; the lock is held. */
 void pv_opt_import(struct pv_sock *so);
+/* SO_RCVTIMEO or SO_SNDTIMEO of a kernel socket; 0: none. */
+int64_t pv_opt_timeout(int fd, int name);
 /* Rings were opened or closed: which interfaces are meant by the kernel socket's options? The lock is held. */
 void pv_opt_ifaces_changed(struct pv_sock *so);
 /* Multicast options that name one of our interfaces, or none. -ENOPROTOOPT: the kernel's business alone. */

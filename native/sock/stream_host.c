@@ -71,20 +71,6 @@ static void kernel_unname(int fd, const struct pv_sock *so)
 
 /* ---- left to the kernel ------------------------------------------------------------------------------------------------ */
 
-static const char *why_not(int rc)
-{
-	switch (rc) {
-	case -EADDRINUSE:
-		return "the port is in use in the stack";
-	case -EADDRNOTAVAIL:
-		return "the address is not known to be an offloaded interface's";
-	case -ENOMEM:
-	case -ENOBUFS:
-		return "no memory for the stack's half";
-	}
-	return "the interface took no flow rule";
-}
-
 /* `reason` may begin with a space: then the address goes before it. */
 static int leave(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
 {
@@ -182,7 +168,7 @@ int pv_stream_host_bind(struct pv_sock *so, const struct pv_endpoint *ep)
 	if (rc)
 		return rc;
 	if (left)
-		return leave(so, why_not(left), NULL);
+		return leave(so, pv_leg_why_not(left), NULL);
 	if (!ep->port)
 		pv_tcp_name_chosen(so->tc, false, true);
 	so->bound = so->host = true;
@@ -213,7 +199,7 @@ int pv_stream_host_listen(struct pv_sock *so, int backlog)
 	/* The rule first: were the kernel to listen before, it would have half of a handshake of which the rest comes to us. */
 	int rc = pv_tcp_listen(so->tc, backlog);
 
-	return of_the_ring(rc) ? leave(so, why_not(rc), NULL) : rc;
+	return of_the_ring(rc) ? leave(so, pv_leg_why_not(rc), NULL) : rc;
 }
 
 /* ---- connect ----------------------------------------------------------------------------------------------------------- */
@@ -306,7 +292,7 @@ int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to)
 		if (rc)
 			reason = " is the kernel's";
 		else if (left)
-			reason = why_not(left);
+			reason = pv_leg_why_not(left);
 	}
 	if (!reason)
 		return 1;
@@ -333,7 +319,7 @@ int pv_stream_host_refused(struct pv_sock *so, const struct pv_endpoint *to, int
 	case -ENETUNREACH:
 		return rc;
 	}
-	rc = leave(so, rc == -EXDEV ? " is the kernel's" : why_not(rc), &to->addr);
+	rc = leave(so, rc == -EXDEV ? " is the kernel's" : pv_leg_why_not(rc), &to->addr);
 	return rc ? rc : 1;
 }
 

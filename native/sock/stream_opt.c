@@ -124,16 +124,6 @@ static void import_row(struct pv_sock *so, struct pv_tcp_opts *o, const struct r
 	put((char *)o + row->off, row, row->kind == PACING ? val : (uint64_t)(int64_t)(int32_t)val);
 }
 
-static int64_t timeout_option(int fd, int name)
-{
-	struct timeval tv;
-	socklen_t len = sizeof(tv);
-
-	if (getsockopt(fd, SOL_SOCKET, name, &tv, &len) < 0)
-		return 0;
-	return tv.tv_sec < PV_NEVER / PV_NS_PER_S ? tv.tv_sec * PV_NS_PER_S + tv.tv_usec * PV_NS_PER_US : PV_NEVER;
-}
-
 /* Those of SOL_SOCKET that are in no row. */
 static void import_other(struct pv_sock *so, int name, int fd)
 {
@@ -150,10 +140,10 @@ static void import_other(struct pv_sock *so, int name, int fd)
 		o->linger_s = (uint32_t)l.l_linger;
 		break;
 	case SO_RCVTIMEO:
-		so->rcvtimeo_ns = timeout_option(fd, name);
+		so->rcvtimeo_ns = pv_opt_timeout(fd, name);
 		break;
 	case SO_SNDTIMEO:
-		so->sndtimeo_ns = timeout_option(fd, name);
+		so->sndtimeo_ns = pv_opt_timeout(fd, name);
 		break;
 	case SO_BINDTODEVICE:
 	case SO_BINDTOIFINDEX:
