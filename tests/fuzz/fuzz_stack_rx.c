@@ -5,40 +5,11 @@
  * fields with lengths and checksums put right so that the deep ends are reached. At the end every packet and byte must be back.
  */
 #include "base/cksum.h"
+#include "fuzz.h"
 #include "wire/udp.h"
 #include "world.h"
 
 #define SOCKS 5
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-
-struct script {
-	const uint8_t *p, *end;
-};
-
-static uint8_t get8(struct script *s)
-{
-	return s->p < s->end ? *s->p++ : 0;
-}
-
-static uint16_t get16(struct script *s)
-{
-	uint16_t hi = get8(s);
-
-	return (uint16_t)(hi << 8 | get8(s));
-}
-
-/* At most `max` bytes, length first. */
-static uint32_t take(struct script *s, uint8_t *to, uint32_t max)
-{
-	uint32_t n = get16(s) % (max + 1);
-
-	n = PV_MIN(n, (uint32_t)(s->end - s->p));
-	memcpy(to, s->p, n);
-	s->p += n;
-	return n;
-}
 
 struct fuzz {
 	struct world w;
@@ -57,7 +28,7 @@ static struct pv_addr group(bool four)
 
 static struct pv_addr peer(struct fuzz *f, bool four)
 {
-	uint8_t n = get8(&f->s);
+	uint8_t n = script_8(&f->s);
 
 	switch (n & 7) {
 	case 0:
@@ -94,25 +65,25 @@ static void open_sock(struct fuzz *f, uint32_t i)
 static void sock_op(struct fuzz *f)
 {
 	static uint8_t buf[70000];
-	uint8_t which = get8(&f->s);
+	uint8_t which = script_8(&f->s);
 	uint32_t i = (which & 15) % SOCKS;
 	struct pv_udp *u = f->u[i];
 	bool four = i & 1 || (which & 0x10);
-	struct pv_endpoint e = ep(peer(f, four), (uint16_t)(7000 + get8(&f->s) % 4));
+	struct pv_endpoint e = ep(peer(f, four), (uint16_t)(7000 + script_8(&f->s) % 4));
 	struct pv_addr g = group(four);
 	struct pv_udp_recv msg = { 0 };
 	struct pv_udp_errq eq;
 	struct pv_pkt *pkt;
 
-	switch (get8(&f->s) % 10) {
+	switch (script_8(&f->s) % 10) {
 	case 0:
-		(void)sock_send(&f->w, u, &e, buf, get16(&f->s));
+		(void)sock_send(&f->w, u, &e, buf, script_16(&f->s));
 		break;
 	case 1:
-		(void)sock_send(&f->w, u, NULL, buf, get8(&f->s));
+		(void)sock_send(&f->w, u, NULL, buf, script_8(&f->s));
 		break;
 	case 2:
-		(void)sock_recv(u, buf, get16(&f->s), &msg);
+		(void)sock_recv(u, buf, script_16(&f->s), &msg);
 		break;
 	case 3:
 		pkt = pv_udp_take(u, &msg);
@@ -124,13 +95,13 @@ static void sock_op(struct fuzz *f)
 		(void)pv_udp_error(u);
 		break;
 	case 5:
-		(void)pv_udp_connect(u, get8(&f->s) & 1 ? &e : NULL, f->w.now);
+		(void)pv_udp_connect(u, script_8(&f->s) & 1 ? &e : NULL, f->w.now);
 		break;
 	case 6:
-		(void)pv_udp_join(u, 1, &g, get8(&f->s) & 1 ? &e.addr : NULL, f->w.now);
+		(void)pv_udp_join(u, 1, &g, script_8(&f->s) & 1 ? &e.addr : NULL, f->w.now);
 		break;
 	case 7:
-		(void)pv_udp_leave(u, 1, &g, get8(&f->s) & 1 ? &e.addr : NULL, f->w.now);
+		(void)pv_udp_leave(u, 1, &g, script_8(&f->s) & 1 ? &e.addr : NULL, f->w.now);
 		break;
 	case 8:
 		(void)pv_udp_block(u, 1, &g, &e.addr, f->w.now);
@@ -160,7 +131,7 @@ static void inject(struct fuzz *f, struct pv_pkt *p)
 
 static uint32_t l2(struct fuzz *f, uint8_t *p, uint16_t type)
 {
-	uint8_t dst = get8(&f->s);
+	uint8_t dst = script_8(&f->s);
 	static const uint8_t own[6] = { 2, 0, 0, 0, 0, 1 }, from[6] = { 2, 0, 0, 0, 0, 9 };
 
 	memcpy(p, own, 6);
@@ -185,7 +156,7 @@ static void put_addr(uint8_t *p, const struct pv_addr *a, bool four)
 /* IPv4 with options, fragments, any protocol. Returns the offset of the payload. */
 static uint32_t ip4_head(struct fuzz *f, uint8_t *ip, uint8_t proto, uint32_t payload)
 {
-	uint8_t flags = get8(&f->s), opts = flags & 8 ? (get8(&f->s) % 11) * 4 : 0;
+	uint8_t flags = script_8(&f->s), opts = flags & 8 ? (script_8(&f->s) % 11) * 4 : 0;
 	struct pv_addr src = ip4(10, 0, 0, 9), dst = peer(f, true);
 
 	memset(ip, 0, 20);
@@ -193,7 +164,7 @@ static uint32_t ip4_head(struct fuzz *f, uint8_t *ip, uint8_t proto, uint32_t pa
 	pv_put16(ip + 2, (uint16_t)(20 + opts + payload));
 	pv_put16(ip + 4, flags & 7);
 	if (flags & 0x10)
-		pv_put16(ip + 6, get16(&f->s) & 0x3fff);
+		pv_put16(ip + 6, script_16(&f->s) & 0x3fff);
 	ip[8] = 64;
 	ip[9] = proto;
 	if (flags & 0x20)
@@ -203,7 +174,7 @@ static uint32_t ip4_head(struct fuzz *f, uint8_t *ip, uint8_t proto, uint32_t pa
 	put_addr(ip + 12, &src, true);
 	put_addr(ip + 16, &dst, true);
 	for (uint32_t i = 0; i < opts; i++)
-		ip[20 + i] = get8(&f->s);
+		ip[20 + i] = script_8(&f->s);
 	pv_cksum_put(ip + 10, pv_cksum_finish(pv_cksum_add(ip, 20u + opts, 0)));
 	return 20u + opts;
 }
@@ -212,7 +183,7 @@ static uint32_t ip4_head(struct fuzz *f, uint8_t *ip, uint8_t proto, uint32_t pa
 static uint32_t ip6_head(struct fuzz *f, uint8_t *ip, uint8_t proto, uint32_t payload)
 {
 	static const uint8_t kinds[] = { 0, 43, 44, 60 };
-	uint8_t flags = get8(&f->s);
+	uint8_t flags = script_8(&f->s);
 	struct pv_addr src = flags & 0x20 ? peer(f, false) : ip6(9), dst = flags & 0x40 ? ip6(1) : peer(f, false);
 	uint8_t *next = ip + 6;
 	uint32_t off = 40;
@@ -226,7 +197,7 @@ static uint32_t ip6_head(struct fuzz *f, uint8_t *ip, uint8_t proto, uint32_t pa
 		*next = kinds[(flags >> 2) & 3];
 		next = ip + off;
 		for (uint32_t i = 1; i < 8; i++)
-			ip[off + i] = get8(&f->s);
+			ip[off + i] = script_8(&f->s);
 		if (kinds[(flags >> 2) & 3] != 44)
 			ip[off + 1] = 0;
 		off += 8;
@@ -260,9 +231,9 @@ static void packet(struct fuzz *f, bool four, uint8_t proto)
 
 	if (!p)
 		return;
-	n = proto == 17 ? PV_UDP_HLEN + take(&f->s, l4 + PV_UDP_HLEN, 1300) : take(&f->s, l4, 1300);
+	n = proto == 17 ? PV_UDP_HLEN + script_bytes(&f->s, l4 + PV_UDP_HLEN, 1300) : script_bytes(&f->s, l4, 1300);
 	if (proto == 17) {
-		uint8_t port = get8(&f->s);
+		uint8_t port = script_8(&f->s);
 
 		pv_wire_udp_emit(l4, (uint16_t)(7000 + (port & 3)), (uint16_t)(7000 + (port >> 4 & 3)),
 				 (uint16_t)(n - (port >> 7)));
@@ -292,14 +263,14 @@ static void icmp_error(struct fuzz *f, bool four)
 	off = four ? ip4_head(f, ip, 1, n) : ip6_head(f, ip, 58, n);
 	icmp = ip + off;
 	memset(icmp, 0, n);
-	icmp[0] = get8(&f->s);
-	icmp[1] = get8(&f->s);
-	pv_put32(icmp + 4, get16(&f->s));
+	icmp[0] = script_8(&f->s);
+	icmp[1] = script_8(&f->s);
+	pv_put32(icmp + 4, script_16(&f->s));
 	q = icmp + 8;
 	to = peer(f, four);
 	if (four) {
 		q[0] = 0x45;
-		pv_put16(q + 2, (uint16_t)(28 + get8(&f->s)));
+		pv_put16(q + 2, (uint16_t)(28 + script_8(&f->s)));
 		q[9] = 17;
 		put_addr(q + 12, &us, true);
 		put_addr(q + 16, &to, true);
@@ -312,7 +283,7 @@ static void icmp_error(struct fuzz *f, bool four)
 		put_addr(q + 24, &to, false);
 		q += 40;
 	}
-	pv_wire_udp_emit(q, (uint16_t)(7000 + get8(&f->s) % 4), (uint16_t)(7000 + get8(&f->s) % 4), 8);
+	pv_wire_udp_emit(q, (uint16_t)(7000 + script_8(&f->s) % 4), (uint16_t)(7000 + script_8(&f->s) % 4), 8);
 	l4_csum(ip, icmp, n, four ? 1 : 58, 2);
 	p->len += off + n;
 	inject(f, p);
@@ -329,7 +300,7 @@ static void arp(struct fuzz *f)
 	p->len = l2(f, p->data, 0x806);
 	memcpy(p->data + p->len, head, sizeof(head));
 	memset(p->data + p->len + 7, 2, 21);
-	p->data[p->len + 7] = get8(&f->s) % 4;
+	p->data[p->len + 7] = script_8(&f->s) % 4;
 	a = peer(f, true);
 	b = peer(f, true);
 	put_addr(p->data + p->len + 14, &a, true);
@@ -344,13 +315,13 @@ static void raw(struct fuzz *f)
 
 	if (!p)
 		return;
-	p->len = take(&f->s, p->data, 1514);
+	p->len = script_bytes(&f->s, p->data, 1514);
 	inject(f, p);
 }
 
 static void step(struct fuzz *f)
 {
-	switch (get8(&f->s) % 14) {
+	switch (script_8(&f->s) % 14) {
 	case 0:
 		raw(f);
 		break;
@@ -372,7 +343,7 @@ static void step(struct fuzz *f)
 		packet(f, true, 2);
 		break;
 	case 8:
-		packet(f, get8(&f->s) & 1, get8(&f->s));
+		packet(f, script_8(&f->s) & 1, script_8(&f->s));
 		break;
 	case 9:
 		icmp_error(f, true);
@@ -384,7 +355,7 @@ static void step(struct fuzz *f)
 		arp(f);
 		break;
 	case 12:
-		world_run(&f->w, (int64_t)1 << get8(&f->s) % 37);
+		world_run(&f->w, (int64_t)1 << script_8(&f->s) % 37);
 		break;
 	default:
 		sock_op(f);
@@ -392,15 +363,7 @@ static void step(struct fuzz *f)
 	}
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-	(void)argc;
-	(void)argv;
-	(void)test_tail;
-	(void)test_skip_jmp;
-	test_current = "fuzz_stack_rx";
-	return 0;
-}
+FUZZ_TARGET(fuzz_stack_rx)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -415,7 +378,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				 .net = { .neigh_max = 8, .neigh_queue = 4, .reass_max = 8, .reass_bytes = 40000 } };
 
 	f.s = (struct script){ data, data + size };
-	if (get8(&f.s) & 1)
+	if (script_8(&f.s) & 1)
 		cfg.rx_csum = cfg.tx_csum = PV_CSUM_IP4 | PV_CSUM_UDP;
 	world_open(&f.w, &cfg);
 	/* The far end is the script: nothing answers by itself. */

@@ -4,36 +4,18 @@
  * they are plausible as often as not; options as raw bytes; calls of the application, ICMP errors and time in between. The invariants of
  * tcp_check.h hold after every step; at the end, when both sides are silent, everything fades away and every packet and byte is back.
  */
+#include "fuzz.h"
 #include "tcp_peer.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-
-struct script {
-	const uint8_t *p, *end;
-};
 
 struct fuzz {
 	struct peer p;
 	struct script s;
 };
 
-static uint8_t get8(struct fuzz *f)
-{
-	return f->s.p < f->s.end ? *f->s.p++ : 0;
-}
-
-static uint16_t get16(struct fuzz *f)
-{
-	uint16_t hi = get8(f);
-
-	return (uint16_t)(hi << 8 | get8(f));
-}
-
 /* Small distances mostly. */
 static uint32_t offset(struct fuzz *f)
 {
-	uint8_t kind = get8(f);
+	uint8_t kind = script_8(&f->s);
 
 	switch (kind & 7) {
 	case 0:
@@ -41,14 +23,14 @@ static uint32_t offset(struct fuzz *f)
 	case 2:
 		return 0;
 	case 3:
-		return (uint32_t)(int8_t)get8(f);
+		return (uint32_t)(int8_t)script_8(&f->s);
 	case 4:
 	case 5:
-		return (uint32_t)(int16_t)get16(f);
+		return (uint32_t)(int16_t)script_16(&f->s);
 	case 6:
-		return 1448u * get8(f);
+		return 1448u * script_8(&f->s);
 	default:
-		return (uint32_t)get16(f) << 16 | get16(f);
+		return (uint32_t)script_16(&f->s) << 16 | script_16(&f->s);
 	}
 }
 
@@ -109,13 +91,13 @@ static void begin(struct fuzz *f, uint8_t how)
 
 static void options(struct fuzz *f, struct peer_seg *g, uint8_t *raw)
 {
-	uint8_t kind = get8(f);
+	uint8_t kind = script_8(&f->s);
 
 	switch (kind & 7) {
 	case 0:
 		g->raw_len = (uint8_t)((kind >> 3) % 11 * 4);
 		for (uint32_t i = 0; i < g->raw_len; i++)
-			raw[i] = get8(f);
+			raw[i] = script_8(&f->s);
 		g->raw_opts = raw;
 		break;
 	case 1:
@@ -151,18 +133,18 @@ static void segment(struct fuzz *f)
 					 PV_TH_ACK | PV_TH_ECE,
 					 PV_TH_RST | PV_TH_ACK,
 					 PV_TH_ACK | PV_TH_CWR };
-	uint8_t raw[40], flags = get8(f), misc = get8(f);
-	struct peer_seg g = { .bits = flags & 0x80 ? get8(f) : usual[flags % sizeof(usual)] };
+	uint8_t raw[40], flags = script_8(&f->s), misc = script_8(&f->s);
+	struct peer_seg g = { .bits = flags & 0x80 ? script_8(&f->s) : usual[flags % sizeof(usual)] };
 
 	g.seq = peer_seq(f) + offset(f);
 	g.ack = stack_seq(f, misc & 1) + offset(f);
 	if (misc & 2)
-		g.len = misc & 4 ? get16(f) % 1400 : get8(f);
+		g.len = misc & 4 ? script_16(&f->s) % 1400 : script_8(&f->s);
 	if (misc & 8)
-		g.wnd = get16(f);
+		g.wnd = script_16(&f->s);
 	g.zero_wnd = (misc & 0x30) == 0x30;
 	if (g.bits & PV_TH_URG)
-		g.urp = misc & 4 ? get16(f) : get8(f);
+		g.urp = misc & 4 ? script_16(&f->s) : script_8(&f->s);
 	g.tos = misc >> 6;
 	options(f, &g, raw);
 	if (g.bits & PV_TH_SYN && !g.raw_opts) {
@@ -174,8 +156,8 @@ static void segment(struct fuzz *f)
 
 static void icmp(struct fuzz *f)
 {
-	uint8_t type = get8(f), code = get8(f);
-	uint32_t mtu = get16(f);
+	uint8_t type = script_8(&f->s), code = script_8(&f->s);
+	uint32_t mtu = script_16(&f->s);
 
 	/* What reaches a transport, mostly. */
 	if (type & 0x80)
@@ -189,7 +171,7 @@ static void set_options(struct fuzz *f)
 {
 	static const char *const cc[] = { "cubic", "reno", "none", "nothing" };
 	struct pv_tcp_opts *o = pv_tcp_options(f->p.c);
-	uint8_t v = get8(f);
+	uint8_t v = script_8(&f->s);
 
 	o->nodelay = v & 1;
 	o->cork = v & 2;
@@ -197,32 +179,32 @@ static void set_options(struct fuzz *f)
 	o->keepalive = v & 8;
 	o->keepidle_s = 1 + (v >> 4);
 	o->keepintvl_s = 1;
-	switch (get8(f) & 7) {
+	switch (script_8(&f->s) & 7) {
 	case 0:
-		o->pacing_rate = 1000u * get8(f) + 1000;
+		o->pacing_rate = 1000u * script_8(&f->s) + 1000;
 		break;
 	case 1:
-		o->user_timeout_ms = get16(f);
+		o->user_timeout_ms = script_16(&f->s);
 		break;
 	case 2:
-		o->rcvlowat = get16(f);
+		o->rcvlowat = script_16(&f->s);
 		break;
 	case 3:
-		o->notsent_lowat = get16(f);
+		o->notsent_lowat = script_16(&f->s);
 		break;
 	case 4:
-		o->rcvbuf = 2048 + get16(f);
+		o->rcvbuf = 2048 + script_16(&f->s);
 		o->rcvbuf_locked = true;
 		break;
 	case 5:
-		o->sndbuf = 4096 + get16(f);
+		o->sndbuf = 4096 + script_16(&f->s);
 		o->sndbuf_locked = true;
 		break;
 	case 6:
 		(void)pv_tcp_congestion_set(f->p.c, cc[v & 3]);
 		break;
 	default:
-		o->maxseg = (uint16_t)(88 + get8(f));
+		o->maxseg = (uint16_t)(88 + script_8(&f->s));
 		break;
 	}
 	pv_tcp_options_changed(f->p.c, f->p.w.now);
@@ -231,7 +213,7 @@ static void set_options(struct fuzz *f)
 static void receive(struct fuzz *f, uint32_t flags)
 {
 	static char buf[1 << 16];
-	struct pv_iov iov = { buf, get16(f) };
+	struct pv_iov iov = { buf, script_16(&f->s) };
 
 	(void)pv_tcp_recv(f->p.c, &iov, 1, flags, f->p.w.now);
 }
@@ -249,7 +231,7 @@ static void call(struct fuzz *f)
 {
 	static char buf[1 << 16];
 	struct peer *p = &f->p;
-	uint8_t what = get8(f);
+	uint8_t what = script_8(&f->s);
 	struct pv_iov iov = { buf, 0 };
 	struct pv_tcp_info info;
 
@@ -261,7 +243,7 @@ static void call(struct fuzz *f)
 	case 0:
 	case 1:
 	case 2:
-		iov.len = what & 0x80 ? get16(f) : get8(f);
+		iov.len = what & 0x80 ? script_16(&f->s) : script_8(&f->s);
 		(void)pv_tcp_send(p->c, &iov, 1, what >> 4 & (PV_TCP_MSG_OOB | PV_TCP_MSG_MORE), p->w.now);
 		break;
 	case 3:
@@ -300,14 +282,14 @@ static void call(struct fuzz *f)
 
 static void step(struct fuzz *f)
 {
-	uint8_t op = get8(f);
+	uint8_t op = script_8(&f->s);
 
 	switch (op % 16) {
 	case 0:
-		begin(f, get8(f));
+		begin(f, script_8(&f->s));
 		break;
 	case 1:
-		peer_run(&f->p, (int64_t)1 << get8(f) % 36);
+		peer_run(&f->p, (int64_t)1 << script_8(&f->s) % 36);
 		break;
 	case 2:
 		icmp(f);
@@ -317,7 +299,7 @@ static void step(struct fuzz *f)
 		peer_send(&f->p, ".", peer_seq(f), stack_seq(f, false), 0);
 		break;
 	case 4:
-		peer_send(&f->p, "P.", peer_seq(f), stack_seq(f, true), get8(f) * 4u);
+		peer_send(&f->p, "P.", peer_seq(f), stack_seq(f, true), script_8(&f->s) * 4u);
 		break;
 	case 5:
 	case 6:
@@ -331,19 +313,11 @@ static void step(struct fuzz *f)
 	}
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-	(void)argc;
-	(void)argv;
-	(void)test_tail;
-	(void)test_skip_jmp;
-	test_current = "fuzz_tcp_conn";
-	return 0;
-}
+FUZZ_TARGET(fuzz_tcp_conn)
 
 static void configure(struct fuzz *f, struct peer_cfg *cfg)
 {
-	uint8_t a = get8(f), b = get8(f);
+	uint8_t a = script_8(&f->s), b = script_8(&f->s);
 
 	*cfg = (struct peer_cfg){ .family = a & 1 ? 6 : 4,
 				  .seed = a,
@@ -390,7 +364,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	peer_open(&f.p, &cfg);
 	f.p.forget = true;
 	peer_listen(&f.p, 2);
-	begin(&f, get8(&f));
+	begin(&f, script_8(&f.s));
 	while (f.s.p < f.s.end)
 		step(&f);
 	fade(&f);

@@ -7,17 +7,8 @@
  *
  * Seeds: the segments of tests/data/make_wire.py.
  */
-#include <stdlib.h>
-
+#include "fuzz.h"
 #include "wire/tcp.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                              \
-	do {                                                                                                                       \
-		if (!(cond))                                                                                                       \
-			abort();                                                                                                   \
-	} while (0)
 
 static void same(const struct pv_wire_tcp_opts *a, const struct pv_wire_tcp_opts *b, uint32_t nsack)
 {

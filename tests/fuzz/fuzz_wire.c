@@ -8,8 +8,7 @@
  *
  * The first byte of an input says which parser. Seeds: the packets of tests/data/make_wire.py.
  */
-#include <stdlib.h>
-
+#include "fuzz.h"
 #include "wire/arp.h"
 #include "wire/eth.h"
 #include "wire/icmp4.h"
@@ -18,14 +17,6 @@
 #include "wire/ipv4.h"
 #include "wire/ipv6.h"
 #include "wire/udp.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                              \
-	do {                                                                                                                       \
-		if (!(cond))                                                                                                       \
-			abort();                                                                                                   \
-	} while (0)
 
 static void inside(const uint8_t *p, uint32_t len, const void *view, size_t n)
 {
