@@ -306,7 +306,7 @@ TEST(a_window_that_stays_closed)
 		for (uint32_t i = 0; i < 600; i++) {
 			while (sent < sizeof(data) && (rc = tcp_write(&w, pair[0], data + sent, sizeof(data) - sent)) > 0)
 				sent += (uint32_t)rc;
-			tcp_world_run(&w, PV_NS_PER_S);
+			world_run(&w, PV_NS_PER_S);
 		}
 		CHECK_EQ(pv_tcp_state(pair[0]), PV_TCP_ESTABLISHED);
 		probes = pv_tcp_table_counters(w.host[0].tcp)->tx_probes;
@@ -318,7 +318,7 @@ TEST(a_window_that_stays_closed)
 			CHECK_EQ(rc, -EAGAIN);
 			if (sent < sizeof(data) && (rc = tcp_write(&w, pair[0], data + sent, sizeof(data) - sent)) > 0)
 				sent += (uint32_t)rc;
-			tcp_world_run(&w, 10 * PV_NS_PER_MS);
+			world_run(&w, 10 * PV_NS_PER_MS);
 		}
 		CHECK_EQ(read, sizeof(data));
 		CHECK(!memcmp(data, got, sizeof(data)));
@@ -344,15 +344,15 @@ TEST(a_window_update_that_is_lost)
 	for (uint32_t i = 0; i < 20; i++) {
 		rc = tcp_write(&w, pair[0], data, 20000);
 		sent += PV_MAX(rc, INT64_C(0));
-		tcp_world_run(&w, 100 * PV_NS_PER_MS);
+		world_run(&w, 100 * PV_NS_PER_MS);
 	}
 	pv_sim_wire_impair(w.wire, &dead);
 	while ((rc = tcp_read(&w, pair[1], got, sizeof(got))) > 0)
 		read += (uint32_t)rc;
-	tcp_world_run(&w, 10 * PV_NS_PER_MS);
+	world_run(&w, 10 * PV_NS_PER_MS);
 	pv_sim_wire_impair(w.wire, &good);
 	for (uint32_t i = 0; i < 100 && read < sent; i++) {
-		tcp_world_run(&w, 100 * PV_NS_PER_MS);
+		world_run(&w, 100 * PV_NS_PER_MS);
 		while ((rc = tcp_read(&w, pair[1], got, sizeof(got))) > 0)
 			read += (uint32_t)rc;
 	}
@@ -461,7 +461,7 @@ TEST(half_closed)
 			CHECK_EQ(tcp_write(&w, a, "the last", 8), 8);
 			CHECK_EQ(pv_tcp_shutdown(a, 2, w.now), 0);
 			CHECK_EQ(tcp_write(&w, a, "x", 1), -EPIPE);
-			tcp_world_run(&w, 100 * PV_NS_PER_MS);
+			world_run(&w, 100 * PV_NS_PER_MS);
 			CHECK_EQ(pv_tcp_state(a), PV_TCP_FIN_WAIT_2);
 			CHECK_EQ(pv_tcp_state(b), PV_TCP_CLOSE_WAIT);
 			CHECK_EQ(tcp_read(&w, b, got, 100), 8);
@@ -469,7 +469,7 @@ TEST(half_closed)
 			for (uint32_t i = 0; i < 10000 && read < sizeof(data); i++) {
 				while (sent < sizeof(data) && (rc = tcp_write(&w, b, data + sent, sizeof(data) - sent)) > 0)
 					sent += (uint32_t)rc;
-				tcp_world_run(&w, 5 * PV_NS_PER_MS);
+				world_run(&w, 5 * PV_NS_PER_MS);
 				while ((rc = tcp_read(&w, a, got + read, sizeof(got) - read)) > 0)
 					read += (uint32_t)rc;
 			}
@@ -477,7 +477,7 @@ TEST(half_closed)
 			CHECK(!memcmp(data, got, sizeof(data)));
 			CHECK_EQ(tcp_read(&w, a, got, 1), -EAGAIN);
 			CHECK_EQ(pv_tcp_shutdown(b, 2, w.now), 0);
-			tcp_world_run(&w, 100 * PV_NS_PER_MS);
+			world_run(&w, 100 * PV_NS_PER_MS);
 			CHECK_EQ(tcp_read(&w, a, got, 1), 0);
 			CHECK_EQ(pv_tcp_state(b), PV_TCP_CLOSED);
 			CHECK_EQ(pv_tcp_count(w.host[closer].tcp, PV_TCP_TIME_WAIT), 1);

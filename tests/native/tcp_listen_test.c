@@ -583,7 +583,7 @@ TEST(connect_errors)
 	/* No neighbour: the attempt ends when that is known. */
 	e = ep(ip4(10, 0, 0, 77), 80);
 	CHECK_EQ(pv_tcp_connect(c, &e, w.now), -EINPROGRESS);
-	tcp_world_run(&w, 10 * S);
+	world_run(&w, 10 * S);
 	CHECK_EQ(pv_tcp_state(c), PV_TCP_CLOSED);
 	CHECK_EQ(pv_tcp_error(c), EHOSTUNREACH);
 	pv_tcp_close(c, w.now);
@@ -608,7 +608,7 @@ TEST(mapped_and_link_local_peers)
 	c = tcp_sock(&w, 0, 6);
 	e = ep(ip4(10, 0, 0, 2), 80);
 	CHECK_EQ(pv_tcp_connect(c, &e, w.now), -EINPROGRESS);
-	tcp_world_run(&w, 1 * S);
+	world_run(&w, 1 * S);
 	CHECK_EQ(pv_tcp_accept(l, &a), 0);
 	CHECK(pv_tcp_remote(a, &e) && pv_addr_is4(&e.addr));
 	pv_tcp_close(c, w.now);
@@ -617,12 +617,12 @@ TEST(mapped_and_link_local_peers)
 	e = ep(ll6(2), 80);
 	e.iface = w.host[0].iface;
 	CHECK_EQ(pv_tcp_connect(c, &e, w.now), -EINPROGRESS);
-	tcp_world_run(&w, 1 * S);
+	world_run(&w, 1 * S);
 	CHECK_EQ(pv_tcp_accept(l, &a), 0);
 	CHECK(pv_tcp_remote(a, &e));
 	CHECK_EQ(e.iface, w.host[1].iface);
 	CHECK_EQ(tcp_write(&w, a, "x", 1), 1);
-	tcp_world_run(&w, 1 * S);
+	world_run(&w, 1 * S);
 	CHECK_EQ(pv_tcp_inq(c), 1);
 	pv_tcp_close(c, w.now);
 	pv_tcp_close(a, w.now);

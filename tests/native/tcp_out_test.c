@@ -478,7 +478,7 @@ TEST(the_starved_are_told)
 		}
 	CHECK(hungry >= 5);
 	for (uint32_t i = 0; i < 100 && hungry; i++) {
-		tcp_world_run(&w, 10 * MS);
+		world_run(&w, 10 * MS);
 		(void)tcp_read(&w, pair[0][1], data, sizeof(data));
 		while ((n = pv_tcp_events(w.host[0].tcp, ev, N)))
 			while (n--)
@@ -510,16 +510,16 @@ TEST(a_neighbour_that_falls_silent)
 		tcp_world_open(&w, &cfg);
 		tcp_pair(&w, family, 99, pair);
 		pv_sim_set_link(w.host[1].ring, false);
-		tcp_world_run(&w, 120 * SEC);
+		world_run(&w, 120 * SEC);
 		CHECK_EQ(tcp_write(&w, pair[0], out, sizeof(out)), sizeof(out));
-		tcp_world_run(&w, 30 * SEC);
+		world_run(&w, 30 * SEC);
 		CHECK(pv_net_counters(w.host[0].net)->tx_no_neigh > 0);
 		CHECK_EQ(pv_tcp_state(pair[0]), PV_TCP_ESTABLISHED);
 		pv_sim_set_link(w.host[1].ring, true);
 		for (int i = 0; i < 300 && got < sizeof(in); i++) {
 			int64_t n;
 
-			tcp_world_run(&w, SEC);
+			world_run(&w, SEC);
 			n = tcp_read(&w, pair[1], in + got, sizeof(in) - got);
 			got += n > 0 ? (uint32_t)n : 0;
 		}
@@ -689,7 +689,7 @@ TEST(to_ourselves)
 	a = tcp_dial(&w, 0, 4, 0, 77);
 	for (int i = 0; pv_tcp_accept(l, &b); i++) {
 		CHECK(i < 100);
-		tcp_world_run(&w, 10 * MS);
+		world_run(&w, 10 * MS);
 	}
 	for (size_t i = 0; i < sizeof(out); i++)
 		out[i] = peer_byte((uint32_t)i);
@@ -697,7 +697,7 @@ TEST(to_ourselves)
 		int64_t n = sent < sizeof(out) ? tcp_write(&w, a, out + sent, sizeof(out) - sent) : 0;
 
 		sent += n > 0 ? (size_t)n : 0;
-		tcp_world_run(&w, MS);
+		world_run(&w, MS);
 		n = tcp_read(&w, b, in + got, sizeof(in) - got);
 		got += n > 0 ? (size_t)n : 0;
 	}

@@ -577,7 +577,7 @@ static void play_on(struct run *r)
 		for (uint32_t i = 0; i < r->nflows; i++)
 			for (uint32_t k = 0; k < 2; k++)
 				side_step(r, &r->flow[i].side[k]);
-		tcp_world_run(&r->w, magnitude(r, 100000) * INT64_C(1000) * (one_in(r, 30) ? 10 : 1));
+		world_run(&r->w, magnitude(r, 100000) * INT64_C(1000) * (one_in(r, 30) ? 10 : 1));
 		check_stall(r);
 	}
 }

@@ -204,7 +204,7 @@ TEST(listeners_by_address)
 		c[i] = tcp_sock(&w, 0, 4);
 		CHECK_EQ(pv_tcp_connect(c[i], &e, w.now), -EINPROGRESS);
 	}
-	tcp_world_run(&w, 100 * MS);
+	world_run(&w, 100 * MS);
 	for (uint32_t i = 0; i < 2; i++) {
 		CHECK_EQ(pv_tcp_accept(l[i], &got), 0);
 		pv_tcp_local(got, &e);

@@ -1,46 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which flow rules TCP's ports have on an interface of the kernel's: those of what lives on them, no longer than that. */
-#include "net_util.h"
-
+#include "steer.h"
 #include "tcp/conn.h"
 
 static struct pv_tcp_table *table;
 
-static int any_route(void *ctx, const struct pv_host_query *q, struct pv_host_route *out)
-{
-	(void)ctx;
-	*out = (struct pv_host_route){ .kernel_index = 7, .src = pv_addr_is4(&q->dst) ? ip("10.0.0.1") : ip("fd00::1") };
-	return 0;
-}
-
-static void no_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr *addr)
-{
-	(void)ctx;
-	(void)kernel_index;
-	(void)addr;
-}
-
-static const struct pv_host_ops ops = { .route = any_route, .resolve = no_resolve };
-
 static struct bench *steer_open(void)
 {
-	struct bench *b = bench_open(&(struct bench_cfg){
-	    .net = { .host = &ops }, .steer = PV_STEER_SOCKET, .flow_kinds = 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE });
+	struct bench *b = steer_bench(1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE);
 	struct pv_tcp_cfg tc = { .seed = 1 };
 
-	b->net->iface[b->iface[0]]->cfg.kernel_index = 7;
 	CHECK_EQ(pv_tcp_table_open(&table, b->net, &b->mem.mem, &tc), 0);
 	pv_tcp_steer_changed(table);
 	return b;
-}
-
-static uint32_t live(const struct bench *b)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < b->fake[0]->nflow; i++)
-		n += b->fake[0]->flow_on[i];
-	return n;
 }
 
 static void steer_close(struct bench *b)

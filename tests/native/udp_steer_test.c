@@ -1,37 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which flow rules sockets have on an interface of the kernel's: after every change exactly those that they need. */
-#include "net_util.h"
-
 #include "base/rng.h"
+#include "steer.h"
 #include "udp/udp_int.h"
 
 #define TUPLES (1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE)
 
 static struct pv_udp_table *table;
 
-static int any_route(void *ctx, const struct pv_host_query *q, struct pv_host_route *out)
-{
-	(void)ctx;
-	*out = (struct pv_host_route){ .kernel_index = 7, .src = pv_addr_is4(&q->dst) ? ip("10.0.0.1") : ip("fd00::1") };
-	return 0;
-}
-
-static void no_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr *addr)
-{
-	(void)ctx;
-	(void)kernel_index;
-	(void)addr;
-}
-
-static const struct pv_host_ops ops = { .route = any_route, .resolve = no_resolve };
-
 static struct bench *steer_open(uint32_t flow_kinds)
 {
-	struct bench *b =
-	    bench_open(&(struct bench_cfg){ .net = { .host = &ops }, .steer = PV_STEER_SOCKET, .flow_kinds = flow_kinds });
+	struct bench *b = steer_bench(flow_kinds);
 	struct pv_udp_cfg uc = { .seed = 1 };
 
-	b->net->iface[b->iface[0]]->cfg.kernel_index = 7;
 	CHECK_EQ(pv_udp_table_open(&table, b->net, &b->mem.mem, &uc), 0);
 	pv_udp_steer_changed(table);
 	return b;
@@ -42,15 +23,6 @@ static void steer_close(struct bench *b)
 	CHECK_EQ(table->rules.count, 0);
 	pv_udp_table_close(table);
 	bench_close(b);
-}
-
-static uint32_t live(const struct bench *b)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < b->fake[0]->nflow; i++)
-		n += b->fake[0]->flow_on[i];
-	return n;
 }
 
 /* "10.0.0.1:7" or "10.0.0.1:7<10.0.0.2:9"; the count of rules that are so. */
