@@ -14,20 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from actor import Actor
 from exchange import Ends
 from lab import LONG
 from netns import usable
 from programs import Redis, nginx
-from uplink import uplink
+from uplink import ENGINE, KERNEL, pair
 
 pytestmark = [
     pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device"),
     pytest.mark.timeout(1500 if LONG else 240),
 ]
 
-ENGINE = {4: "10.78.0.1", 6: "fd78::1"}
-KERNEL = {4: "10.78.0.2", 6: "fd78::2"}
 MIB = 1 << 20
 FILE = 1024 * MIB if LONG else 24 * MIB
 LIMIT_S = 600.0 if LONG else 120.0
@@ -36,11 +33,9 @@ HTTP_PORT, REDIS_PORT = 8080, 6379
 
 @pytest.fixture(scope="module")
 def net() -> Iterator[Ends]:
-    with uplink(KERNEL) as (ns, fabric):
-        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
-        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
-            engine("import sys\nsys.path.append(folder)", folder=str(Path(__file__).parents[1] / "support"))
-            yield Ends(engine, kernel, ENGINE, KERNEL, ns)
+    with pair() as ends:
+        ends.engine("import sys\nsys.path.append(folder)", folder=str(Path(__file__).parents[1] / "support"))
+        yield ends
 
 
 def make_file(path: Path, size: int) -> str:

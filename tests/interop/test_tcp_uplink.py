@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from actor import Actor
 from exchange import Ends
 from netns import usable
-from uplink import uplink
+from uplink import ENGINE, KERNEL, pair
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
 
-ENGINE = {4: "10.78.0.1", 6: "fd78::1"}
-KERNEL = {4: "10.78.0.2", 6: "fd78::2"}
 BULK = 16 << 20
 LIMIT_S = 120.0
 
@@ -49,10 +46,8 @@ digest.hexdigest()
 
 @pytest.fixture(scope="module")
 def net() -> Iterator[Ends]:
-    with uplink(KERNEL) as (ns, fabric):
-        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
-        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
-            yield Ends(engine, kernel, ENGINE, KERNEL, ns)
+    with pair() as ends:
+        yield ends
 
 
 def connect(net: Ends, family: int, engine_serves: bool) -> None:
@@ -82,26 +77,15 @@ def test_bulk_both_ways_at_once(net: Ends, family: int, engine_serves: bool) -> 
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_the_kernel_reads_slowly(net: Ends, family: int) -> None:
+@pytest.mark.parametrize("engine_reads", [True, False], ids=["engine", "kernel"])
+def test_a_slow_reader(net: Ends, family: int, engine_reads: bool) -> None:
     """A window that closes and opens again, many times."""
-    connect(net, family, False)
-    net.kernel("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)")
-    net.engine.start(SEND, seed=3, size=1 << 20)
-    slow = RECEIVE.replace("1 << 18", "3000").replace("    digest.update(part)", "    digest.update(part)\n    time.sleep(0.001)")
-    got = net.kernel(slow)
-    assert net.engine.finish(LIMIT_S) == got
-    net.engine("s.close()")
-    net.kernel("s.close()")
-
-
-@pytest.mark.parametrize("family", [4, 6])
-def test_the_engine_reads_slowly(net: Ends, family: int) -> None:
-    connect(net, family, True)
-    net.engine("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)")
-    net.kernel.start(SEND, seed=4, size=1 << 20)
-    slow = RECEIVE.replace("1 << 18", "3000").replace("    digest.update(part)", "    digest.update(part)\n    time.sleep(0.001)")
-    got = net.engine(slow)
-    assert net.kernel.finish(LIMIT_S) == got
+    connect(net, family, engine_reads)
+    reader, writer = (net.engine, net.kernel) if engine_reads else (net.kernel, net.engine)
+    reader("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)")
+    writer.start(SEND, seed=3, size=1 << 20)
+    got = reader(RECEIVE.replace("1 << 18", "3000").replace("    digest.update(part)", "    digest.update(part)\n    time.sleep(0.001)"))
+    assert writer.finish(LIMIT_S) == got
     net.engine("s.close()")
     net.kernel("s.close()")
 

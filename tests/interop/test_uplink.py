@@ -9,25 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from actor import Actor
 from exchange import DIRECTIONS, JOIN4, JOIN6, JOIN_SOURCE, SEND4, SEND6, Ends, numbered
 from netns import usable
-from uplink import uplink
+from uplink import ENGINE, KERNEL, pair
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
 
-ENGINE4, KERNEL4 = "10.77.0.1", "10.77.0.2"
-ENGINE6, KERNEL6 = "fd77::1", "fd77::2"
 SIZES = [0, 1, 17, 18, 19, 1000, 1471, 1472, 1473, 2000, 8972, 20000, 65507]
 
 
 @pytest.fixture(scope="module")
 def net() -> Iterator[Ends]:
-    hosts = {4: KERNEL4, 6: KERNEL6}
-    with uplink(hosts) as (ns, fabric):
-        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE4}/24,addr={ENGINE6}/64,name=sn0"
-        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
-            yield Ends(engine, kernel, {4: ENGINE4, 6: ENGINE6}, hosts, ns)
+    with pair() as ends:
+        yield ends
 
 
 @pytest.mark.parametrize("family", [4, 6])
@@ -41,14 +35,14 @@ def test_engine_is_the_client(net: Ends, family: int) -> None:
     net.engine_asks(family, SIZES)
 
 
-@pytest.mark.parametrize("host", [ENGINE4, ENGINE6])
+@pytest.mark.parametrize("host", [ENGINE[4], ENGINE[6]])
 @pytest.mark.parametrize("size", [0, 56, 1452, 8000, 60000])
 def test_ping(net: Ends, host: str, size: int) -> None:
     text = net.kernel_ns.run("ping", "-n", "-c", "3", "-i", "0.05", "-w", "20", "-s", str(size), host)
     assert " 0% packet loss" in text
 
 
-@pytest.mark.parametrize("host", [ENGINE4, ENGINE6])
+@pytest.mark.parametrize("host", [ENGINE[4], ENGINE[6]])
 def test_traceroute(net: Ends, host: str) -> None:
     lines = net.kernel_ns.run("traceroute", "-n", "-q", "1", "-m", "5", host, limit_s=60).splitlines()
     assert len(lines) == 2 and host in lines[1], lines
@@ -85,10 +79,10 @@ def test_group4(net: Ends, size: int, direction: str) -> None:
 
 def test_source_specific_group(net: Ends) -> None:
     net.engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind(('', 7003))")
-    net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE4, source="10.77.0.99")
-    net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL4, data=b"from another source")
-    net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE4, source=KERNEL4)
-    net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL4, data=b"from the wanted source")
+    net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE[4], source="10.77.0.99")
+    net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL[4], data=b"from another source")
+    net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE[4], source=KERNEL[4])
+    net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL[4], data=b"from the wanted source")
     assert net.engine("s.recv(100)") == b"from the wanted source"
     net.engine("s.close()")
 

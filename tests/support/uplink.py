@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from exchange import wait_for
+from actor import Actor
+from exchange import Ends, wait_for
 from netns import Namespace
 
 PORT = 9
+ENGINE = {4: "10.77.0.1", 6: "fd77::1"}
+KERNEL = {4: "10.77.0.2", 6: "fd77::2"}
 
 
 @contextmanager
@@ -29,3 +32,12 @@ def uplink(hosts: dict[int, str], fabric: str = "", port: int = PORT) -> Iterato
         finally:
             process.terminate()
             process.wait(10)
+
+
+@contextmanager
+def pair() -> Iterator[Ends]:
+    """An engine on port 0, without the namespace and without any kernel network, and a kernel peer behind the uplink."""
+    with uplink(KERNEL) as (ns, fabric):
+        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
+        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
+            yield Ends(engine, kernel, ENGINE, KERNEL, ns)
