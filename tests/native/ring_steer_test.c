@@ -13,7 +13,9 @@ int main(void)
 }
 #else
 #include <linux/bpf.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,8 +55,8 @@ static void setup(void)
 	testmem_init(&mem);
 	CHECK_EQ(pv_pool_open(&pool, &mem.mem, &cfg), 0);
 	CHECK_EQ(pv_xdp_open(&ring, &mem.mem, pool, &xdp, err, sizeof(err)), 0);
-	for (int v6 = 0; v6 < 2; v6++) {
-		struct pv_flow flow = { .kind = PV_FLOW_3TUPLE, .l4_proto = 17, .dst = own(v6), .dst_port = PORT };
+	for (int i = 0; i < 4; i++) {
+		struct pv_flow flow = { .kind = PV_FLOW_3TUPLE, .l4_proto = i < 2 ? 17 : 6, .dst = own(i & 1), .dst_port = PORT };
 		uint64_t handle;
 
 		CHECK_EQ(pv_ring_flow_add(ring, &flow, &handle), 0);
@@ -321,6 +323,174 @@ TEST(extension_headers)
 	teardown();
 }
 
+/* ---- TCP ----------------------------------------------------------------------------------------------------------------- */
+
+static void put_tcp(struct frame *f, uint16_t sport, uint16_t dport)
+{
+	put_u16(f, sport);
+	put_u16(f, dport);
+	put(f, "seq.ack.", 8);
+	put_u16(f, 0x5010);
+	put(f, "wnd.urp.", 6);
+}
+
+/* Without payload; `options` bytes of IPv4 options, or a header of padding. */
+static void put_segment(struct frame *f, bool v6, bool options, uint16_t sport)
+{
+	static const uint8_t pad[1][8] = { { DEST, 0, 1, 4 } };
+
+	put_eth(f);
+	if (v6)
+		put_ip6(f, pad, options);
+	else
+		put_ip4(f, "\1\1\1", options ? 4 : 0);
+	f->len -= 12;
+	if (v6 && options)
+		f->b[f->l3 + 40] = 6;
+	else
+		f->b[f->l3 + (v6 ? 6 : 9)] = 6;
+	put_tcp(f, sport, PORT);
+}
+
+TEST(segments)
+{
+	struct frame f;
+
+	setup();
+	for (int i = 0; i < 4; i++) {
+		put_segment(&f, i & 1, i & 2, 1111);
+		CHECK(steers(&f));
+		pv_put16(f.b + f.len - 18, PORT + 1);
+		CHECK(!steers(&f));
+	}
+	put_segment(&f, false, false, 1111);
+	cut_everywhere(&f, 14 + 20 + 4);
+	pv_put16(f.b + f.l3 + 6, 0x2000);
+	CHECK(!steers(&f));
+	teardown();
+}
+
+/* An error's frame, up to the quoted IP header. */
+static void put_error(struct frame *f, bool v6, uint8_t type)
+{
+	const uint8_t icmp[8] = { type };
+
+	put_eth(f);
+	if (v6)
+		put_ip6(f, NULL, 0);
+	else
+		put_ip4(f, "", 0);
+	f->len -= 12;
+	f->b[f->l3 + (v6 ? 6 : 9)] = v6 ? 58 : 1;
+	put(f, icmp, 8);
+}
+
+/* What we sent: from our port. */
+static void put_quote(struct frame *f, bool v6, uint8_t proto)
+{
+	struct pv_addr us = own(v6), peer = us;
+
+	peer.b[15] = 2;
+	if (v6) {
+		const uint8_t head[8] = { 0x60, [6] = proto, 64 };
+
+		put(f, head, 8);
+		put(f, us.b, 16);
+		put(f, peer.b, 16);
+	} else {
+		const uint8_t head[12] = { 0x45, 0, 0, 40, [8] = 64, proto };
+
+		put(f, head, 12);
+		put(f, us.b + 12, 4);
+		put(f, peer.b + 12, 4);
+	}
+	put_tcp(f, PORT, 1111);
+}
+
+TEST(icmp_errors)
+{
+	struct frame f;
+
+	setup();
+	for (int v6 = 0; v6 < 2; v6++) {
+		for (uint32_t type = 0; type < 256; type++) {
+			bool error = v6 ? type && type < 128 : type == 3 || type == 11 || type == 12;
+
+			put_error(&f, v6, (uint8_t)type);
+			put_quote(&f, v6, 6);
+			CHECK_EQ(steers(&f), error);
+			put_error(&f, v6, (uint8_t)type);
+			put_quote(&f, v6, 17); /* of datagrams the kernel's sockets hear */
+			CHECK(!steers(&f));
+		}
+		put_error(&f, v6, v6 ? 2 : 3);
+		put_quote(&f, v6, 6);
+		cut_everywhere(&f, f.len - 16);
+		pv_put16(f.b + f.len - 20, PORT + 1);
+		CHECK(!steers(&f));
+	}
+	/* Not a fragment but the first. */
+	put_error(&f, false, 3);
+	put_quote(&f, false, 6);
+	pv_put16(f.b + f.l3 + 20 + 8 + 6, 0x2000);
+	CHECK(steers(&f));
+	pv_put16(f.b + f.l3 + 20 + 8 + 6, 1);
+	CHECK(!steers(&f));
+	teardown();
+}
+
+/* Of a listener's port the kernel keeps the connections that it has, be they over; a rule for the flow goes before that. */
+TEST(connections_of_the_kernel)
+{
+	setup();
+	CHECK_EQ(system("timeout 20 ip addr add 10.1.0.1/24 dev s0; timeout 20 ip -6 addr add fd01::1/64 dev s0 nodad"), 0);
+	CHECK_EQ(system("timeout 20 ip addr add 10.1.0.2/24 dev lo; timeout 20 ip -6 addr add fd01::2/64 dev lo nodad"), 0);
+	CHECK_EQ(system("timeout 20 ip link set lo up; timeout 20 ip link set s1 up"), 0);
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(PORT) }, p6 = a6;
+		struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(PORT) }, p4 = a4;
+		const struct sockaddr *a = v6 ? (void *)&a6 : (void *)&a4, *p = v6 ? (void *)&p6 : (void *)&p4;
+		socklen_t len = v6 ? sizeof(a6) : sizeof(a4);
+		int l = socket(a->sa_family, SOCK_STREAM, 0), c = socket(a->sa_family, SOCK_STREAM, 0), s;
+		struct pv_addr us = own(v6), peer = us;
+		struct pv_flow flow = { .kind = PV_FLOW_5TUPLE, .l4_proto = 6, .dst = us, .dst_port = PORT, .src_port = 1111 };
+		uint64_t handle;
+		struct frame f;
+
+		peer.b[15] = 2;
+		memcpy(&a6.sin6_addr, us.b, 16);
+		memcpy(&p6.sin6_addr, peer.b, 16);
+		memcpy(&a4.sin_addr, us.b + 12, 4);
+		memcpy(&p4.sin_addr, peer.b + 12, 4);
+		p6.sin6_port = p4.sin_port = htons(1111);
+		CHECK_EQ(bind(l, a, len), 0);
+		CHECK_EQ(listen(l, 5), 0);
+		put_segment(&f, v6, false, 1111);
+		CHECK(steers(&f));
+		CHECK_EQ(bind(c, p, len), 0);
+		CHECK_EQ(connect(c, a, len), 0);
+		CHECK(!steers(&f));
+		s = accept(l, NULL, NULL);
+		CHECK(s >= 0);
+		CHECK(!steers(&f));
+		put_segment(&f, v6, false, 1112);
+		CHECK(steers(&f));
+		put_segment(&f, v6, false, 1111);
+		flow.src = peer;
+		CHECK_EQ(pv_ring_flow_add(ring, &flow, &handle), 0);
+		CHECK(steers(&f));
+		CHECK_EQ(pv_ring_flow_del(ring, handle), 0);
+		/* TIME_WAIT is on our side. */
+		close(s);
+		close(c);
+		CHECK(!steers(&f));
+		close(l);
+	}
+	teardown();
+}
+
+/* ---- anything ------------------------------------------------------------------------------------------------------------ */
+
 static void show(const uint8_t *b, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -344,13 +514,14 @@ static bool delivered(const struct frame *f)
 		int hlen = pv_wire_ip4_parse(ip, len, &h);
 
 		/* An impossible total length: the kernel, too, would drop it and say nothing. */
-		return hlen < 0 || (hlen == 20 && !pv_wire_ip4_is_frag(&h) && h.proto == 17 && pv_get16(ip + 22) == PORT);
+		return hlen < 0 || (!pv_wire_ip4_is_frag(&h) && pv_get16(ip + hlen + 2) == PORT &&
+				    (h.proto == 6 || (h.proto == 17 && hlen == 20)));
 	}
 	if (type == ETH_IP6) {
 		struct pv_wire_ip6_ext ext;
 		int rc = pv_wire_ip6_walk(ip, len, &ext);
 
-		return !rc && !ext.frag && ext.proto == 17 && pv_get16(ip + ext.l4_off + 2) == PORT;
+		return !rc && !ext.frag && (ext.proto == 17 || ext.proto == 6) && pv_get16(ip + ext.l4_off + 2) == PORT;
 	}
 	return false;
 }

@@ -5,6 +5,10 @@
  *
  * Besides a flow's datagrams that need more than delivery: IPv4 options, routing headers, IPv6 options but padding. Some of them want
  * an ICMP message in answer, others an entry made on the way or a look at the host's settings, and that is the kernel's to do.
+ *
+ * TCP is different in that the kernel knows nothing of a connection of ours, and would reset it. So segments with IPv4 options are taken,
+ * and so are ICMP errors about our segments, which tell the path MTU. And of what comes to a listener's port the kernel may have some
+ * connections, older than the rule or of another process: those it keeps.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -21,6 +25,10 @@
 #define QUEUES_MAX 256
 #define RULES_MAX 65536
 #define EXT_MAX 4
+#define ICMP_HLEN 8
+
+/* ICMP's errors but source quench; ICMPv6's are the types below that of the first information message. */
+enum { ICMP4_UNREACH = 3, ICMP4_TIME_EXCEEDED = 11, ICMP4_PARAM_PROBLEM = 12, ICMP6_INFO = 128 };
 
 struct vlan_tag {
 	__be16 tci;
@@ -93,9 +101,9 @@ static __always_inline void *ip4_header(void *at, void *end, struct parsed *p)
 	__builtin_memcpy(&p->key.dst[12], &ip->daddr, 4);
 	__builtin_memcpy(&p->key.src[12], &ip->saddr, 4);
 	p->key.proto = ip->protocol;
-	if (ip->ihl > 5 || ip->frag_off & bpf_htons(0x3fff))
+	if ((ip->ihl > 5 && ip->protocol != IPPROTO_TCP) || ip->frag_off & bpf_htons(0x3fff))
 		return 0;
-	return ip + 1;
+	return at + ip->ihl * 4;
 }
 
 /* Six times Pad1, or PadN (RFC 8200 4.2), with zeroes as Linux wants it. */
@@ -133,8 +141,36 @@ static __always_inline void *ip6_header(void *at, void *end, struct parsed *p)
 	return at;
 }
 
+/* The TCP header in what an ICMP error quotes; NULL: it quotes something else. The flow is then what the answers to the segment have. */
+static __always_inline void *quote4(void *at, void *end, struct parsed *p)
+{
+	__u8 *type = at;
+	struct iphdr *ip = at + ICMP_HLEN;
+
+	if ((void *)(ip + 1) > end || (*type != ICMP4_UNREACH && *type != ICMP4_TIME_EXCEEDED && *type != ICMP4_PARAM_PROBLEM))
+		return 0;
+	if (ip->version != 4 || ip->ihl < 5 || ip->protocol != IPPROTO_TCP || ip->frag_off & bpf_htons(0x1fff))
+		return 0;
+	__builtin_memcpy(&p->key.dst[12], &ip->saddr, 4);
+	__builtin_memcpy(&p->key.src[12], &ip->daddr, 4);
+	return (void *)ip + ip->ihl * 4;
+}
+
+static __always_inline void *quote6(void *at, void *end, struct parsed *p)
+{
+	__u8 *type = at;
+	struct ipv6hdr *ip = at + ICMP_HLEN;
+
+	if ((void *)(ip + 1) > end || !*type || *type >= ICMP6_INFO || ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
+		return 0;
+	__builtin_memcpy(p->key.dst, &ip->saddr, 16);
+	__builtin_memcpy(p->key.src, &ip->daddr, 16);
+	return ip + 1;
+}
+
 static __always_inline void parse(void *at, void *end, __be16 proto, struct parsed *p)
 {
+	bool quoted = false;
 	__u16 *ports;
 
 	if (proto == bpf_htons(ETH_P_IP))
@@ -143,13 +179,18 @@ static __always_inline void parse(void *at, void *end, __be16 proto, struct pars
 		at = ip6_header(at, end, p);
 	else
 		return;
+	if (at && (p->key.proto == IPPROTO_ICMP || p->key.proto == IPPROTO_ICMPV6)) {
+		quoted = true;
+		at = proto == bpf_htons(ETH_P_IP) ? quote4(at, end, p) : quote6(at, end, p);
+		p->key.proto = IPPROTO_TCP;
+	}
 	if (!at || (p->key.proto != IPPROTO_UDP && p->key.proto != IPPROTO_TCP))
 		return;
 	ports = at;
 	if ((void *)(ports + 2) > end)
 		return;
-	p->key.sport = ports[0];
-	p->key.dport = ports[1];
+	p->key.sport = ports[quoted];
+	p->key.dport = ports[!quoted];
 	p->ports = true;
 }
 
@@ -164,9 +205,39 @@ static __always_inline bool for_us(const struct ethhdr *eth, const struct steer_
 	return !differs;
 }
 
-/* 5-tuple first: a connected socket goes before one that is only bound. */
-static __always_inline bool tuples(const struct steer_config *c, struct parsed *p)
+/* Has the kernel a connection with that peer, one that begins or one that has ended? What is bound or listens is no connection. */
+static __always_inline bool kernels(struct xdp_md *ctx, const struct steer_key *key)
 {
+	bool v4 = !(*(__u64 *)key->dst | *(__u16 *)(key->dst + 8)) && *(__u16 *)(key->dst + 10) == 0xffff;
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sk;
+	bool its;
+
+	if (v4) {
+		__builtin_memcpy(&tuple.ipv4.saddr, key->src + 12, 4);
+		__builtin_memcpy(&tuple.ipv4.daddr, key->dst + 12, 4);
+		tuple.ipv4.sport = key->sport;
+		tuple.ipv4.dport = key->dport;
+		sk = bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, key->src, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, key->dst, 16);
+		tuple.ipv6.sport = key->sport;
+		tuple.ipv6.dport = key->dport;
+		sk = bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sk)
+		return false;
+	its = sk->state != BPF_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return its;
+}
+
+/* 5-tuple first: a connected socket goes before one that is only bound. */
+static __always_inline bool tuples(struct xdp_md *ctx, const struct steer_config *c, struct parsed *p)
+{
+	struct steer_key key;
+
 	if (c->kinds & 1 << STEER_5TUPLE) {
 		p->key.kind = STEER_5TUPLE;
 		if (bpf_map_lookup_elem(&rules, &p->key))
@@ -174,10 +245,11 @@ static __always_inline bool tuples(const struct steer_config *c, struct parsed *
 	}
 	if (!(c->kinds & 1 << STEER_3TUPLE))
 		return false;
-	p->key.kind = STEER_3TUPLE;
-	p->key.sport = 0;
-	__builtin_memset(p->key.src, 0, sizeof(p->key.src));
-	return bpf_map_lookup_elem(&rules, &p->key);
+	key = p->key;
+	key.kind = STEER_3TUPLE;
+	key.sport = 0;
+	__builtin_memset(key.src, 0, sizeof(key.src));
+	return bpf_map_lookup_elem(&rules, &key) && (key.proto != IPPROTO_TCP || !kernels(ctx, &p->key));
 }
 
 static __always_inline bool by_mac(const struct steer_config *c, const struct ethhdr *eth, __be16 proto, const struct parsed *p)
@@ -224,7 +296,7 @@ int steer(struct xdp_md *ctx)
 		if (c->kinds & (1 << STEER_ETHER | 1 << STEER_IP))
 			take = by_mac(c, data, proto, &p);
 		if (!take && p.ports && for_us(data, c))
-			take = tuples(c, &p);
+			take = tuples(ctx, c, &p);
 	}
 	if (!take)
 		return XDP_PASS;
