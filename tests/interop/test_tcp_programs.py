@@ -1,6 +1,7 @@
 """Programs that nobody here wrote, at the other end of streams of the engine's: curl, nginx, redis-server with redis-py.
 
-The kernel carries their ends in a namespace of its own. With PYVMA_TEST_LONG=1 files are of a GiB and commands a hundred thousand.
+The kernel carries their ends in a namespace of its own, reached by the software NIC's uplink or by AF_XDP over a veth pair. With
+PYVMA_TEST_LONG=1 files are of a GiB and commands a hundred thousand; `-rP` shows how long that took.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ import importlib.util
 import random
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uplink
+import veth
 from exchange import Ends
 from lab import LONG
 from netns import usable
 from programs import Redis, nginx
-from uplink import ENGINE, KERNEL, pair
 
 pytestmark = [
-    pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device"),
+    pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces"),
     pytest.mark.timeout(1500 if LONG else 240),
 ]
 
@@ -31,11 +35,20 @@ LIMIT_S = 600.0 if LONG else 120.0
 HTTP_PORT, REDIS_PORT = 8080, 6379
 
 
-@pytest.fixture(scope="module")
-def net() -> Iterator[Ends]:
-    with pair() as ends:
+@pytest.fixture(scope="module", params=["uplink", "xdp"])
+def net(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    with (veth if request.param == "xdp" else uplink).pair() as ends:
         ends.engine("import sys\nsys.path.append(folder)", folder=str(Path(__file__).parents[1] / "support"))
         yield ends
+
+
+@contextmanager
+def told(what: str, size: int) -> Iterator[None]:
+    """Prints how long the block took."""
+    start = time.monotonic()
+    yield
+    seconds = time.monotonic() - start
+    print(f"{what}: {size} bytes, equal SHA-256, {seconds:.2f} s, {size * 8e-9 / seconds:.2f} Gbit/s")
 
 
 def make_file(path: Path, size: int) -> str:
@@ -97,9 +110,12 @@ def curl(net: Ends, *arguments: str) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("family", [4, 6])
 def test_curl_downloads_from_python(net: Ends, family: int, tmp_path: Path) -> None:
     expected = make_file(tmp_path / "file", FILE)
-    port = net.engine(SERVER, host=ENGINE[family], directory=str(tmp_path))
+    port = net.engine(SERVER, host=net.engine_host[family], directory=str(tmp_path))
     got = hashlib.sha256()
-    with curl(net, f"http://{address(ENGINE[family])}:{port}/file") as process:
+    with (
+        told(f"curl from Python's server, IPv{family}", FILE),
+        curl(net, f"http://{address(net.engine_host[family])}:{port}/file") as process,
+    ):
         assert process.stdout is not None
         while block := process.stdout.read(MIB):
             got.update(block)
@@ -114,8 +130,8 @@ def test_curl_keeps_its_connection(net: Ends, tmp_path: Path) -> None:
     acknowledgement of the first (Nagle)."""
     count = 200 if LONG else 40
     (tmp_path / "file").write_bytes(b"content\n")
-    port = net.engine(SERVER, host=ENGINE[4], directory=str(tmp_path))
-    done = curl(net, *[f"http://{ENGINE[4]}:{port}/file?{number}" for number in range(count)])
+    port = net.engine(SERVER, host=net.engine_host[4], directory=str(tmp_path))
+    done = curl(net, *[f"http://{net.engine_host[4]}:{port}/file?{number}" for number in range(count)])
     out, err = done.communicate(timeout=LIMIT_S)
     assert (done.returncode, out) == (0, b"content\n" * count), err
     assert net.engine(SERVER_END) == ["offloaded"]
@@ -125,11 +141,11 @@ def test_curl_keeps_its_connection(net: Ends, tmp_path: Path) -> None:
 def test_curl_in_parallel(net: Ends, tmp_path: Path) -> None:
     """A hundred connections at once, a file on each."""
     digests = [make_file(tmp_path / f"file{number}", MIB) for number in range(2)]
-    port = net.engine(SERVER, host=ENGINE[4], directory=str(tmp_path))
+    port = net.engine(SERVER, host=net.engine_host[4], directory=str(tmp_path))
     (tmp_path / "got").mkdir()
     arguments = ["--parallel", "--parallel-immediate", "--parallel-max", "100"]
     for number in range(100):
-        arguments += [f"http://{ENGINE[4]}:{port}/file{number % 2}", "-o", str(tmp_path / "got" / str(number))]
+        arguments += [f"http://{net.engine_host[4]}:{port}/file{number % 2}", "-o", str(tmp_path / "got" / str(number))]
     done = curl(net, *arguments)
     _, err = done.communicate(timeout=LIMIT_S)
     assert done.returncode == 0, err
@@ -168,7 +184,7 @@ def upload(connection, path, name):
 def web(net: Ends, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if not shutil.which("nginx"):
         pytest.skip("nginx is not installed")
-    with nginx(net.kernel_ns, tmp_path_factory.mktemp("nginx"), [address(host) for host in KERNEL.values()], HTTP_PORT) as files:
+    with nginx(net.kernel_ns, tmp_path_factory.mktemp("nginx"), [address(host) for host in net.kernel_host.values()], HTTP_PORT) as files:
         net.engine(CLIENT)
         yield files
 
@@ -177,16 +193,18 @@ def web(net: Ends, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_download_from_nginx(net: Ends, web: Path, family: int) -> None:
     expected = make_file(web / "file", FILE)
     code = "c = asked(host, port)\ngot = download(c, '/file')\nc.close()\ngot"
-    assert net.engine(code, host=KERNEL[family], port=HTTP_PORT, limit_s=LIMIT_S) == expected
+    with told(f"http.client from nginx, IPv{family}", FILE):
+        assert net.engine(code, host=net.kernel_host[family], port=HTTP_PORT, limit_s=LIMIT_S) == expected
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_upload_to_nginx(net: Ends, web: Path, family: int, tmp_path: Path) -> None:
     expected = make_file(tmp_path / "file", FILE)
     code = "c = asked(host, port)\ngot = upload(c, '/put/file', name)\nc.close()\ngot"
-    status = net.engine(code, host=KERNEL[family], port=HTTP_PORT, name=str(tmp_path / "file"), limit_s=LIMIT_S)
-    assert status in (201, 204)
-    assert digest_of(web / "put" / "file") == expected
+    with told(f"http.client to nginx, IPv{family}", FILE):
+        status = net.engine(code, host=net.kernel_host[family], port=HTTP_PORT, name=str(tmp_path / "file"), limit_s=LIMIT_S)
+        assert status in (201, 204)
+        assert digest_of(web / "put" / "file") == expected
     (web / "put" / "file").unlink()
 
 
@@ -209,7 +227,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 got
 """
-    assert net.engine(code, host=KERNEL[4], port=HTTP_PORT, limit_s=LIMIT_S) == [expected] * 150
+    assert net.engine(code, host=net.kernel_host[4], port=HTTP_PORT, limit_s=LIMIT_S) == [expected] * 150
 
 
 # ---- redis-py and redis-server ---------------------------------------------------------------------------------------------
@@ -219,16 +237,18 @@ got
 def server(net: Ends, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     if not shutil.which("redis-server") or importlib.util.find_spec("redis") is None:
         pytest.skip("redis-server or redis-py is not installed")
-    with Redis(net.kernel_ns, tmp_path_factory.mktemp("redis"), list(KERNEL.values()), REDIS_PORT) as running:
-        net.engine("import redis_work\nclient = redis_work.connect(host, port)", host=KERNEL[4], port=REDIS_PORT)
-        net.engine("other = redis_work.connect(host, port)", host=KERNEL[6])
+    with Redis(net.kernel_ns, tmp_path_factory.mktemp("redis"), list(net.kernel_host.values()), REDIS_PORT) as running:
+        net.engine("import redis_work\nclient = redis_work.connect(host, port)", host=net.kernel_host[4], port=REDIS_PORT)
+        net.engine("other = redis_work.connect(host, port)", host=net.kernel_host[6])
         yield running
         net.engine("client.close()\nother.close()")
 
 
 def test_redis_commands(net: Ends, server: Redis) -> None:
     count = 100_000 if LONG else 3000
+    start = time.monotonic()
     done = net.engine("redis_work.commands(client, count, 1)", count=count, limit_s=LIMIT_S)
+    print(f"redis-py: {count} commands, every answer right, {count / (time.monotonic() - start):.0f} a second")
     assert sum(done.values()) == count
     assert len(done) == 6
     assert net.engine("redis_work.offloads(client) + redis_work.offloads(other)") == ["offloaded"] * 2
@@ -236,7 +256,9 @@ def test_redis_commands(net: Ends, server: Redis) -> None:
 
 def test_redis_pipelines(net: Ends, server: Redis) -> None:
     count = 500 if LONG else 20
+    start = time.monotonic()
     assert net.engine("redis_work.pipelines(client, count, 100)", count=count, limit_s=LIMIT_S) == count * 200
+    print(f"redis-py: {count} pipelines of 200 commands, {count * 200 / (time.monotonic() - start):.0f} commands a second")
 
 
 def test_redis_publishes(net: Ends, server: Redis) -> None:
