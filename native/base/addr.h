@@ -79,4 +79,20 @@ pv_inline bool pv_mac_eq(const uint8_t *a, const uint8_t *b)
 	return memcmp(a, b, PV_ETH_ALEN) == 0;
 }
 
+/* MAC of an IP group: RFC 1112 6.4 (01:00:5e and 23 bits), RFC 2464 7 (33:33 and 32 bits). */
+pv_inline void pv_mac_of_group(uint8_t *mac, const struct pv_addr *group)
+{
+	if (pv_addr_is4(group)) {
+		mac[0] = 0x01;
+		mac[1] = 0x00;
+		mac[2] = 0x5e;
+		mac[3] = group->b[13] & 0x7f;
+		mac[4] = group->b[14];
+		mac[5] = group->b[15];
+	} else {
+		mac[0] = mac[1] = 0x33;
+		memcpy(mac + 2, group->b + 12, 4);
+	}
+}
+
 #endif

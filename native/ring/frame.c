@@ -105,21 +105,6 @@ bool pv_frame_parse(const uint8_t *data, uint32_t len, struct pv_frame *f)
 	return true;
 }
 
-void pv_frame_group_mac(const struct pv_addr *group, uint8_t mac[PV_ETH_ALEN])
-{
-	if (pv_addr_is4(group)) {
-		mac[0] = 0x01;
-		mac[1] = 0x00;
-		mac[2] = 0x5e;
-		mac[3] = group->b[13] & 0x7f;
-		mac[4] = group->b[14];
-		mac[5] = group->b[15];
-	} else {
-		mac[0] = mac[1] = 0x33;
-		memcpy(mac + 2, group->b + 12, 4);
-	}
-}
-
 void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t mac[PV_ETH_ALEN])
 {
 	static const uint8_t none[PV_ETH_ALEN];
@@ -127,7 +112,7 @@ void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t 
 	if (!pv_mac_eq(flow->dst_mac, none))
 		memcpy(mac, flow->dst_mac, PV_ETH_ALEN);
 	else if (flow->kind >= PV_FLOW_IP && pv_addr_is_mcast(&flow->dst))
-		pv_frame_group_mac(&flow->dst, mac);
+		pv_mac_of_group(mac, &flow->dst);
 	else
 		memcpy(mac, port, PV_ETH_ALEN);
 }

@@ -42,8 +42,6 @@ bool pv_frame_parse(const uint8_t *data, uint32_t len, struct pv_frame *out);
 bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct pv_flow *flow);
 /* The destination MAC that a rule means: its own, the group's, or the port's. */
 void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t mac[PV_ETH_ALEN]);
-/* The group MAC of a multicast address (RFC 1112 6.4, RFC 2464 7). */
-void pv_frame_group_mac(const struct pv_addr *group, uint8_t mac[PV_ETH_ALEN]);
 
 /* Fills what PV_PKT_TX_*_CSUM in `flags` ask for; headers that do not parse are left alone, as NICs do. */
 void pv_frame_fill_csum(uint8_t *data, uint32_t len, uint32_t flags);
