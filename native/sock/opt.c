@@ -405,8 +405,9 @@ int pyvma_sock_getsockopt(pyvma_sock *h, int level, int name, void *val, socklen
 
 	if (!so)
 		return -EBADF;
+	/* Which error that is depends on the option. */
 	if (!val || !len)
-		return -EFAULT;
+		return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
 	if (pv_sock_mode(so) == PV_SOCK_STREAM)
 		return pv_stream_getsockopt(h, so, level, name, val, len);
 	if (!pv_sock_is_core(so))

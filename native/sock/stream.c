@@ -181,6 +181,9 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	bool kernels;
 	int rc;
 
+	/* Its port may be free again after a connection that has failed. */
+	if (pv_sock_mode(so) == PV_SOCK_STREAM && !so->host)
+		return pv_tcp_bind(so->tc, ep);
 	if (so->bound)
 		return -EINVAL;
 	pv_decide_kernel_read(so);
@@ -468,15 +471,24 @@ int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct soc
 {
 	bool unspec = addr && len >= sizeof(sa_family_t) && addr->sa_family == AF_UNSPEC;
 	struct pv_endpoint to;
+	bool odd;
 	int rc;
 
 	if (so->dead)
 		return pv_sock_lock_failed(NULL, so);
-	if (!engine_runs(so) || (!unspec && !pv_addr_parse(so, addr, len, &to)))
+	odd = !unspec && (!pv_addr_parse(so, addr, len, &to) || addr->sa_family != so->family);
+	if (!engine_runs(so) || (odd && (pv_sock_mode(so) != PV_SOCK_STREAM || !addr || len < sizeof(sa_family_t))))
 		return pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
+	if (odd) {
+		/* The state is looked at before the address, and what is wrong with that the kernel knows. */
+		rc = pv_tcp_connect(so->tc, NULL, now());
+		done(so);
+		pv_sock_unlock();
+		return rc == -EINVAL ? pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns) : rc;
+	}
 	if (unspec && pv_sock_mode(so) == PV_SOCK_STREAM) {
 		rc = pv_tcp_disconnect(so->tc, now());
 		if (so->host || so->kernel_leg)
@@ -528,6 +540,37 @@ int pv_stream_shutdown(struct pyvma_sock *h, struct pv_sock *so, int how)
 	done(so);
 	pv_sock_unlock();
 	return rc;
+}
+
+static bool fin_under_way(const struct pv_tcp *tc)
+{
+	enum pv_tcp_state s = pv_tcp_state(tc);
+
+	return s == PV_TCP_FIN_WAIT_1 || s == PV_TCP_CLOSING || s == PV_TCP_LAST_ACK;
+}
+
+void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so)
+{
+	const struct pv_tcp_opts *o;
+	uint32_t gen = h->gen;
+	struct pv_wait w;
+
+	if (pv_stream_lock(h, so))
+		return;
+	o = pv_tcp_options(so->tc);
+	/* What is not read is lost: that is a reset, which waits for nothing. */
+	if (o->linger && o->linger_s && !pv_tcp_inq(so->tc)) {
+		pv_wait_init(&w, &so->watch, o->linger_s * PV_NS_PER_S);
+		if (pv_tcp_state(so->tc) == PV_TCP_ESTABLISHED || pv_tcp_state(so->tc) == PV_TCP_CLOSE_WAIT)
+			(void)pv_tcp_shutdown(so->tc, 2, now());
+		while (fin_under_way(so->tc)) {
+			done(so);
+			if (pv_wait(&pv_engine, &w) || !pv_sock_same(h, so, gen))
+				break;
+		}
+		pv_wait_fini(&pv_engine, &w);
+	}
+	pv_sock_unlock();
 }
 
 static int give_name(const struct pv_sock *so, const struct pv_endpoint *ep, struct sockaddr *addr, socklen_t *len)

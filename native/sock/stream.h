@@ -32,6 +32,8 @@ int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_ms
 void pv_stream_import(struct pv_sock *so);
 void pv_stream_stopped(void); /* the engine is about to close */
 
+/* Before the last close: SO_LINGER waits until the peer has everything (sk_stream_wait_close). Takes the lock. */
+void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so);
 /* With the lock. */
 int pv_stream_open(struct pv_sock *so); /* a TCP socket in the stack, with the kernel socket's options. 0 or -ENOMEM */
 void pv_stream_drop(struct pv_sock *so); /* takes it away */

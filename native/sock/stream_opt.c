@@ -7,7 +7,6 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
-#include <sys/time.h>
 
 #include "sock/stream.h"
 
@@ -48,6 +47,8 @@ static const struct row {
 	{ IPPROTO_IP, IP_TOS, FIELD(tos), U8, false },
 	{ IPPROTO_IP, IP_MTU_DISCOVER, FIELD(pmtudisc), U8, false },
 	{ IPPROTO_IP, IP_FREEBIND, FIELD(freebind), FLAG, false },
+	{ IPPROTO_IP, IP_RECVERR, FIELD(recverr4), FLAG, false },
+	{ IPPROTO_IPV6, IPV6_RECVERR, FIELD(recverr6), FLAG, true },
 	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, FIELD(hops), I16, true },
 	{ IPPROTO_IPV6, IPV6_TCLASS, FIELD(tclass), U8, true },
 	{ IPPROTO_IPV6, IPV6_V6ONLY, FIELD(v6only), FLAG, true },
@@ -63,7 +64,6 @@ static const struct row *find(const struct pv_sock *so, int level, int name)
 
 static void put(char *at, const struct row *row, uint64_t val)
 {
-	uint64_t rate = val == UINT_MAX ? UINT64_MAX : val;
 	bool flag = val != 0;
 	uint32_t u32 = (uint32_t)val;
 	uint16_t u16 = (uint16_t)val;
@@ -84,7 +84,7 @@ static void put(char *at, const struct row *row, uint64_t val)
 		memcpy(at, &u32, 4);
 		break;
 	case PACING:
-		memcpy(at, &rate, 8);
+		memcpy(at, &val, 8);
 	}
 }
 
@@ -107,7 +107,7 @@ static int64_t get(const char *at, const struct row *row)
 		return u16;
 	case PACING:
 		memcpy(&rate, at, 8);
-		return rate > UINT_MAX ? UINT_MAX : (int64_t)rate;
+		return (int64_t)rate;
 	default:
 		memcpy(&u32, at, 4);
 		return (int32_t)u32;
@@ -116,12 +116,15 @@ static int64_t get(const char *at, const struct row *row)
 
 static void import_row(struct pv_sock *so, struct pv_tcp_opts *o, const struct row *row, int fd)
 {
-	socklen_t len = sizeof(uint32_t);
-	uint32_t val = 0;
+	union {
+		uint64_t u64;
+		int32_t i32;
+	} val = { 0 };
+	socklen_t len = row->kind == PACING ? sizeof(val.u64) : sizeof(val.i32);
 
 	if ((row->v6 && so->family != AF_INET6) || getsockopt(fd, row->level, row->name, &val, &len) < 0)
 		return;
-	put((char *)o + row->off, row, row->kind == PACING ? val : (uint64_t)(int64_t)(int32_t)val);
+	put((char *)o + row->off, row, row->kind == PACING ? val.u64 : (uint64_t)val.i32);
 }
 
 /* Those of SOL_SOCKET that are in no row. */
@@ -264,8 +267,10 @@ static int congestion(struct pv_sock *so, const void *val, socklen_t len)
 {
 	char name[17] = "";
 
-	if (!len)
+	if ((int)len < 1)
 		return -EINVAL;
+	if (!val)
+		return -EFAULT;
 	memcpy(name, val, PV_MIN((size_t)len, sizeof(name) - 1));
 	return pv_tcp_congestion_set(so->tc, name);
 }
@@ -275,16 +280,24 @@ static int set_ours(struct pv_sock *so, int level, int name, const void *val, so
 	int64_t now = pv_clock_now(&pv_engine.clock);
 	int on = 0;
 
+	/* The kernel socket beneath has no port where connect chose it. */
+	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && so->family == AF_INET6 && pv_tcp_has_port(so->tc))
+		return -EINVAL;
 	if (level == IPPROTO_TCP && name == TCP_CONGESTION)
-		return val ? congestion(so, val, len) : -EFAULT;
-	if (level == IPPROTO_TCP && (name == TCP_QUICKACK || name == TCP_MAXSEG)) {
-		if (len < sizeof(on))
+		return congestion(so, val, len);
+	if (level == IPPROTO_TCP && (name == TCP_QUICKACK || name == TCP_MAXSEG || name == TCP_WINDOW_CLAMP)) {
+		if ((int)len < (int)sizeof(on))
 			return -EINVAL;
+		if (!val)
+			return -EFAULT;
 		memcpy(&on, val, sizeof(on));
 		if (name == TCP_QUICKACK) {
 			pv_tcp_quickack(so->tc, on, now);
 			return 0;
 		}
+		/* None at all only before there is a window (tcp_set_window_clamp). */
+		if (name == TCP_WINDOW_CLAMP)
+			return on || pv_tcp_state(so->tc) == PV_TCP_CLOSED ? -ENOPROTOOPT : -EINVAL;
 		/* tcp_sock_set_maxseg in Linux: TCP_MIN_MSS to MAX_TCP_WINDOW. */
 		if (on && (on < 88 || on > 32767))
 			return -EINVAL;
@@ -371,6 +384,23 @@ static int give_int(int64_t val, void *out, socklen_t *len)
 	return give(&v, sizeof(v), out, len);
 }
 
+/* With each level's own way to treat lengths that are not an int's. */
+static int give_row(const struct pv_sock *so, const struct row *row, void *out, socklen_t *len)
+{
+	int64_t val = get((const char *)pv_tcp_options(so->tc) + row->off, row);
+	uint8_t byte = (uint8_t)val;
+
+	if (row->kind == PACING && (int)*len >= (int)sizeof(val))
+		return give(&val, sizeof(val), out, len);
+	if (row->kind == PACING)
+		return give_int((int64_t)PV_MIN((uint64_t)val, (uint64_t)UINT_MAX), out, len);
+	if (row->level == IPPROTO_IP && (int)*len > 0 && *len < sizeof(int) && val == byte)
+		return give(&byte, 1, out, len);
+	if (row->level == IPPROTO_IPV6)
+		*len = PV_MIN(*len, (socklen_t)sizeof(int));
+	return give_int(val, out, len);
+}
+
 /* Linux's struct, as far as the headers of the build know it; what has no meaning here stays 0. */
 static int give_info(struct pv_sock *so, void *out, socklen_t *len)
 {
@@ -442,6 +472,8 @@ static int get_tcp(struct pv_sock *so, int name, void *val, socklen_t *len)
 		return give_info(so, val, len);
 	case TCP_MAXSEG:
 		return give_int(pv_tcp_mss(so->tc), val, len);
+	case TCP_WINDOW_CLAMP:
+		return give_int(pv_tcp_window_clamp(so->tc), val, len);
 	case TCP_QUICKACK:
 		return give_int(pv_tcp_is_quickack(so->tc), val, len);
 	case TCP_CONGESTION:
@@ -498,7 +530,7 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 	}
 	if (!row && level == SOL_SOCKET && pv_sock_kfd_made(so) < 0)
 		return get_plain(so, name, val, len);
-	return row ? give_int(get((const char *)o + row->off, row), val, len) : -ENOPROTOOPT;
+	return row ? give_row(so, row, val, len) : -ENOPROTOOPT;
 }
 
 int pv_stream_getsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, int name, void *val, socklen_t *len)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Active open, and what every new connection needs: initial numbers, path, options of its packets, what was negotiated. */
 #include "tcp/conn.h"
+#include "tcp/output.h"
 
 #define TTL_DEFAULT 64u
 #define WSCALE_MAX 14u /* RFC 7323 2.3 */
@@ -151,6 +152,7 @@ void pv_tcp_established(struct pv_tcp *c, const struct pv_tcp_in *in)
 	c->snd_wnd = in->flags & PV_TH_SYN ? in->wnd : in->wnd << c->snd_wscale;
 	c->max_window = c->snd_wnd;
 	pv_tcp_mss_sync(c, c->path.mtu);
+	c->opts.sndbuf = pv_tcp_sndbuf_room(c); /* what ten segments need, if that is more */
 	first_sample(c, in);
 	/* RFC 6298 5.7: a SYN that was lost leaves nothing to go by. RFC 5681 3.1: more than one, and the network is in trouble. */
 	if (lost && !c->srtt_ns)
@@ -252,6 +254,8 @@ static int start(struct pv_tcp *c, int64_t now_ns)
 	rc = pv_tcp_setup(c, now_ns);
 	if (rc)
 		return rc;
+	/* What the SYN offers counts until the answer is there (tcp_connect_init). */
+	c->mss = (uint16_t)(c->mss - (c->t->cfg.no_timestamps ? 0u : PV_TCP_TS_LEN));
 	rc = pv_tcp_steer(c);
 	if (rc)
 		return rc;
@@ -277,6 +281,8 @@ int pv_tcp_connect(struct pv_tcp *c, const struct pv_endpoint *remote, int64_t n
 		return connect_end(c);
 	if (c->state != PV_TCP_CLOSED)
 		return -EISCONN;
+	if (!remote)
+		return -EINVAL;
 	rc = check_remote(c, remote);
 	if (rc)
 		return rc;

@@ -465,19 +465,19 @@ void pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns)
 	pv_net_kick(c->t->net);
 }
 
-void pv_tcp_quickack(struct pv_tcp *c, bool on, int64_t now_ns)
+/* __tcp_sock_set_quickack */
+void pv_tcp_quickack(struct pv_tcp *c, int val, int64_t now_ns)
 {
-	if (!on) {
+	if (val & 1)
+		c->flags |= PV_TF_QUICKACK;
+	else
 		c->flags &= ~PV_TF_QUICKACK;
-		c->pingpong = 1;
+	c->pingpong = val == 0;
+	if (!val || !(c->ack_pend & PV_ACK_SCHED) || (c->state != PV_TCP_ESTABLISHED && c->state != PV_TCP_CLOSE_WAIT))
 		return;
-	}
-	c->flags |= PV_TF_QUICKACK;
-	c->pingpong = 0;
-	if ((c->ack_pend & PV_ACK_SCHED) && (c->state == PV_TCP_ESTABLISHED || c->state == PV_TCP_CLOSE_WAIT)) {
-		pv_tcp_send_ack(c, now_ns);
-		pv_net_kick(c->t->net);
-	}
+	pv_tcp_send_ack(c, now_ns);
+	pv_net_kick(c->t->net);
+	c->pingpong = !(val & 1);
 }
 
 bool pv_tcp_is_quickack(const struct pv_tcp *c)

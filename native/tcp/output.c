@@ -31,8 +31,6 @@ void pv_tcp_mss_sync(struct pv_tcp *c, uint32_t pmtu)
 	uint32_t mss = pmtu > headers ? pmtu - headers : 0;
 
 	mss = PV_MIN(mss, (uint32_t)(c->mss_peer ? c->mss_peer : PV_TCP_MSS_DEFAULT));
-	if (c->opts.maxseg)
-		mss = PV_MIN(mss, (uint32_t)c->opts.maxseg);
 	mss = PV_MAX(mss, MSS_MIN) - ts;
 	mss = half_window(c, mss);
 	c->mss = (uint16_t)PV_MIN(mss, pv_pool_config(c->path.ring->pool)->buf_size - PV_TCP_DATA_OFF);

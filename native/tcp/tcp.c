@@ -141,6 +141,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	c->lport = was.lport;
 	c->port = was.port;
 	c->cc = was.cc;
+	c->mss = was.mss; /* TCP_MAXSEG goes on telling it */
 	c->all = was.all;
 	c->on_port = was.on_port;
 	c->ready = was.ready;
@@ -227,6 +228,7 @@ void pv_tcp_end(struct pv_tcp *c, uint32_t events)
 	if (!(c->sock & PV_SK_BIND_PORT))
 		pv_tcp_port_put(c);
 	c->sock |= PV_SK_SHUT_WR;
+	c->flags |= PV_TF_SHUT_RD;
 	pv_tcp_tell(c, events | PV_EV_IN | PV_EV_OUT | PV_EV_HUP | PV_EV_RDHUP);
 	if ((c->flags & PV_TF_ORPHAN) || ((c->flags & PV_TF_EMBRYO) && pv_list_empty(&c->acceptq)))
 		pv_tcp_free(c);
@@ -340,6 +342,11 @@ void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out)
 		out->iface = c->opts.bound_iface;
 }
 
+bool pv_tcp_has_port(const struct pv_tcp *c)
+{
+	return c->port != NULL;
+}
+
 bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out)
 {
 	if (c->state == PV_TCP_CLOSED || c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_LISTEN || !c->rport)
@@ -366,16 +373,18 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 {
 	if (pv_tcp_is_zero(&c->laddr) && !c->port)
 		c->accept = pv_tcp_accept_any(c);
-	if (c->state == PV_TCP_CLOSED)
+	if (c->state == PV_TCP_CLOSED) {
+		c->window_clamp = c->opts.window_clamp;
 		return;
+	}
 	pv_tcp_rcv_opts_changed(c, now_ns);
 	if (c->state == PV_TCP_LISTEN)
 		return;
 	pv_tcp_txo(c);
-	if (c->path.gen)
-		pv_tcp_mss_sync(c, c->path.mtu);
 	if (!pv_tcp_may_send(c))
 		return;
+	if (c->path.gen)
+		pv_tcp_mss_sync(c, c->path.mtu);
 	pv_tcp_keep_arm(c, now_ns);
 	pv_tcp_pace_changed(c, now_ns);
 	pv_tcp_output(c, now_ns);
@@ -387,6 +396,11 @@ uint32_t pv_tcp_mss(const struct pv_tcp *c)
 	if (c->opts.maxseg && (c->state == PV_TCP_CLOSED || c->state == PV_TCP_LISTEN))
 		return c->opts.maxseg;
 	return c->mss ? c->mss : PV_TCP_MSS_DEFAULT;
+}
+
+uint32_t pv_tcp_window_clamp(const struct pv_tcp *c)
+{
+	return c->opts.window_clamp ? c->opts.window_clamp : c->window_clamp;
 }
 
 int pv_tcp_error(struct pv_tcp *c)
@@ -402,11 +416,12 @@ uint32_t pv_tcp_ready_bits(const struct pv_tcp *c)
 	bool rd_over = c->flags & (PV_TF_FIN_RCVD | PV_TF_SHUT_RD | PV_TF_CLOSED_BY_ERR), wr_over = c->sock & PV_SK_SHUT_WR;
 	uint32_t bits = c->err ? PV_EV_ERR : 0;
 
+	/* An error of a connection before is not shown (inet_csk_listen_poll). */
 	if (c->state == PV_TCP_LISTEN)
-		return bits | (c->listen->naccept ? PV_EV_IN : 0u);
+		return c->listen->naccept ? PV_EV_IN : 0u;
 	if ((rd_over && wr_over) || c->state == PV_TCP_CLOSED)
 		bits |= PV_EV_HUP;
-	if (rd_over || (c->state == PV_TCP_CLOSED && wr_over))
+	if (rd_over)
 		bits |= PV_EV_IN | PV_EV_RDHUP;
 	if (c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_SYN_RCVD)
 		return bits;

@@ -65,7 +65,8 @@ void pv_tcp_set_user(struct pv_tcp *c, void *user);
 /* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
 int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local);
 /* -EINPROGRESS: a SYN is under way, PV_EV_OUT tells the end, pv_tcp_error whether it failed. -EISCONN, -EALREADY, -ECONNREFUSED and the
- * like at once, errors of pv_net_path. 0 after a connection that was under way has been made. */
+ * like at once, errors of pv_net_path. 0 after a connection that was under way has been made. `remote` NULL, an address that is none:
+ * -EINVAL unless the state is an error already. */
 int pv_tcp_connect(struct pv_tcp *c, const struct pv_endpoint *remote, int64_t now_ns);
 /* Again on a listener: changes the backlog. -EINVAL (connected), -EADDRINUSE. Binds to an ephemeral port when need be. */
 int pv_tcp_listen(struct pv_tcp *c, int backlog);
@@ -87,6 +88,7 @@ void pv_tcp_name_chosen(struct pv_tcp *c, bool addr, bool port);
 
 enum pv_tcp_state pv_tcp_state(const struct pv_tcp *c);
 void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out);
+bool pv_tcp_has_port(const struct pv_tcp *c); /* false: never had one, or its connection is over and bind did not choose it */
 bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: none (-ENOTCONN) */
 
 #define PV_TCP_MSG_OOB 0x01u
@@ -122,6 +124,7 @@ struct pv_tcp_opts {
 	uint32_t window_clamp; /* TCP_WINDOW_CLAMP; 0: none */
 	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
 	bool nodelay, cork, oobinline, keepalive, reuse_addr, reuse_port, v6only, freebind;
+	bool recverr4, recverr6; /* IP_RECVERR, IPV6_RECVERR: ICMP errors about a connection are told at once */
 	bool linger;
 	uint32_t linger_s;
 	uint32_t keepidle_s, keepintvl_s, keepcnt; /* 7200, 75, 9 */
@@ -141,11 +144,13 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns);
 /* TCP_CONGESTION: -ENOENT for a name that is not known. */
 int pv_tcp_congestion_set(struct pv_tcp *c, const char *name);
 const char *pv_tcp_congestion(const struct pv_tcp *c);
-/* TCP_QUICKACK: 1 acknowledges at once what waits, and from now on; 0 delays. */
-void pv_tcp_quickack(struct pv_tcp *c, bool on, int64_t now_ns);
+/* TCP_QUICKACK: odd numbers acknowledge at once what waits, and from now on; even ones what waits, and then delay; 0 delays. */
+void pv_tcp_quickack(struct pv_tcp *c, int val, int64_t now_ns);
 bool pv_tcp_is_quickack(const struct pv_tcp *c);
 /* TCP_MAXSEG as it is in force. */
 uint32_t pv_tcp_mss(const struct pv_tcp *c);
+/* TCP_WINDOW_CLAMP likewise. */
+uint32_t pv_tcp_window_clamp(const struct pv_tcp *c);
 
 /* The fields of Linux's struct tcp_info that mean something here, in its units (us, bytes, segments). */
 struct pv_tcp_info {

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Options of streams: each option, with values inside and outside of what Linux takes and with lengths that are right and wrong, in each
+ * state of a socket. Result, errno, and what is read back afterwards are the kernel's.
+ */
+#include "sock_states.h"
+
+/* Neither linux/tcp.h nor sys/socket.h of every system has them all. */
+#ifndef SO_MAX_PACING_RATE
+#define SO_MAX_PACING_RATE 47
+#endif
+
+struct option {
+	const char *name;
+	int level, number;
+	int64_t min, max; /* what Linux takes */
+};
+#define O(level, name, min, max)                                                                                                   \
+	{                                                                                                                          \
+#name, level, name, min, max                                                                                       \
+	}
+
+static const struct option options[] = {
+	O(IPPROTO_TCP, TCP_NODELAY, 0, 1),
+	O(IPPROTO_TCP, TCP_CORK, 0, 1),
+	O(IPPROTO_TCP, TCP_QUICKACK, 0, 1),
+	O(IPPROTO_TCP, TCP_MAXSEG, 88, 32767),
+	O(IPPROTO_TCP, TCP_KEEPIDLE, 1, 32767),
+	O(IPPROTO_TCP, TCP_KEEPINTVL, 1, 32767),
+	O(IPPROTO_TCP, TCP_KEEPCNT, 1, 127),
+	O(IPPROTO_TCP, TCP_SYNCNT, 1, 127),
+	O(IPPROTO_TCP, TCP_LINGER2, 0, 120),
+	O(IPPROTO_TCP, TCP_DEFER_ACCEPT, 0, 600),
+	O(IPPROTO_TCP, TCP_WINDOW_CLAMP, 1152, 1 << 20),
+	O(IPPROTO_TCP, TCP_USER_TIMEOUT, 0, INT32_MAX),
+	O(IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0, 1 << 20),
+	O(SOL_SOCKET, SO_REUSEADDR, 0, 1),
+	O(SOL_SOCKET, SO_REUSEPORT, 0, 1),
+	O(SOL_SOCKET, SO_KEEPALIVE, 0, 1),
+	O(SOL_SOCKET, SO_OOBINLINE, 0, 1),
+	O(SOL_SOCKET, SO_RCVBUF, 2304, 4194304),
+	O(SOL_SOCKET, SO_SNDBUF, 4608, 4194304),
+	O(SOL_SOCKET, SO_RCVLOWAT, 0, 65536),
+	O(SOL_SOCKET, SO_SNDLOWAT, 1, 1),
+	O(SOL_SOCKET, SO_ERROR, 0, 0),
+	O(SOL_SOCKET, SO_TYPE, 1, 1),
+	O(SOL_SOCKET, SO_DOMAIN, 1, 1),
+	O(SOL_SOCKET, SO_PROTOCOL, 1, 1),
+	O(SOL_SOCKET, SO_ACCEPTCONN, 0, 1),
+	O(SOL_SOCKET, SO_PRIORITY, 0, 6),
+	O(SOL_SOCKET, SO_BROADCAST, 0, 1),
+	O(SOL_SOCKET, SO_DONTROUTE, 0, 1),
+	O(SOL_SOCKET, SO_MAX_PACING_RATE, 0, INT32_MAX),
+	O(SOL_SOCKET, 9999, 0, 1),
+	O(IPPROTO_TCP, 9999, 0, 1),
+	O(9999, 1, 0, 1),
+	O(IPPROTO_IP, IP_TTL, 1, 255),
+	O(IPPROTO_IP, IP_TOS, 0, 255),
+	O(IPPROTO_IP, IP_MTU_DISCOVER, 0, 5),
+	O(IPPROTO_IP, IP_RECVERR, 0, 1),
+	O(IPPROTO_IPV6, IPV6_RECVERR, 0, 1),
+	O(IPPROTO_IPV6, IPV6_UNICAST_HOPS, -1, 255),
+	O(IPPROTO_IPV6, IPV6_TCLASS, -1, 255),
+	O(IPPROTO_IPV6, IPV6_V6ONLY, 0, 1),
+	O(IPPROTO_UDP, 1, 0, 1),
+};
+
+static void get_one(struct notes *l, struct sk s, const struct option *o, const char *what)
+{
+	int val = -77;
+	socklen_t len = sizeof(val);
+	int rc = sk_get(s, o->level, o->number, &val, &len);
+
+	note(l, rc, "%s: get", what);
+	if (!rc) {
+		note(l, len, "%s: length", what);
+		note(l, val, "%s: value", what);
+	}
+}
+
+static void set_one(struct notes *l, struct sk s, const struct option *o, int64_t val)
+{
+	int v = (int)val;
+	char what[24];
+
+	snprintf(what, sizeof(what), " %d", v);
+	note(l, sk_set(s, o->level, o->number, &v, sizeof(v)), "%s: set", what);
+	get_one(l, s, o, what);
+}
+
+static void values(struct notes *l, struct sk s, const struct option *o)
+{
+	const int64_t all[] = { o->min, o->max, o->min - 1, o->max + 1, -1, 0, 1, 2, 100, INT32_MIN, INT32_MAX };
+
+	get_one(l, s, o, " as it is");
+	for (size_t i = 0; i < pv_array_size(all); i++)
+		set_one(l, s, o, all[i]);
+}
+
+static void lengths(struct notes *l, struct sk s, const struct option *o)
+{
+	static const int set_lens[] = { 0, 1, 2, 3, 8, 100, -1 }, get_lens[] = { 0, 1, 2, 3, 8, 100, -1, INT32_MIN };
+	static const int max_set = 100;
+	char buf[128];
+
+	for (size_t i = 0; i < pv_array_size(set_lens); i++) {
+		memset(buf, 0, sizeof(buf));
+		buf[0] = 1;
+		note(l, sk_set(s, o->level, o->number, buf, (socklen_t)set_lens[i]), " set with %d bytes", set_lens[i]);
+		get_one(l, s, o, " then");
+	}
+	note(l, sk_set(s, o->level, o->number, NULL, sizeof(int)), " set from NULL");
+	note(l, sk_set(s, o->level, o->number, NULL, 0), " set none from NULL");
+	note(l, sk_set(s, o->level, o->number, NULL, (socklen_t)max_set), " set much from NULL");
+	for (size_t i = 0; i < pv_array_size(get_lens); i++) {
+		socklen_t len = (socklen_t)get_lens[i];
+		int rc;
+
+		memset(buf, 0x5a, sizeof(buf));
+		rc = sk_get(s, o->level, o->number, buf, &len);
+		note(l, rc, " get %d bytes", get_lens[i]);
+		if (rc)
+			continue;
+		note(l, len, " get %d bytes: length", get_lens[i]);
+		for (int b = 0; b < 5; b++)
+			note(l, (unsigned char)buf[b], " get %d bytes: byte %d", get_lens[i], b);
+	}
+	note(l, sk_get(s, o->level, o->number, buf, NULL), " get without a length");
+}
+
+static bool is(const char *what, const char *part)
+{
+	return strstr(what, part) != NULL;
+}
+
+/* What follows from the MTU, from the machine's tcp_rmem, or cannot be the same; native/doc/tcp.md has the reasons. */
+static bool may_differ(const char *what, int64_t kernel, int64_t ours)
+{
+	bool byte = is(what, "byte ");
+
+	if (is(what, "TCP_MAXSEG") && is(what, "value"))
+		return kernel > 30000 && ours > 1400 && ours < 1500;
+	if (is(what, "TCP_MAXSEG") && byte)
+		return !is(what, "fresh") && !is(what, "bound");
+	if (is(what, "TCP_WINDOW_CLAMP as it is") || is(what, "SO_SNDBUF as it is"))
+		return kernel > 40000 && ours > 40000;
+	if (is(what, "SO_RCVLOWAT"))
+		return ours == 3145728 && kernel > 3000000;
+	return is(what, "TCP_QUICKACK") && (is(what, "peer_shut") || is(what, "peer_closed"));
+}
+
+static struct note kernel_notes[LOG_MAX], our_notes[LOG_MAX];
+
+static void compare_in(enum how how, void (*script)(struct notes *, const struct side *, int family, enum how))
+{
+	static const int families[] = { AF_INET, AF_INET6 };
+	int bad = 0;
+
+	for (int f = 0; f < 2; f++) {
+		struct notes kernel = { .at = kernel_notes }, ours = { .at = our_notes };
+
+		script(&kernel, &kernel_side, families[f], how);
+		script(&ours, &our_side, families[f], how);
+		bad += notes_differ(&kernel, &ours, may_differ);
+		CHECK(kernel.n > 0);
+	}
+	CHECK_EQ(bad, 0);
+}
+
+static void ints(struct notes *l, const struct side *side, int family, enum how how)
+{
+	for (size_t i = 0; i < pv_array_size(options); i++) {
+		struct rig r = rig_make(side, family, how);
+
+		snprintf(l->where, sizeof(l->where), "%s %d %s", how_names[how], family == AF_INET ? 4 : 6, options[i].name);
+		values(l, r.s, &options[i]);
+		lengths(l, r.s, &options[i]);
+		rig_close(&r);
+	}
+}
+
+#define STATE(how, name)                                                                                                           \
+	TEST(name)                                                                                                                 \
+	{                                                                                                                          \
+		compare_in(how, ints);                                                                                             \
+	}
+STATE(FRESH, fresh)
+STATE(BOUND, bound)
+STATE(LISTENING, listening)
+STATE(CONNECTING, connecting)
+STATE(REFUSED, refused)
+STATE(OPEN, established)
+STATE(ACCEPTED, accepted)
+STATE(SHUT_R, shut_for_reading)
+STATE(SHUT_W, shut_for_writing)
+STATE(PEER_SHUT, shut_by_the_peer)
+STATE(PEER_CLOSED, closed_by_the_peer)
+STATE(TIME_WAIT, time_wait)
+STATE(CLOSED_LAST, closed_by_both)
+STATE(RESET, reset_by_the_peer)
+STATE(RESET_TOLD, reset_and_told)
+STATE(DISCONNECTED, disconnected)
+
+int main(int argc, char **argv)
+{
+	signal(SIGPIPE, SIG_IGN);
+	return test_main(argc, argv);
+}
