@@ -470,10 +470,23 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 	return own >= 0;
 }
 
-int pyvma_sock_close(pyvma_sock *h)
+static bool is_last(const struct pv_sock *so)
 {
 	pthread_mutex_lock(&registry_lock);
+	bool last = so->refs == 1;
+
+	pthread_mutex_unlock(&registry_lock);
+	return last;
+}
+
+int pyvma_sock_close(pyvma_sock *h)
+{
 	struct pv_sock *so = pv_handle_sock(h);
+
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM && is_last(so))
+		pv_stream_linger(h, so);
+	pthread_mutex_lock(&registry_lock);
+	so = pv_handle_sock(h);
 	int fd = pv_handle_fd(h);
 	bool give_up = so && keep_kernel_socket(so, fd) && fd >= 0;
 

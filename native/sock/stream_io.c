@@ -8,6 +8,8 @@
 
 /* A full ring or an empty pool gives no event: how long at most until the next look. */
 #define ROOM_NAP_NS PV_NS_PER_MS
+/* Entries of a message that do not make its stack frame a big one. */
+#define FEW 16
 
 /* A call that may wait. The lock is held but inside op_wait. */
 struct op {
@@ -77,14 +79,16 @@ static void advance(struct pv_iov **iov, uint32_t *cnt, size_t n)
 	}
 }
 
-static int check_msg(const struct msghdr *msg, size_t *total)
+/* Returns how many bytes the message's buffers have together. */
+static size_t copy_iov(struct pv_iov *iov, const struct msghdr *msg)
 {
-	*total = 0;
-	if (msg->msg_iovlen > UIO_MAXIOV)
-		return -EMSGSIZE;
-	for (size_t i = 0; i < msg->msg_iovlen; i++)
-		*total += msg->msg_iov[i].iov_len;
-	return 0;
+	size_t total = 0;
+
+	for (size_t i = 0; i < msg->msg_iovlen; i++) {
+		iov[i] = (struct pv_iov){ msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len };
+		total += iov[i].len;
+	}
+	return total;
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
@@ -126,6 +130,9 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			n = rc;
 			break;
 		}
+		/* An error is for the call that has nothing to tell. */
+		if (sent && (pv_tcp_ready_bits(so->tc) & (PV_EV_ERR | PV_EV_HUP)))
+			break;
 	}
 	if (n == -EAGAIN)
 		so->eagain++;
@@ -154,47 +161,49 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	return sigpipe(n, flags);
 }
 
-int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
+/* `iov` is room for the message's entries, which are changed on the way. */
+static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, struct pv_iov *iov, int flags,
+			int64_t timeout_ns)
 {
-	struct pv_iov iov[16], *at = iov;
+	size_t total = copy_iov(iov, msg);
 	struct op op;
-	size_t total;
-	int64_t n = check_msg(msg, &total);
+	int64_t n = pv_stream_lock(h, so);
 
-	if (n)
-		return n;
-	/* Entries are changed on the way: few of them are copied, many go in pieces. */
-	if (msg->msg_iovlen > pv_array_size(iov)) {
-		struct msghdr part = *msg;
-		int64_t sent = 0;
-
-		for (size_t i = 0; i < msg->msg_iovlen; i += part.msg_iovlen) {
-			part.msg_iov = msg->msg_iov + i;
-			part.msg_iovlen = PV_MIN((size_t)16, msg->msg_iovlen - i);
-			check_msg(&part, &total);
-			n = pv_stream_send(h, so, &part, i + part.msg_iovlen < msg->msg_iovlen ? flags | MSG_MORE : flags,
-					   timeout_ns);
-			if (n < 0)
-				return sent ? sent : n;
-			sent += n;
-			if ((size_t)n < total)
-				break;
-		}
-		return sent;
-	}
-	for (size_t i = 0; i < msg->msg_iovlen; i++)
-		iov[i] = (struct pv_iov){ msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len };
-	n = pv_stream_lock(h, so);
 	if (n)
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
-	n = send_locked(&op, at, (uint32_t)msg->msg_iovlen, total, flags);
+	n = send_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, flags);
 	op_end(&op);
 	pv_sock_unlock();
 	return sigpipe(n, flags);
 }
 
+static pv_noinline int64_t send_many(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags,
+				     int64_t timeout_ns)
+{
+	struct pv_iov iov[UIO_MAXIOV];
+
+	return send_msg(h, so, msg, iov, flags, timeout_ns);
+}
+
+int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov[FEW];
+
+	if (msg->msg_iovlen > UIO_MAXIOV)
+		return -EMSGSIZE;
+	if (msg->msg_iovlen > FEW)
+		return send_many(h, so, msg, flags, timeout_ns);
+	return send_msg(h, so, msg, iov, flags, timeout_ns);
+}
+
 /* ---- receive ----------------------------------------------------------------------------------------------------------- */
+
+/* Must a read that has something end here? An error, the end and the urgent mark are for the next one. */
+static bool ends_here(const struct pv_tcp *tc)
+{
+	return pv_tcp_at_mark(tc) || (!pv_tcp_inq(tc) && (pv_tcp_ready_bits(tc) & (PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP)));
+}
 
 static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
 {
@@ -212,6 +221,8 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		if (n > 0 && !(flags & MSG_PEEK)) {
 			got += n;
 			if ((size_t)got >= total)
+				return got;
+			if (ends_here(so->tc))
 				return got;
 			advance(&iov, &cnt, (size_t)n);
 			continue;
@@ -232,6 +243,8 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			n = n > 0 ? n : rc;
 			break;
 		}
+		if (got && ends_here(so->tc))
+			return got;
 	}
 	if (n == -EAGAIN)
 		so->eagain++;
@@ -256,28 +269,17 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	return n;
 }
 
-int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
+static int64_t recv_msg(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, struct pv_iov *iov, int flags,
+			int64_t timeout_ns)
 {
-	struct pv_iov iov[16];
+	size_t total = copy_iov(iov, msg);
 	struct op op;
-	size_t total, cnt = PV_MIN(msg->msg_iovlen, pv_array_size(iov));
-	int64_t n = check_msg(msg, &total);
+	int64_t n = pv_stream_lock(h, so);
 
 	if (n)
 		return n;
-	if (flags & MSG_ERRQUEUE)
-		return -EAGAIN;
-	/* More buffers than that are filled by the next call, as after any short read. */
-	total = 0;
-	for (size_t i = 0; i < cnt; i++) {
-		iov[i] = (struct pv_iov){ msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len };
-		total += iov[i].len;
-	}
-	n = pv_stream_lock(h, so);
-	if (n)
-		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
-	n = recv_locked(&op, iov, (uint32_t)cnt, total, flags);
+	n = recv_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, flags);
 	op_end(&op);
 	pv_sock_unlock();
 	if (n >= 0) {
@@ -286,6 +288,26 @@ int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *
 		msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
 	}
 	return n;
+}
+
+static pv_noinline int64_t recv_many(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov[UIO_MAXIOV];
+
+	return recv_msg(h, so, msg, iov, flags, timeout_ns);
+}
+
+int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_iov iov[FEW];
+
+	if (msg->msg_iovlen > UIO_MAXIOV)
+		return -EMSGSIZE;
+	if (flags & MSG_ERRQUEUE)
+		return -EAGAIN;
+	if (msg->msg_iovlen > FEW)
+		return recv_many(h, so, msg, flags, timeout_ns);
+	return recv_msg(h, so, msg, iov, flags, timeout_ns);
 }
 
 /* ---- lending ----------------------------------------------------------------------------------------------------------- */

@@ -229,7 +229,8 @@ static void gather(struct source *src, uint8_t *dst, uint32_t len)
 	while (len) {
 		uint32_t n = (uint32_t)PV_MIN((size_t)len, src->iov->len - src->at);
 
-		memcpy(dst, (const uint8_t *)src->iov->base + src->at, n);
+		if (pv_likely(n))
+			memcpy(dst, (const uint8_t *)src->iov->base + src->at, n);
 		dst += n;
 		len -= n;
 		src->at += n;
