@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * ICMP errors about our segments (RFC 5927, RFC 1122 4.2.3.9). As Linux: only a number that is in flight makes them believable; while a
- * connection is being made any of them ends the attempt; later they are kept, and told only if the connection dies of silence. Path MTUs
+ * connection is being made any of them ends the attempt; later they are kept, and told only if the connection dies of silence, or at once to who asked (IP_RECVERR). Path MTUs
  * (RFC 1191, RFC 8201) shorten the segments, and what was too long goes again at once, no loss being the network's (RFC 9293 3.7.2).
  */
 #include "tcp/conn.h"
@@ -83,6 +83,9 @@ void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int
 		narrower(c, err, now_ns);
 	} else if (c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_SYN_RCVD) {
 		pv_tcp_abort(c, err->err);
+	} else if (pv_addr_is4(&c->raddr) ? c->opts.recverr4 : c->opts.recverr6) {
+		c->err = err->err;
+		pv_tcp_tell(c, PV_EV_ERR | PV_EV_IN | PV_EV_OUT);
 	} else {
 		c->soft_err = err->err;
 	}

@@ -44,6 +44,31 @@ TEST(icmp_does_not_end_a_connection)
 	peer_close(&p);
 }
 
+TEST(icmp_is_told_at_once_to_who_asked)
+{
+	for (int family = 4; family <= 6; family += 2) {
+		uint8_t type = family == 4 ? PV_ICMP4_UNREACH : PV_ICMP6_UNREACH;
+		uint8_t code = family == 4 ? PV_ICMP4_UNREACH_PORT : PV_ICMP6_UNREACH_PORT;
+
+		peer_open(&p, &(struct peer_cfg){ .family = family });
+		peer_active(&p);
+		pv_tcp_options(p.c)->recverr4 = family == 4;
+		pv_tcp_options(p.c)->recverr6 = family == 6;
+		peer_write(&p, 100);
+		peer_skip(&p);
+		peer_icmp(&p, type, code, 0, 200); /* never sent */
+		CHECK_EQ(pv_tcp_ready_bits(p.c) & PV_EV_ERR, 0);
+		peer_icmp(&p, type, code, 0, 1);
+		CHECK_EQ(pv_tcp_ready_bits(p.c) & PV_EV_ERR, PV_EV_ERR);
+		CHECK_EQ(pv_tcp_error(p.c), ECONNREFUSED);
+		CHECK_EQ(peer_state(&p), PV_TCP_ESTABLISHED);
+		peer_ack(&p, 101);
+		peer_write(&p, 1);
+		peer_expect(&p, "P.", 101, 1, 1);
+		peer_close(&p);
+	}
+}
+
 TEST(path_mtu)
 {
 	for (int family = 4; family <= 6; family += 2) {
