@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TCP_INFO: Linux's fields, filled with what they mean there. */
+#include "tcp/output.h"
 #include "tcp/recovery.h"
 
 #include <string.h>
@@ -23,6 +24,8 @@ static uint32_t ms_since(int64_t then_ns, int64_t now_ns)
 
 static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 {
+	bool synchronized = c->state != PV_TCP_CLOSED && c->state != PV_TCP_SYN_SENT && c->state != PV_TCP_SYN_RCVD;
+
 	o->ca_state = c->ca;
 	o->retransmits = c->retransmits;
 	o->probes = c->probes_out;
@@ -51,7 +54,8 @@ static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 	o->bytes_retrans = c->bytes_retrans;
 	o->segs_out = c->segs_out;
 	o->data_segs_out = c->data_segs_out;
-	o->delivered = c->delivered;
+	/* The SYN is one as well. */
+	o->delivered = c->delivered + (c->delivered || synchronized);
 	o->delivered_ce = c->delivered_ce;
 }
 
@@ -87,7 +91,7 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	o->last_ack_recv_ms = ms_since(c->last_ack_rcvd_ns, now_ns);
 	o->pmtu = c->pmtu;
 	o->rcv_ssthresh = c->rcv_ssthresh;
-	o->advmss = c->advmss;
+	o->advmss = c->advmss - (c->flags & PV_TF_TS ? PV_TCP_TS_LEN : 0u);
 	o->rcv_rtt_us = us(c->rcv_rtt_ns);
 	o->rcv_space = c->rcv_space;
 	o->rcv_ooopack = c->rcv_ooopack;

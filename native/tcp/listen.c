@@ -222,6 +222,7 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 	c->accept = pv_addr_is4(&s->laddr) ? PV_ACCEPT4 : PV_ACCEPT6;
 	if (!c->opts.bound_iface && pv_addr_is_linklocal6(&s->raddr) && !pv_addr_is4(&s->raddr))
 		c->opts.bound_iface = s->iface;
+	c->segs_in = 1; /* the SYN */
 	pv_tcp_set_state(c, PV_TCP_SYN_RCVD);
 	pv_tcp_set_iss(c, s->iss);
 	rc = pv_tcp_setup(c, in->now_ns);

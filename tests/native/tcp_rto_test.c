@@ -457,7 +457,7 @@ TEST(info)
 	CHECK_EQ(i.bytes_acked, REC_LEN);
 	CHECK_EQ(i.bytes_sent, 11 * REC_LEN);
 	CHECK_EQ(i.data_segs_out, 11);
-	CHECK_EQ(i.delivered, 1);
+	CHECK_EQ(i.delivered, 2);
 	CHECK_EQ(i.last_data_sent_ms, 100);
 	CHECK_EQ(i.snd_wscale, 7);
 	rec_sack(&p, 1, 2, 6);
@@ -468,7 +468,7 @@ TEST(info)
 	CHECK_EQ(i.retrans, 1);
 	CHECK_EQ(i.total_retrans, 1);
 	CHECK_EQ(i.bytes_retrans, REC_LEN);
-	CHECK_EQ(i.delivered, 5);
+	CHECK_EQ(i.delivered, 6);
 	CHECK_EQ(i.snd_ssthresh, 7);
 	rec_close(&p);
 }
