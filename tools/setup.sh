@@ -34,6 +34,7 @@ socat
 sockperf
 ncat
 ethtool
+nftables               # what a test takes from the wire or changes on it
 tcpdump
 curl                   # real programs that speak TCP
 nginx

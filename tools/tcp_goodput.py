@@ -8,7 +8,8 @@ whole round trip's delay. CUBIC on both sides, no metrics kept from one connecti
 own seed, and medians are printed: Mbit/s of payload at the receiver, retransmissions per hundred segments (TCP_INFO of the sender).
 Needs root.
 
-Usage: tools/tcp_goodput.py [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N] [--family 4|6]
+Usage: tools/tcp_goodput.py [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N] [--seed N]
+           [--family 4|6]
 """
 
 from __future__ import annotations
@@ -104,17 +105,17 @@ class Wire:
             "pyvma": (ENGINE_PORT, stack.enter_context(Actor([interface]))),
         }
 
-    def run(self, name: str, faults: str, family: int, seconds: float) -> Result:
-        """One sender sends for so long."""
+    def run(self, name: str, path: str, faults: str, family: int, seconds: float) -> Result:
+        """One sender sends for so long; the handshake sees the path, but not the faults."""
         from pyvma.ring import softnic
 
         number, sender = self.senders[name]
         port = f"{self.fabric}/{number}"
-        softnic.impair(port, "")
+        softnic.impair(port, path)
         listening = self.receiver(LISTEN, family=family, host=RECEIVER[family])
         sender(CONNECT, family=family, host=RECEIVER[family], port=listening)
         self.receiver(ACCEPT)
-        softnic.impair(port, faults)
+        softnic.impair(port, f"{path},{faults}")
         try:
             self.receiver.start(RECEIVE, seconds=seconds)
             info = fields(sender(SEND, seconds=seconds + 0.2, limit_s=LIMIT_S))
@@ -139,10 +140,11 @@ def median(results: list[Result], field: str) -> float:
 def compare(on: Wire, options: argparse.Namespace, loss: float, reorder: float, rtt: float) -> float:
     """One line of the table; the stack's goodput by the kernel's."""
     results: dict[str, list[Result]] = {name: [] for name in on.senders}
-    for seed in range(1, options.runs + 1):
-        faults = f"loss={loss}%,reorder={reorder}%,delay={rtt}ms,seed={seed}" + (f",rate={options.rate}" if options.rate else "")
+    for seed in range(options.seed, options.seed + options.runs):
+        path = f"delay={rtt}ms" + (f",rate={options.rate}" if options.rate else "")
+        faults = f"loss={loss}%,reorder={reorder}%,seed={seed}"
         for name, done in results.items():
-            done.append(on.run(name, faults, options.family, options.seconds))
+            done.append(on.run(name, path, faults, options.family, options.seconds))
             if options.verbose:
                 print(f"    {name:<7}{done[-1].mbit_s:>9.2f} {done[-1].info}", flush=True)
     ours, kernels = (median(results[name], "mbit_s") for name in ("pyvma", "kernel"))
@@ -166,6 +168,7 @@ def main() -> int:
     parser.add_argument("--rate", default="", help='of the link, e.g. "100Mbit"; none by default')
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run")
     parser.add_argument("--family", type=int, choices=(4, 6), default=4)
     parser.add_argument("--verbose", action="store_true", help="each run, with fields of TCP_INFO")
     options = parser.parse_args()

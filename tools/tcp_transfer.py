@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Moves gigabytes between the stack and the Linux kernel over the software NIC's uplink, and compares SHA-256 of what went and came.
+"""Moves gigabytes between the stack and the Linux kernel and compares SHA-256 of what went and came.
 
+The kernel is behind the software NIC's uplink, or at the other end of a veth pair with the stack on AF_XDP.
 Both families, both roles (who listened), both directions, one after another; prints for each the time, the rate and what was sent
 twice. Fails when a hash differs. Needs root.
 
-Usage: tools/tcp_transfer.py [--mib 4096] [--family 4,6] [--role client,server] [--way from,to] [--faults SPEC]
+Usage: tools/tcp_transfer.py [--over uplink|veth] [--mib 4096] [--family 4,6] [--role client,server] [--way from,to]
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ from pathlib import Path
 os.environ["PYTHONSAFEPATH"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-from actor import Actor
-from uplink import PORT, uplink
+import uplink
+import veth
+from exchange import Ends
 
-ENGINE = {4: "10.80.0.1", 6: "fd80::1"}
-KERNEL = {4: "10.80.0.2", 6: "fd80::2"}
 LIMIT_S = 1800.0
 
 LISTEN = """
@@ -66,13 +66,15 @@ digest.hexdigest(), got
 """
 
 
-def transfer(engine: Actor, kernel: Actor, family: int, role: str, way: str, mib: int) -> bool:
+def transfer(ends: Ends, family: int, role: str, way: str, mib: int) -> bool:
     """One transfer and its line; whether all came as it went."""
-    server, client, hosts = (engine, kernel, ENGINE) if role == "server" else (kernel, engine, KERNEL)
+    engine, kernel = ends.engine, ends.kernel
+    server, client, hosts = (engine, kernel, ends.engine_host) if role == "server" else (kernel, engine, ends.kernel_host)
     sender, receiver = (engine, kernel) if way == "from" else (kernel, engine)
     port = server(LISTEN, host=hosts[family], family=family)
     client(CONNECT, host=hosts[family], port=port)
     server(ACCEPT)
+    assert engine("s.offload.state") == "offloaded"
     begin = time.monotonic()
     receiver.start(RECEIVE)
     sender.start(SEND, mib=mib)
@@ -95,23 +97,17 @@ def words(text: str) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--over", choices=("uplink", "veth"), default="uplink")
     parser.add_argument("--mib", type=int, default=4096)
     parser.add_argument("--family", type=words, default=["4", "6"])
     parser.add_argument("--role", type=words, default=["client", "server"])
     parser.add_argument("--way", type=words, default=["from", "to"])
-    parser.add_argument("--faults", default="", help='impairments of both ports, e.g. "loss=1%%,reorder=5%%,delay=1ms"')
     options = parser.parse_args()
     failed = 0
-    with uplink(KERNEL) as (ns, fabric):
-        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
-        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
-            from pyvma.ring import softnic
-
-            for number in (0, PORT):
-                softnic.impair(f"{fabric}/{number}", options.faults)
-            for family in options.family:
-                for role in options.role:
-                    failed += sum(not transfer(engine, kernel, int(family), role, way, options.mib) for way in options.way)
+    with uplink.pair() if options.over == "uplink" else veth.pair() as ends:
+        for family in options.family:
+            for role in options.role:
+                failed += sum(not transfer(ends, int(family), role, way, options.mib) for way in options.way)
     return 1 if failed else 0
 
 

@@ -1,12 +1,13 @@
 """The Linux kernel as TCP peer where things go wrong or are odd: closed and tiny windows, half-closed connections, resets, floods and blind
 segments, another path MTU, options switched off, crossing SYNs, loss.
 
-The kernel's end is behind the software NIC's uplink in a namespace of the test's, which is also the engine's gateway. Its device is
-where frames are recorded and forged; nftables there change what passes.
+The kernel's end is in a namespace of the test's, behind the software NIC's uplink or at the other end of a veth pair with the engine on
+AF_XDP, and is also the engine's gateway. Its device is where frames are recorded and forged; nftables there change what passes.
 """
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 import tcp_frames
+import veth
 from actor import Actor
 from exchange import Ends, wait_for
 from netns import Namespace, usable
@@ -79,11 +81,13 @@ class Net(Ends):
     """Also: who records and forges on the kernel's device, and the fabric."""
 
     raw: Actor
-    fabric: str
+    fabric: str  # empty: veth
 
     def connect(self, family: int, engine_serves: bool) -> int:
         """A connection, `s` at both ends; the server's port."""
-        server, client, host = (self.engine, self.kernel, ENGINE) if engine_serves else (self.kernel, self.engine, KERNEL)
+        server, client, host = (
+            (self.engine, self.kernel, self.engine_host) if engine_serves else (self.kernel, self.engine, self.kernel_host)
+        )
         port: int = server(LISTEN, family=family, host=host[family])
         client(CONNECT, host=host[family], port=port)
         server(ACCEPT)
@@ -97,7 +101,7 @@ class Net(Ends):
     def ordered_by(self, engine_sends: bool) -> tuple[Actor, Actor]:
         return (self.engine, self.kernel) if engine_sends else (self.kernel, self.engine)
 
-    def bulk(self, size: int, seed: int = 1) -> None:
+    def bulk(self, size: int) -> None:
         """Both ways at once."""
         for actor in (self.engine, self.kernel):
             actor("import threading\nsending = threading.Thread(target=s.sendall, args=(bytes(range(256)) * (size // 256),))", size=size)
@@ -121,10 +125,16 @@ class Net(Ends):
             found += self.raw("tap.stop()")
 
     @contextmanager
-    def faults(self, spec: str) -> Iterator[None]:
-        """On both ways of the wire."""
+    def faults(self, loss: int = 0, reorder: int = 0, delay_ms: int = 0) -> Iterator[None]:
+        """On both ways of the wire, in per cent of the frames; a veth only loses."""
+        if not self.fabric:
+            drop = f"numgen random mod 100 < {loss} drop"
+            with self.rule("input", drop), self.rule("output", drop):
+                yield
+            return
         from pyvma.ring import softnic
 
+        spec = f"loss={loss}%,reorder={reorder}%,delay={delay_ms}ms,seed=1"
         try:
             for number in (0, PORT):
                 softnic.impair(f"{self.fabric}/{number}", spec)
@@ -136,13 +146,13 @@ class Net(Ends):
     @contextmanager
     def rule(self, hook: str, text: str) -> Iterator[None]:
         """A rule of nftables in the kernel's namespace."""
-        self.kernel_ns.run(
-            "nft", f"add table inet t; add chain inet t c {{ type filter hook {hook} priority 0; }}; add rule inet t c {text}"
-        )
+        table = f"inet t{secrets.token_hex(4)}"
+        chain = f"add chain {table} c {{ type filter hook {hook} priority 0; }}"
+        self.kernel_ns.run("nft", f"add table {table}; {chain}; add rule {table} c {text}")
         try:
             yield
         finally:
-            self.kernel_ns.run("nft", "delete table inet t")
+            self.kernel_ns.run("nft", f"delete table {table}")
 
     @contextmanager
     def sysctl(self, name: str, value: str) -> Iterator[None]:
@@ -157,18 +167,38 @@ class Net(Ends):
         self.raw("for segment in segments: tap.send(segment)", segments=segments)
 
 
-@pytest.fixture(scope="module")
-def net() -> Iterator[Net]:
-    with uplink(KERNEL) as (ns, fabric):
-        interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,gw={KERNEL[4]},gw={KERNEL[6]},name=sn0"
-        with Actor([interface]) as engine, Actor(netns=ns.name) as kernel, Actor(netns=ns.name) as raw:
-            found = Net(engine, kernel, ENGINE, KERNEL, ns, raw, fabric)
-            found.connect(4, True)  # the kernel knows the engine's MAC from now on
-            found.close()
-            words = ns.ip("neigh", "show", ENGINE[4]).split()
-            raw(tcp_frames.IMPORT)
-            raw("tap = tcp_frames.Tap('tap0', mac)", mac=bytes.fromhex(words[words.index("lladdr") + 1].replace(":", "")))
+@contextmanager
+def between(engine: Actor, kernel_ns: Namespace, device: str, hosts: tuple[dict[int, str], dict[int, str]], fabric: str) -> Iterator[Net]:
+    """Everything once the engine is there."""
+    with Actor(netns=kernel_ns.name) as kernel, Actor(netns=kernel_ns.name) as raw:
+        found = Net(engine, kernel, *hosts, kernel_ns, raw, fabric)
+        found.connect(4, True)  # the kernel knows the engine's MAC from now on
+        found.close()
+        words = kernel_ns.ip("neigh", "show", hosts[0][4]).split()
+        raw(tcp_frames.IMPORT)
+        raw("tap = tcp_frames.Tap(device, mac)", device=device, mac=bytes.fromhex(words[words.index("lladdr") + 1].replace(":", "")))
+        yield found
+
+
+@pytest.fixture(scope="module", params=["uplink", "veth"])
+def net(request: pytest.FixtureRequest) -> Iterator[Net]:
+    if request.param == "uplink":
+        with uplink(KERNEL) as (ns, fabric):
+            interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,gw={KERNEL[4]},gw={KERNEL[6]},name=sn0"
+            with Actor([interface]) as engine, between(engine, ns, "tap0", (ENGINE, KERNEL), fabric) as found:
+                yield found
+        return
+    with veth.namespaces() as (here, there):
+        for family, gateway in veth.KERNEL.items():
+            here.ip(f"-{family}", "route", "add", "default", "via", gateway)
+        hosts = (veth.ENGINE, veth.KERNEL)
+        with Actor(["xdp:device=v0"], netns=here.name) as engine, between(engine, there, "v1", hosts, "") as found:
             yield found
+
+
+# The same over any ring, or not to be had over a veth (delay, reordering).
+over_uplink = pytest.mark.parametrize("net", ["uplink"], indirect=True)
+over_veth = pytest.mark.parametrize("net", ["veth"], indirect=True)
 
 
 # ---- windows -------------------------------------------------------------------------------------------------------------------------
@@ -199,6 +229,7 @@ def test_a_window_closes_for_seconds(net: Net, family: int, engine_sends: bool) 
     net.close()
 
 
+@over_uplink
 @needs_nft
 def test_a_window_of_one_byte(net: Net) -> None:
     """The kernel's segments say one byte, whatever it has: the engine sends single bytes, and all when that ends."""
@@ -221,6 +252,7 @@ def test_a_window_of_one_byte(net: Net) -> None:
     net.close()
 
 
+@over_uplink
 @pytest.mark.parametrize("option", ["SO_RCVBUF", "TCP_WINDOW_CLAMP"])
 def test_the_smallest_buffer(net: Net, option: str) -> None:
     """Of either side: what SO_RCVBUF and TCP_WINDOW_CLAMP (10) make of a byte."""
@@ -275,21 +307,21 @@ def test_close_with_unread_data_resets(net: Net, engine_closes: bool) -> None:
 
 def test_syn_flood(net: Net) -> None:
     """100,000 SYNs from addresses that never answer; who does answer gets in, while it rains and afterwards."""
-    port = net.engine(LISTEN, family=4, host=ENGINE[4])
+    port = net.engine(LISTEN, family=4, host=net.engine_host[4])
     serve = "for _ in range(count):\n    s, _ = l.accept()\n    s.sendall(s.recv(10))\n    s.close()"
     ask = "s = socket.create_connection((host, port), 60)\ns.settimeout(60)\ns.sendall(b'question')\ngot = s.recv(10)\ns.close()\ngot"
     before = net.engine("import pyvma\npyvma.counters()")
-    net.raw.start("tap.flood(host, port, count, '10.99.0.0/16', 7)", host=ENGINE[4], port=port, count=FLOOD)
+    net.raw.start("tap.flood(host, port, count, '10.99.0.0/16', 7)", host=net.engine_host[4], port=port, count=FLOOD)
     try:
         net.engine.start(serve, count=10)
         for _ in range(10):
-            assert net.kernel(ask, host=ENGINE[4], port=port) == b"question"
+            assert net.kernel(ask, host=net.engine_host[4], port=port) == b"question"
         net.engine.finish()
     finally:
         assert net.raw.finish(LIMIT_S) == FLOOD
     net.engine.start(serve, count=3)
     for _ in range(3):
-        assert net.kernel(ask, host=ENGINE[4], port=port) == b"question"
+        assert net.kernel(ask, host=net.engine_host[4], port=port) == b"question"
     net.engine.finish()
     after = net.engine("pyvma.counters()")
     grew = {name: after[name] - before[name] for name in after if name.startswith("tcp.") and after[name] != before.get(name)}
@@ -313,7 +345,7 @@ def test_blind_injection(net: Net, family: int, what: str) -> None:
         heard = "any(s.payload and not s.out for s in tap.seen) and tap.seen[-1].out"
         wait_for("its acknowledgement", lambda: net.raw(heard))
     state = [s for s in seen if s.out][-1]  # what the kernel sent last: seq and ack are the engine's rcv_nxt and snd_nxt
-    ours = {"src": KERNEL[family], "dst": ENGINE[family], "sport": state.sport, "dport": port}
+    ours = {"src": net.kernel_host[family], "dst": net.engine_host[family], "sport": state.sport, "dport": port}
     attack = {
         "rst": [Segment(**ours, seq=state.seq + 1 + n * 37, flags=RST) for n in range(500)],
         "syn": [Segment(**ours, seq=state.seq + n * 37, flags=SYN) for n in range(500)],
@@ -379,19 +411,21 @@ def test_the_path_mtu_falls(net: Net, beyond: Actor, family: int) -> None:
 # ---- options ---------------------------------------------------------------------------------------------------------------------
 
 
+@needs_nft
 @pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
 @pytest.mark.parametrize("name", list(WITHOUT))
 def test_without_an_option(net: Net, name: str, engine_serves: bool) -> None:
     """The kernel does not have it: neither end uses it, and loss is repaired all the same."""
     with net.sysctl(f"net.ipv4.{name}", "0"):
         net.connect(4, engine_serves)
-        with net.faults("loss=1%,reorder=1%,seed=3"):
+        with net.faults(loss=1, reorder=1):
             net.bulk(1 << 20)
         for actor in (net.engine, net.kernel):
             assert actor(INFO)[5] & 7 == 7 & ~WITHOUT[name]
         net.close()
 
 
+@over_uplink
 @needs_nft
 def test_ecn(net: Net) -> None:
     """The kernel asks for ECN; marks on the way slow the sender, both ways."""
@@ -411,14 +445,15 @@ def test_ecn(net: Net) -> None:
     net.close()
 
 
+@over_uplink
 def test_syns_that_cross(net: Net) -> None:
     """Simultaneous open (RFC 9293 3.5)."""
-    port = net.kernel("s = socket.socket()\ns.settimeout(60)\ns.bind((host, 0))\ns.getsockname()[1]", host=KERNEL[4])
-    ours = net.engine("s = socket.socket()\ns.settimeout(60)\ns.bind((host, 0))\ns.getsockname()[1]", host=ENGINE[4])
+    port = net.kernel("s = socket.socket()\ns.settimeout(60)\ns.bind((host, 0))\ns.getsockname()[1]", host=net.kernel_host[4])
+    ours = net.engine("s = socket.socket()\ns.settimeout(60)\ns.bind((host, 0))\ns.getsockname()[1]", host=net.engine_host[4])
     with net.recorded(port) as seen:
-        with net.faults("delay=300ms"):
-            net.engine.start("s.connect((host, port))", host=KERNEL[4], port=port)
-            net.kernel("s.connect((host, port))", host=ENGINE[4], port=ours)
+        with net.faults(delay_ms=300):
+            net.engine.start("s.connect((host, port))", host=net.kernel_host[4], port=port)
+            net.kernel("s.connect((host, port))", host=net.engine_host[4], port=ours)
             net.engine.finish()
         net.one_way(True, 1 << 16, 1)
         net.one_way(False, 1 << 16, 2)
@@ -432,15 +467,38 @@ def test_syns_that_cross(net: Net) -> None:
 # ---- loss --------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("faults", ["loss=1%,delay=1ms,seed=1", "loss=5%,delay=1ms,seed=2", "reorder=5%,delay=1ms,seed=3"])
-@pytest.mark.parametrize("family", [4, 6])
-def test_a_bad_wire(net: Net, family: int, faults: str) -> None:
+def bad_wire(net: Net, family: int, loss: int = 0, reorder: int = 0) -> None:
     """Both ways at once, everything arrives, and little is sent twice."""
     net.connect(family, True)
-    with net.faults(faults):
+    with net.faults(loss, reorder, delay_ms=1):
         net.bulk(1 << 20)
     for actor in (net.engine, net.kernel):
         info = actor(INFO)
         again, segments = int.from_bytes(info[100:104], "little"), int.from_bytes(info[156:160], "little")
         assert again < 0.15 * segments + 10, (again, segments)
+    net.close()
+
+
+@needs_nft
+@pytest.mark.parametrize("loss", [1, 5])
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_wire_that_loses(net: Net, family: int, loss: int) -> None:
+    """Goodput: tools/tcp_goodput.py."""
+    bad_wire(net, family, loss=loss)
+
+
+@over_uplink
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_wire_that_reorders(net: Net, family: int) -> None:
+    bad_wire(net, family, reorder=5)
+
+
+@over_veth
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
+def test_megabytes(net: Net, family: int, engine_serves: bool) -> None:
+    """Over the uplink test_tcp_uplink.py does it; gigabytes: tools/tcp_transfer.py."""
+    net.connect(family, engine_serves)
+    net.one_way(True, 64 << 20, 21)
+    net.one_way(False, 64 << 20, 22)
     net.close()

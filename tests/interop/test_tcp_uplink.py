@@ -11,7 +11,7 @@ from uplink import ENGINE, KERNEL, pair
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
 
-BULK = 16 << 20
+BULK = 64 << 20
 LIMIT_S = 120.0
 
 LISTEN = """
