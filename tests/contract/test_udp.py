@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sides import Net
+from sides import LIMIT_S, Net
 
 Errno = Callable[..., int]
 IPV6_OVERHEAD, IPV4_OVERHEAD = 8, 28
@@ -471,6 +471,21 @@ def test_dup_shares_the_socket(net: Net) -> None:
     assert copy.recv(10) == b"two"
     copy.sendto(b"three", b.getsockname())
     assert b.recv(10) == b"three"
+
+
+def test_a_known_fd_finds_its_socket(net: Net) -> None:
+    """By a number that select knows, too."""
+    a, b = net.pair()
+    assert not select.select([a], [], [], 0)[0]
+    copy = net.module.socket(fileno=os.dup(a.fileno()))
+    net.opened.append(copy)
+    assert (copy.family, copy.type, copy.proto) == (net.family, std.SOCK_DGRAM, std.IPPROTO_UDP)
+    assert copy.getsockname() == a.getsockname()
+    if net.ours:
+        assert copy.offload.state == a.offload.state
+    b.send(b"x")
+    copy.settimeout(LIMIT_S)
+    assert copy.recv(10) == b"x"
 
 
 def test_detach_and_adopt(net: Net) -> None:

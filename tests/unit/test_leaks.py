@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from lab import HOSTS4, softnic_reason
 
 import pyvma.socket as ours
 
@@ -78,9 +79,65 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.fixture(params=["loopback", "softnic"])
+def streams(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
+    if request.param == "softnic" and softnic_reason():
+        pytest.skip(softnic_reason())
+    host = HOSTS4[0] if request.param == "softnic" else "127.0.0.1"
+    with ours.create_server((host, 0)) as server, ours.create_connection(server.getsockname(), 20) as b:
+        a, _ = server.accept()
+        with a:
+            a.settimeout(20)
+            assert bool(a.offload) == (request.param == "softnic")
+            yield a, b
+
+
+def pieces(a: Any, b: Any) -> None:
+    b.send(b"x")
+    with a.recv_batch(4) as batch:
+        bytes(batch[0])
+        batch.addresses
+        batch.messages
+
+
+def forgotten_pieces(a: Any, b: Any) -> None:
+    b.send(b"x")
+    a.recv_batch(4)[0]
+
+
+STREAM_CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "send recv": lambda a, b: (
+        b.sendall(b"x"),
+        a.recv(10),
+        b.sendmsg([b"x", b"y"]),
+        a.recvmsg(5000),
+        b.send(b"x"),
+        a.recv_into(bytearray(3)),
+    ),
+    "pieces": pieces,
+    "forgotten pieces": forgotten_pieces,
+    "dup": lambda a, b: a.dup().close(),
+    "known fd": lambda a, b: ours.socket(fileno=os.dup(a.fileno())).close(),
+    "errors": lambda a, b: (
+        fails(lambda: a.setsockopt(std.IPPROTO_TCP, std.TCP_CONGESTION, b"no such")),
+        fails(lambda: a.recv_batch(1, std.MSG_PEEK)),
+        fails(lambda: a.recv_batch([bytearray(1)])),
+        fails(lambda: a.send_batch([b"x"])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAM_CALLS)
+def test_streams_leave_nothing(streams: tuple[Any, Any], name: str) -> None:
+    grows_not(STREAM_CALLS[name], streams)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_is_left(pair: tuple[Any, Any], name: str) -> None:
-    call = CALLS[name]
+    grows_not(CALLS[name], pair)
+
+
+def grows_not(call: Callable[[Any, Any], Any], pair: tuple[Any, Any]) -> None:
     for _ in range(50):
         call(*pair)
     gc.collect()
