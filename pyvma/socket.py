@@ -473,9 +473,13 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return -errno.EBADF
         if not handle.stream:
             return lib.pyvma_sock_connect(sock, _sockaddr(packed), len(packed), handle.timeout_ns)
-        if lib.pyvma_sock_would(sock, _sockaddr(packed), len(packed)) == lib.PYVMA_KERNEL:
-            self._release(f"address {address[0]} is the kernel's")
+        state: int = lib.pyvma_sock_would(sock, _sockaddr(packed), len(packed))
+        if state == lib.PYVMA_KERNEL:
+            offload = self.offload
+            self._release(offload.text if offload.state == "kernel" else f"address {address[0]} is the kernel's")
             return NotImplemented
+        if state < 0:
+            return state
         return self._connect_stream(sock, packed, handle.timeout_ns)
 
     def _connect_stream(self, sock: Any, packed: bytes, timeout_ns: int) -> int:

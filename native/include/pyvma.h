@@ -110,7 +110,8 @@ PYVMA_EXPORT int pyvma_sock_listen(pyvma_sock *s, int backlog);
  * somebody asks. */
 PYVMA_EXPORT int pyvma_sock_accept(pyvma_sock *s, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns,
 				   pyvma_sock **out);
-/* Where a connect to, or a bind of, that address would lead: enum pyvma_offload_state. Changes nothing. */
+/* Where a connect to that address would lead: enum pyvma_offload_state. A stream that would be the kernel's is from then on, with the
+ * reason; strict mode refuses that: -EOPNOTSUPP. */
 PYVMA_EXPORT int pyvma_sock_would(pyvma_sock *s, const struct sockaddr *addr, socklen_t len);
 PYVMA_EXPORT int pyvma_sock_getsockname(pyvma_sock *s, struct sockaddr *addr, socklen_t *len);
 PYVMA_EXPORT int pyvma_sock_getpeername(pyvma_sock *s, struct sockaddr *addr, socklen_t *len);

@@ -440,8 +440,8 @@ static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct p
 	if (!rc || timeout_ns == 0 || pv_sock_nonblock(so))
 		return rc;
 	rc = connect_wait(h, so, timeout_ns);
-	/* The news that it is made is told once, and this call tells it. */
-	if (!rc)
+	/* How it ended is told once, and this call tells it; one with a limit is the program's to ask, as with any that does not block. */
+	if (!rc || (timeout_ns < 0 && rc != -EBADF && rc != -ENETDOWN))
 		(void)pv_tcp_connect(so->tc, to, now());
 	if (rc != -EBADF && rc != -ENETDOWN)
 		pv_ready_update(so);
@@ -502,26 +502,43 @@ int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct soc
 	return unspec || rc == 1 ? pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns) : rc;
 }
 
+/* 0: the stack's; 1: it would be the kernel's, which is decided with that. */
+static int stream_would(struct pv_sock *so, const struct pv_endpoint *to)
+{
+	int rc;
+
+	pv_decide_kernel_read(so);
+	if (ours_to(so, to))
+		return 0;
+	if (pv_leg_engine())
+		return pv_stream_host_would(so, to);
+	rc = pv_decide_may_kernel(&to->addr);
+	if (!rc)
+		is_kernels(so, " is the kernel's", &to->addr);
+	return rc ? rc : 1;
+}
+
 int pyvma_sock_would(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	struct pv_endpoint to;
-	int state = PYVMA_KERNEL;
+	int rc = 1;
 
 	if (!so)
 		return -EBADF;
 	if (pv_sock_is_ours(so))
 		return PYVMA_OFFLOADED;
 	if (!so->candidate || !engine_runs(so) || !pv_addr_parse(so, addr, len, &to))
-		return state;
+		return PYVMA_KERNEL;
 	pv_lock_get(&pv_engine.lock);
-	if (pv_engine.stack && pv_handle_sock(h) == so) {
+	if (pv_engine.stack && pv_handle_sock(h) == so && so->stream) {
+		rc = stream_would(so, &to);
+	} else if (pv_engine.stack && pv_handle_sock(h) == so) {
 		pv_decide_kernel_read(so);
-		if (so->stream ? ours_to(so, &to) || pv_stream_host_would(so, &to) : pv_decide_route(so, &to))
-			state = PYVMA_OFFLOADED;
+		rc = !pv_decide_route(so, &to);
 	}
 	pv_sock_unlock();
-	return state;
+	return rc < 0 ? rc : rc ? PYVMA_KERNEL : PYVMA_OFFLOADED;
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------------- */

@@ -49,8 +49,8 @@ int pv_stream_host_bind(struct pv_sock *so, const struct pv_endpoint *ep);
 int pv_stream_host_bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
 /* In the stack; the kernel's is the caller's. 0 also when the socket was left to the kernel. */
 int pv_stream_host_listen(struct pv_sock *so, int backlog);
-/* Would pv_stream_host_connect say 1? */
-bool pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to);
+/* 0: pv_stream_host_connect would be tried; 1: the socket is the kernel's; -errno: strict mode forbids that. */
+int pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to);
 /* Was it connected, or about to be, and is as if it never had? */
 bool pv_stream_host_idle(const struct pv_sock *so);
 /* Before the stack connects. 1: it may, the port is reserved; 0: the socket is the kernel's; -errno: strict mode forbids that. */

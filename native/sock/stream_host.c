@@ -46,11 +46,12 @@ static int kernel_bind(int fd, const struct pv_sock *so, const struct pv_endpoin
 	return bind(fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
 }
 
-/* Ends what it does; a port that the kernel chose goes. */
+/* A port that the kernel chose goes with the end of what the socket does; one that does nothing has to begin with something. */
 static void kernel_unbind(int fd)
 {
 	const struct sockaddr un = { .sa_family = AF_UNSPEC };
 
+	(void)listen(fd, 0);
 	(void)connect(fd, &un, sizeof(un));
 }
 
@@ -236,8 +237,11 @@ static int bind_source(struct pv_sock *so, const struct pv_path *path, int *left
 
 	if (pv_addr_is_linklocal6(&path->src))
 		source.iface = path->iface;
-	kernel_unbind(pv_sock_kfd(so)); /* the name of an attempt before this one */
-	rc = bind_both(so, &source, left);
+	if (so->name_chosen) /* in an attempt before this one */
+		kernel_unbind(pv_sock_kfd(so));
+	rc = pv_stream_open(so); /* before there is a kernel socket of which all options are read */
+	if (!rc)
+		rc = bind_both(so, &source, left);
 	if (rc || *left)
 		return rc;
 	pv_tcp_name_chosen(so->tc, true, true);
@@ -273,11 +277,13 @@ static const char *refusal(struct pv_sock *so, const struct pv_endpoint *to, str
 	return kernels ? "bound to a device of the kernel" : route(so, to, device, path);
 }
 
-bool pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to)
+int pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to)
 {
 	struct pv_path path;
+	const char *reason = refusal(so, to, &path);
+	int rc = reason ? leave(so, reason, &to->addr) : 0;
 
-	return pv_leg_engine() && !refusal(so, to, &path);
+	return rc ? rc : reason != NULL;
 }
 
 int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to)

@@ -341,6 +341,8 @@ static int set_locked(struct pv_sock *so, int level, int name, const void *val, 
 	fd = set_somewhere(so, level, name, val, len);
 	if (fd < 0)
 		return fd;
+	if (!find(so, level, name))
+		pv_opt_kernel_note(so, level, name);
 	so->rcvbuf_set |= level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_RCVBUFFORCE);
 	so->sndbuf_set |= level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE);
 	if (so->tc)
