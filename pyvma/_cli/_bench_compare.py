@@ -106,7 +106,7 @@ def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[
 
     def command(number: int, part: str) -> list[str]:
         options: dict[str, Any] = {"local": "{}:{}".format(*ends[number]), "remote": "{}:{}".format(*ends[1 - number])}
-        options |= {"size": load.size, "batch": many["batch"], "block": way.block, "tcp": load.tcp}
+        options |= {"size": load.size, "batch": many["batch"], "block": way.block, "tcp": load.tcp and way.stack != "raw"}
         if part != "server":
             options |= {"seconds": load.seconds, "window": many["window"]}
         if way.stack == "raw":
@@ -324,8 +324,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
     if not 14 <= arguments.size <= 1472:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
-    if arguments.proto == "tcp" and arguments.ring == "xdp":
-        raise UserError("--proto tcp: TCP is not offloaded on interfaces that the kernel owns")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
     with WIRES[arguments.ring]() as wire:

@@ -315,11 +315,6 @@ def test_compare_all_rows(proto: str, tmp_path: Path, capsys: pytest.CaptureFixt
         assert row["who"] in table
 
 
-def test_no_tcp_on_interfaces_of_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "compare", "--ring", "xdp", "--proto", "tcp"]) != 0
-    assert "TCP is not offloaded on interfaces that the kernel owns" in capsys.readouterr().err
-
-
 # The second is longer than what a device copies at post.
 @pytest.mark.parametrize("size", [14, 1472])
 def test_json_to_stdout(size: int, capsys: pytest.CaptureFixture[str]) -> None:
