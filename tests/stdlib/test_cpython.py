@@ -141,3 +141,16 @@ def test_udp_classes_over_af_xdp(clean_env: dict[str, str], peer: bool) -> None:
     assert passed >= 110
     # A destination of our own is the kernel's.
     assert counters["udp.rx_datagrams"] >= passed / 2 if peer else counters["udp.rx_datagrams"] == 0
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
+def test_tcp_classes_over_af_xdp(clean_env: dict[str, str]) -> None:
+    with namespaces() as (here, there):
+        hosts, inside, away = (ENGINE[4], ENGINE[6]), ("ip", "netns", "exec", here.name), (there.name, KERNEL[4], KERNEL[6])
+        offloaded = {**clean_env, "PYVMA_INTERFACES": "xdp:device=v0"}
+        expected, counters = compared(
+            [(clean_env, "socket", hosts), (offloaded, "pyvma.socket", hosts)], TCP_CLASSES, inside=inside, peer=away
+        )
+    passed = list(expected.values()).count("ok")
+    assert passed >= 90
+    assert counters["tcp.opened_passive"] >= passed / 2, "the engine did not carry the traffic"

@@ -1,0 +1,456 @@
+"""TCP with the Linux kernel at the other end, over AF_XDP on an interface that the kernel owns: a veth pair, two namespaces.
+
+A connection's flow comes by the ring, everything else of the port by the kernel, which keeps the port for us all the while.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from actor import Actor
+from exchange import wait_for
+from netns import Namespace, usable
+from veth import ENGINE, KERNEL, Veth, namespaces, pair
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
+
+BULK = 8 << 20
+LIMIT_S = 120.0
+FAMILIES = [4, 6]
+
+SOCKET = "socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)"
+LISTEN = f"""
+l = {SOCKET}
+l.bind((host, 0))
+l.listen()
+l.settimeout(60)
+l.getsockname()[1]
+"""
+CONNECT = f"""
+s = {SOCKET}
+s.settimeout(60)
+s.connect((host, port))
+"""
+ACCEPT = "s, peer = l.accept()\ns.settimeout(60)"
+SEND = """
+import random
+s.sendall(random.Random(seed).randbytes(size))
+"""
+RECEIVE = """
+import hashlib
+digest, left = hashlib.sha256(), size
+while left and (part := s.recv(min(left, 1 << 18))):
+    digest.update(part)
+    left -= len(part)
+digest.hexdigest()
+"""
+RESET_AT_CLOSE = "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()"
+
+
+@pytest.fixture(scope="module", params=["generic", "native"])
+def net(request: pytest.FixtureRequest) -> Iterator[Veth]:
+    with pair(request.param) as veth:
+        yield veth
+
+
+@pytest.fixture(scope="module")
+def veth() -> Iterator[Veth]:
+    with pair() as veth:
+        yield veth
+
+
+def connect(net: Veth, family: int, engine_serves: bool) -> int:
+    """Leaves the connection as `s` on both sides, the listener as `l` on one; its port."""
+    server, client, host = (net.engine, net.kernel, ENGINE) if engine_serves else (net.kernel, net.engine, KERNEL)
+    port: int = server(LISTEN, family=family, host=host[family])
+    client(CONNECT, family=family, host=host[family], port=port)
+    server(ACCEPT)
+    assert net.engine("s.offload.state, s.offload.text") == ("offloaded", "xdp:v0")
+    return port
+
+
+def close(net: Veth, server: Actor | None = None) -> None:
+    net.engine("s.close()")
+    net.kernel("s.close()")
+    if server:
+        server("l.close()")
+
+
+def transfer(sender: Actor, receiver: Actor, seed: int, size: int = BULK) -> None:
+    import random
+
+    sender.start(SEND, seed=seed, size=size)
+    got = receiver(RECEIVE, size=size, limit_s=LIMIT_S)
+    sender.finish(LIMIT_S)
+    assert got == hashlib.sha256(random.Random(seed).randbytes(size)).hexdigest()
+
+
+def counters(net: Veth) -> dict[str, int]:
+    found: dict[str, int] = net.engine("import pyvma; pyvma.counters()")
+    return found
+
+
+def echo(net: Veth) -> None:
+    net.engine("s.sendall(b'ask')")
+    net.kernel("s.sendall(s.recv(3) + b'!')")
+    assert net.engine("s.recv(4, socket.MSG_WAITALL)") == b"ask!"
+
+
+# ---- both roles, both families -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
+def test_bulk_each_way(net: Veth, family: int, engine_serves: bool) -> None:
+    connect(net, family, engine_serves)
+    before = counters(net)
+    transfer(net.engine, net.kernel, 1)
+    transfer(net.kernel, net.engine, 2)
+    after = counters(net)
+    # Nothing that came was dropped: neither segments that the kernel left uncut, nor those whose checksums it left open.
+    for name in ("tcp.rx_bad_csum", "tcp.rx_malformed", "net.rx_short", "tcp.tx_resets"):
+        assert after[name] == before[name]
+    assert net.engine("s.stats['kernel_rx_bytes']") == 0
+    close(net, net.engine if engine_serves else net.kernel)
+
+
+@pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
+def test_refusals_and_resets(net: Veth, engine_serves: bool) -> None:
+    for first, second in ((net.engine, net.kernel), (net.kernel, net.engine)):
+        connect(net, 4, engine_serves)
+        first(RESET_AT_CLOSE)
+        with pytest.raises(ConnectionResetError):
+            second("s.recv(1)")
+        second("s.close()")
+        (net.engine if engine_serves else net.kernel)("l.close()")
+    for actor, host in ((net.engine, KERNEL[4]), (net.kernel, ENGINE[4])):
+        with pytest.raises(ConnectionRefusedError):
+            actor(CONNECT, family=4, host=host, port=9)
+
+
+def test_a_mapped_listener_takes_both_families(veth: Veth) -> None:
+    port = veth.engine(LISTEN, family=6, host="::")
+    for family, shown in ((4, "::ffff:" + KERNEL[4]), (6, KERNEL[6])):
+        veth.kernel(CONNECT, family=family, host=ENGINE[family], port=port)
+        veth.engine(ACCEPT)
+        assert veth.engine("peer[0]") == shown
+        assert veth.engine("s.offload.state") == "offloaded"
+        echo(veth)
+        close(veth)
+    veth.engine("l.close()")
+    port = veth.kernel(LISTEN, family=4, host=KERNEL[4])
+    veth.engine(CONNECT, family=6, host="::ffff:" + KERNEL[4], port=port)
+    veth.kernel(ACCEPT)
+    assert veth.engine("s.offload.state, s.getsockname()[0]") == ("offloaded", "::ffff:" + ENGINE[4])
+    echo(veth)
+    close(veth, veth.kernel)
+
+
+# ---- a listener and the kernel's way to it -----------------------------------------------------------------------------------
+
+
+def test_a_wildcard_listener_is_reached_both_ways_in_order(veth: Veth) -> None:
+    port = veth.engine(LISTEN, family=4, host="")
+    for _ in range(3):
+        for name, actor, host in (("loop", None, "127.0.0.1"), ("veth", veth.kernel, ENGINE[4]), ("own", None, ENGINE[4])):
+            if actor:
+                actor(CONNECT, family=4, host=host, port=port)
+                actor("s.sendall(b'by the veth')")
+            else:
+                veth.engine(
+                    "import socket as kernel\nimport importlib\nc = importlib.import_module('socket').create_connection((host, port))\n"
+                    "c.sendall(b'by the loop')",
+                    host=host,
+                    port=port,
+                )
+            veth.engine(ACCEPT)
+            assert veth.engine("s.recv(11, socket.MSG_WAITALL)") == (b"by the veth" if actor else b"by the loop")
+            assert veth.engine("s.offload.state") == ("offloaded" if actor else "kernel"), name
+            veth.engine("s.close()")
+            (actor or veth.engine)("s.close()" if actor else "c.close()")
+    veth.engine("l.close()")
+
+
+def test_connections_live_on_when_their_listener_is_gone(veth: Veth) -> None:
+    port = connect(veth, 4, True)
+    veth.engine("l.close()")
+    echo(veth)
+    # Nobody listens any more, and says so: the port's rule is gone, the connection's flow has one.
+    with pytest.raises(ConnectionRefusedError):
+        veth.kernel("t = socket.create_connection((host, port), 10)", host=ENGINE[4], port=port)
+    transfer(veth.kernel, veth.engine, 5, 1 << 20)
+    # Another process may have the port then, if it says so as one must on Linux.
+    with Actor(netns=veth.here.name) as other:
+        other("l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind((host, port)); l.listen()",
+              host=ENGINE[4], port=port)  # fmt: skip
+        veth.kernel("t = socket.create_connection((host, port), 10)", host=ENGINE[4], port=port)
+        assert other("l.accept()[0].getsockname()[1]") == port
+        veth.kernel("t.close()")
+        echo(veth)
+    close(veth)
+
+
+def test_the_kernels_connections_stay_the_kernels(veth: Veth) -> None:
+    """Made by another process on the port before there was a rule for it: not ours to reset."""
+    with Actor(netns=veth.here.name) as other:
+        port = other("l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\nl.bind((host, 0)); l.listen()\n"
+                     "l.getsockname()[1]", host=ENGINE[4])  # fmt: skip
+        veth.kernel("k = socket.create_connection((host, port), 20)", host=ENGINE[4], port=port)
+        other("k, _ = l.accept(); k.settimeout(20); l.close()")
+        veth.engine(
+            "l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+            "l.bind((host, port)); l.listen(); l.settimeout(60)",
+            host=ENGINE[4],
+            port=port,
+        )
+        veth.kernel(CONNECT, family=4, host=ENGINE[4], port=port)
+        veth.engine(ACCEPT)
+        assert veth.engine("s.offload.state") == "offloaded"
+        veth.kernel("k.sendall(b'still there')")
+        assert other("k.recv(100)") == b"still there"
+        other("k.sendall(b'yes')")
+        assert veth.kernel("k.recv(100)") == b"yes"
+        echo(veth)
+        other("k.close()")
+        veth.kernel("k.close()")
+    close(veth, veth.engine)
+
+
+def test_ports_are_the_kernels_to_give(veth: Veth) -> None:
+    port = connect(veth, 4, False)
+    mine = veth.engine("s.getsockname()[1]")
+    taken = "import importlib\nk = importlib.import_module('socket').socket()\nk.bind((host, port))"
+    # Ours while it is connected, and while it is over and in TIME_WAIT; in our own process, too.
+    for _ in range(2):
+        for actor_code in (taken, "t = socket.socket()\nt.bind((host, port))"):
+            with pytest.raises(OSError) as caught:
+                veth.engine(actor_code, host=ENGINE[4], port=mine)
+            assert caught.value.errno == errno.EADDRINUSE
+        veth.engine("s.close()")
+        veth.kernel("s.close()")
+    assert port != mine
+    veth.kernel("l.close()")
+    listening = veth.engine(LISTEN, family=4, host="")
+    with Actor(netns=veth.here.name) as other, pytest.raises(OSError) as caught:
+        other("socket.create_server((host, port))", host=ENGINE[4], port=listening)
+    assert caught.value.errno == errno.EADDRINUSE
+    veth.engine("l.close()")
+    with pytest.raises(PermissionError):
+        veth.engine("os.seteuid(65534)\ntry:\n    socket.socket().bind((host, 80))\nfinally:\n    os.seteuid(0)", host=ENGINE[4])
+    with pytest.raises(OSError) as caught:
+        veth.engine("socket.socket().bind(('192.0.2.77', 0))")
+    assert caught.value.errno == errno.EADDRNOTAVAIL
+
+
+def test_a_socket_that_failed_connects_again(veth: Veth) -> None:
+    port = veth.kernel(LISTEN, family=4, host=KERNEL[4])
+    veth.engine("s = socket.socket()")
+    for _ in range(3):
+        with pytest.raises(ConnectionRefusedError):
+            veth.engine("s.connect((host, 9))", host=KERNEL[4])
+    veth.engine("s.connect((host, port))", host=KERNEL[4], port=port)
+    veth.kernel(ACCEPT)
+    assert veth.engine("s.offload.state") == "offloaded"
+    echo(veth)
+    close(veth)
+    # To ourselves after that: the kernel's, from an address of its choice.
+    veth.engine("s = socket.socket()")
+    with pytest.raises(ConnectionRefusedError):
+        veth.engine("s.connect((host, 9))", host=KERNEL[4])
+    here = veth.engine("import importlib\nk = importlib.import_module('socket').create_server(('127.0.0.1', 0)); k.getsockname()[1]")
+    veth.engine("s.connect(('127.0.0.1', port))", port=here)
+    assert veth.engine("s.offload.state, s.getsockname()[0]") == ("kernel", "127.0.0.1")
+    veth.engine("s.close(); k.close()")
+    veth.kernel("l.close()")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "host", "reason"),
+    [
+        ("pass", "127.0.0.1", "address 127.0.0.1 is the kernel's"),
+        ("pass", ENGINE[4], f"address {ENGINE[4]} is the kernel's"),
+        ("s.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 7)", KERNEL[4], "SO_MARK"),
+        ("s.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, b'\\x94\\x04\\x00\\x00')", KERNEL[4], "IP_OPTIONS"),
+        ("s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'lo')", "127.0.0.1", "bound to a device of the kernel"),
+    ],
+)
+def test_why_a_stream_is_the_kernels(veth: Veth, prepare: str, host: str, reason: str) -> None:
+    server = veth.kernel if host == KERNEL[4] else veth.engine
+    code = "import importlib\nk = importlib.import_module('socket').create_server((host, 0))\nk.getsockname()[1]"
+    port = server(code, host=host)
+    veth.engine(f"s = socket.socket(); s.settimeout(30)\n{prepare}\ns.connect((host, port))", host=host, port=port)
+    assert veth.engine("s.offload.state") == "kernel"
+    assert veth.engine("s.offload.text") == reason
+    veth.engine("s.close()")
+    server("k.close()")
+
+
+# ---- the net changes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_router_says_that_the_path_is_narrower(veth: Veth, family: int) -> None:
+    """By ICMP, which comes to the interface and is about a flow of ours: nobody but us could make anything of it."""
+    with Namespace() as behind:
+        veth.there.ip("link", "add", "r0", "mtu", "1300", "type", "veth", "peer", "name", "r1", "mtu", "1500", "netns", behind.name)
+        veth.there.ip("link", "set", "r0", "up")
+        behind.ip("link", "set", "r1", "up")
+        veth.there.ip("addr", "add", "10.99.0.1/24", "dev", "r0")
+        behind.ip("addr", "add", "10.99.0.2/24", "dev", "r1")
+        veth.there.ip("-6", "addr", "add", "fd99::1/64", "dev", "r0", "nodad")
+        behind.ip("-6", "addr", "add", "fd99::2/64", "dev", "r1", "nodad")
+        behind.ip("route", "add", "default", "via", "10.99.0.1")
+        behind.ip("-6", "route", "add", "default", "via", "fd99::1")
+        veth.there.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        veth.here.ip("route", "add", "10.99.0.0/24", "via", KERNEL[4])
+        veth.here.ip("-6", "route", "add", "fd99::/64", "via", KERNEL[6])
+        host = {4: "10.99.0.2", 6: "fd99::2"}[family]
+        try:
+            with Actor(netns=behind.name) as far:
+                port = far(LISTEN, family=family, host=host)
+                veth.engine(CONNECT, family=family, host=host, port=port)
+                far(ACCEPT)
+                assert veth.engine("s.offload.state") == "offloaded"
+                mss = "s.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)"
+                assert veth.engine(mss) > 1300
+                transfer(veth.engine, far, 7, 1 << 20)
+                assert veth.engine(mss) <= 1300 - 40
+                veth.engine("s.close()")
+        finally:
+            veth.here.ip("route", "del", "10.99.0.0/24")
+            veth.here.ip("-6", "route", "del", "fd99::/64")
+
+
+def test_links_addresses_and_routes_come_and_go(veth: Veth) -> None:
+    """As on Linux a connection outlives all of that: what it sends meanwhile is lost, and sent again."""
+    connect(veth, 4, True)
+    veth.engine("s.close()\nl.close()")
+    veth.kernel("s.close()")
+    port = connect(veth, 4, True)
+    mss = "s.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)"
+    for undo, do in (
+        (("link", "set", "v0", "up"), ("link", "set", "v0", "down")),
+        (("addr", "add", f"{ENGINE[4]}/24", "dev", "v0", "broadcast", "+"), ("addr", "del", f"{ENGINE[4]}/24", "dev", "v0")),
+        (("link", "set", "v0", "mtu", "1500"), ("link", "set", "v0", "mtu", "1000")),
+    ):
+        veth.here.ip(*do)
+        veth.engine("s.sendall(b'lost at first')")
+        if "mtu" not in do:
+            veth.kernel("s.settimeout(0.3)\ntry:\n    s.recv(1)\n    raise AssertionError\nexcept TimeoutError:\n    s.settimeout(60)")
+        veth.here.ip(*undo)
+        assert veth.kernel("s.recv(13, socket.MSG_WAITALL)") == b"lost at first", do
+        echo(veth)
+    assert veth.engine(mss) > 1000
+    # A listener's rule comes back with the address.
+    veth.kernel("t = socket.create_connection((host, port), 30)", host=ENGINE[4], port=port)
+    veth.engine("t, _ = l.accept()")
+    assert veth.engine("t.offload.state") == "offloaded"
+    veth.engine("t.close()")
+    veth.kernel("t.close()")
+    close(veth, veth.engine)
+
+
+def test_a_neighbour_that_does_not_answer(veth: Veth) -> None:
+    veth.engine("s = socket.socket(); s.settimeout(30)")
+    with pytest.raises(OSError) as caught:
+        veth.engine("s.connect(('10.78.0.99', 9))")
+    assert caught.value.errno == errno.EHOSTUNREACH
+    veth.engine("s.close()")
+
+
+def test_the_interface_goes(clean_env: dict[str, str]) -> None:
+    with pair() as veth:
+        connect(veth, 4, True)
+        veth.engine.start("s.recv(1)")
+        time.sleep(0.1)
+        veth.here.ip("link", "del", "v0")
+        with pytest.raises(OSError) as caught:
+            veth.engine.finish()
+        assert caught.value.errno == errno.ENETDOWN
+        # The listener is still the kernel's.
+        port = veth.engine("l.close()\nl = socket.create_server(('', 0))\nl.getsockname()[1]")
+        veth.engine(
+            "import importlib\nc = importlib.import_module('socket').create_connection(('127.0.0.1', port))\ns, _ = l.accept()", port=port
+        )
+        assert veth.engine("s.offload.state") == "kernel"
+
+
+# ---- processes ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
+def test_a_process_that_is_killed_leaves_nothing(engine_serves: bool) -> None:
+    with pair() as veth:
+        connect(veth, 4, engine_serves)
+        mine = veth.engine("s.getsockname()[1]")
+        veth.engine.process.send_signal(signal.SIGKILL)
+        veth.engine.process.wait(20)
+        wait_for("the program's end", lambda: not any("xdp" in link for link in json.loads(veth.here.ip("-j", "link", "show"))))
+        # The kernel says for us that there is no such connection.
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            veth.kernel("for _ in range(100):\n    s.sendall(b'anybody?')\n    time.sleep(0.05)")
+        with Actor(netns=veth.here.name) as other:
+            other("l = socket.create_server((host, port), reuse_port=False)", host=ENGINE[4], port=mine)
+
+
+def test_a_process_that_ends_closes(clean_env: dict[str, str]) -> None:
+    with pair() as veth:
+        connect(veth, 4, False)
+        veth.engine("s.sendall(b'last words')")
+        veth.engine.close()
+        assert veth.kernel("s.recv(100, socket.MSG_WAITALL)") == b"last words"
+        assert veth.kernel("s.recv(100)") == b""
+
+
+def test_a_child_has_the_listener_and_not_the_connections(veth: Veth) -> None:
+    connect(veth, 4, True)
+    code = """
+r, w = os.pipe()
+pid = os.fork()
+if not pid:
+    try:
+        s.send(b'x')
+        said = 'sent'
+    except OSError as e:
+        said = errno.errorcode[e.errno]
+    os.write(w, said.encode())
+    os._exit(0)
+os.waitpid(pid, 0)
+os.read(r, 100).decode()
+"""
+    assert veth.engine(code) == "ENOTCONN"
+    echo(veth)
+    close(veth, veth.engine)
+
+
+def test_many_short_connections_leave_no_descriptors(veth: Veth) -> None:
+    """Those in TIME_WAIT keep their ports by a share of the process's descriptors; more than that go without."""
+    port = veth.kernel(LISTEN, family=4, host=KERNEL[4])
+    count = "len(os.listdir('/proc/self/fd'))"
+    before = veth.engine("import resource\nlimits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+                         "resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))\n" + count)  # fmt: skip
+    veth.kernel.start("for _ in range(300):\n    s, _ = l.accept()\n    s.recv(1)\n    s.close()")
+    veth.engine(
+        "for _ in range(300):\n    s = socket.create_connection((host, port), 30)\n    s.shutdown(socket.SHUT_WR)\n"
+        "    assert s.recv(1) == b''\n    assert s.offload.state == 'offloaded'\n    s.close()",
+        host=KERNEL[4],
+        port=port,
+    )
+    veth.kernel.finish()
+    assert before < veth.engine(count) <= before + 50
+    veth.engine("resource.setrlimit(resource.RLIMIT_NOFILE, limits)")
+    veth.kernel("l.close()")
+
+
+def test_strict_mode_forbids_the_kernel() -> None:
+    with namespaces() as (here, _), Actor(["xdp:device=v0"], netns=here.name, env={"PYVMA_STRICT": "1"}) as engine:
+        for code in ("s.connect(('127.0.0.1', 9))", "s.bind(('127.0.0.1', 0))"):
+            with pytest.raises(OSError) as caught:
+                engine("s = socket.socket()\n" + code)
+            assert caught.value.errno == errno.EOPNOTSUPP
