@@ -520,8 +520,11 @@ def peek_and_truncation() -> Any:
         s.recv(5, std.MSG_PEEK),
         s.recv_into(bytearray(5), 5, std.MSG_PEEK | std.MSG_TRUNC),
         s.recvmsg(5)[2],
-        of(s.recv, 5, std.MSG_DONTWAIT),
     ]
+    # What is left of the datagram is gone. A socket with a timeout waits in spite of the flag.
+    s.settimeout(0.2)
+    r += [of(s.recv, 5, std.MSG_DONTWAIT)]
+    s.settimeout(5)
     tell(b"", here[4], n)
     r += [s.recvfrom(5)[0]]
     return r

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import select
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -147,16 +145,7 @@ def test_socat_is_the_server(net: Veth) -> None:
 def test_ncat_is_the_client(net: Veth) -> None:
     engine, _ = net.sockets(6)
     net.engine.start("data, peer = s.recvfrom(2000)\ns.sendto(data.upper(), peer)")
-    command = ["ip", "netns", "exec", net.there.name, "ncat", "-u", "-6", engine[0], str(engine[1])]
-    # With its input at the end it would not wait for an answer.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"from ncat")
-        net.engine.finish()
-        assert select.select([process.stdout], [], [], 20)[0]
-        assert process.stdout.read(100) == b"FROM NCAT"
-        process.terminate()
+    net.program_asks("ncat", "-u", "-6", engine[0], str(engine[1]))
 
 
 @pytest.mark.skipif(not shutil.which("ncat"), reason="ncat is not installed")

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "netns.h"
 #include "pyvma.h"
 #include "rt/host.h"
 #include "test.h"
@@ -24,7 +25,6 @@
 #define PATIENCE_S 30.0
 
 static struct pv_engine *const e = &pv_engine;
-static int own_ns, peer_ns;
 
 static inline double seconds(void)
 {
@@ -36,23 +36,13 @@ static inline double seconds(void)
 
 /* ---- the world ----------------------------------------------------------------------------------------------------------- */
 
-static inline void ip_in(int ns, const char *fmt, va_list ap)
-{
-	char command[400] = "timeout 20 ip ";
-
-	vsnprintf(command + strlen(command), sizeof(command) - strlen(command), fmt, ap);
-	CHECK_EQ(setns(ns, CLONE_NEWNET), 0);
-	CHECK_EQ(system(command), 0);
-	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
-}
-
 static inline void ip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static inline void ip(const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	ip_in(own_ns, fmt, ap);
+	ip_command(own_ns, fmt, ap);
 	va_end(ap);
 }
 
@@ -62,18 +52,8 @@ static inline void peer_ip(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	ip_in(peer_ns, fmt, ap);
+	ip_command(peer_ns, fmt, ap);
 	va_end(ap);
-}
-
-static inline int new_ns(void)
-{
-	int fd;
-
-	CHECK_EQ(unshare(CLONE_NEWNET), 0);
-	fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0);
-	return fd;
 }
 
 static inline void make_pair(void)
@@ -147,19 +127,9 @@ static inline void teardown(void)
 
 /* ---- sockets ------------------------------------------------------------------------------------------------------------- */
 
-static inline struct pv_addr addr(const char *text)
-{
-	uint8_t b[16];
-
-	if (inet_pton(AF_INET, text, b) == 1)
-		return pv_addr_from4(b);
-	CHECK_EQ(inet_pton(AF_INET6, text, b), 1);
-	return pv_addr_from6(b);
-}
-
 static inline struct pv_endpoint at(const char *text, uint16_t port)
 {
-	return (struct pv_endpoint){ .addr = addr(text), .port = port };
+	return (struct pv_endpoint){ .addr = addr_of(text), .port = port };
 }
 
 struct us {
@@ -223,7 +193,7 @@ static inline int64_t us_recv(struct us *s, char *buf, size_t size)
 /* A kernel socket of the other namespace. */
 static inline int peer_open(const char *local, uint16_t port)
 {
-	struct pv_addr a = addr(local);
+	struct pv_addr a = addr_of(local);
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
 	struct timeval limit = { .tv_sec = (int)PATIENCE_S };
@@ -270,7 +240,7 @@ static inline void ping_pong(struct us *s, int peer, const char *to, uint16_t po
 static inline int us_lookup(struct us *s, const char *to, struct pv_path *out)
 {
 	struct pv_endpoint local;
-	struct pv_path_query q = { .dst = addr(to) };
+	struct pv_path_query q = { .dst = addr_of(to) };
 
 	pv_udp_local(s->u, &local);
 	q.src = local.addr;
@@ -286,7 +256,7 @@ static inline int us_path(struct us *s, const char *to)
 
 static inline bool us_source(struct us *s, const char *to, const char *want)
 {
-	struct pv_addr a = addr(want);
+	struct pv_addr a = addr_of(want);
 	struct pv_path path;
 
 	return us_lookup(s, to, &path) == 0 && pv_addr_eq(&path.src, &a);
@@ -339,7 +309,7 @@ static inline const struct pv_iface_cfg *config(void)
 
 static inline bool have_addr(const char *text)
 {
-	struct pv_addr a = addr(text);
+	struct pv_addr a = addr_of(text);
 
 	return pv_host_owner(e, &a) != 0;
 }

@@ -16,20 +16,9 @@ int main(void)
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "netns.h"
 #include "ring/xdp.h"
 #include "ring_contract_cases.h"
-
-static void command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void command(const char *fmt, ...)
-{
-	char text[300] = "timeout 20 ip ";
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text + strlen(text), sizeof(text) - strlen(text), fmt, ap);
-	va_end(ap);
-	CHECK_EQ(system(text), 0);
-}
 
 /* Without IPv6 the kernel says nothing on a link of its own accord. */
 static void quiet_namespace(void)
@@ -79,12 +68,12 @@ static void make_pair(struct pair *pair)
 		snprintf(pair->name[i], IFNAMSIZ, "x%u-%d", number, i);
 		rig_mac(i, m[i]);
 	}
-	command("link add %s mtu %u address %02x:%02x:%02x:%02x:%02x:%02x type veth peer name %s mtu %u address "
+	ip_here("link add %s mtu %u address %02x:%02x:%02x:%02x:%02x:%02x type veth peer name %s mtu %u address "
 		"%02x:%02x:%02x:%02x:%02x:%02x",
 		pair->name[0], RIG_MTU, m[0][0], m[0][1], m[0][2], m[0][3], m[0][4], m[0][5], pair->name[1], RIG_MTU, m[1][0],
 		m[1][1], m[1][2], m[1][3], m[1][4], m[1][5]);
 	for (int i = 0; i < 2; i++)
-		command("link set %s up", pair->name[i]);
+		ip_here("link set %s up", pair->name[i]);
 	for (int i = 0; i < 2; i++)
 		wait_running(pair->name[i]);
 }
@@ -125,7 +114,7 @@ static void close_rig(struct rig *rig)
 	struct pair *pair = rig->wire;
 
 	if (if_nametoindex(pair->name[0]))
-		command("link del %s", pair->name[0]);
+		ip_here("link del %s", pair->name[0]);
 	free(pair);
 }
 
@@ -136,7 +125,7 @@ static void settle(struct rig *rig)
 
 static void vanish(struct rig *rig, int side)
 {
-	command("link del %s", ((struct pair *)rig->wire)->name[side]);
+	ip_here("link del %s", ((struct pair *)rig->wire)->name[side]);
 }
 
 #define XDP(id, opener)                                                                                                            \
@@ -190,7 +179,7 @@ TEST(what_is_taken_is_said)
 	CHECK_EQ(open_named(pair.name[0], &first, &m[0], &pool[0], err), 0);
 	pv_ring_close(first);
 	CHECK_EQ(pv_pool_close(pool[0]), 0);
-	command("link del %s", pair.name[0]);
+	ip_here("link del %s", pair.name[0]);
 }
 
 /* The map of rules has an end: that is said, and harms none of those in it. */
@@ -231,7 +220,7 @@ TEST(the_map_is_full)
 	pv_ring_close(ring);
 	CHECK_EQ(pv_pool_close(pool), 0);
 	CHECK_EQ(m.blocks, 0);
-	command("link del %s", pair.name[0]);
+	ip_here("link del %s", pair.name[0]);
 }
 
 int main(int argc, char **argv)

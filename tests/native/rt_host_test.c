@@ -508,7 +508,7 @@ TEST(connected_socket_takes_its_flow_alone)
 TEST(group_of_a_socket)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(7001) };
-	struct pv_addr group = addr("239.1.2.3");
+	struct pv_addr group = addr_of("239.1.2.3");
 	char buf[100];
 	struct us s;
 	int peer;
@@ -572,7 +572,7 @@ TEST(five_thousand_sockets)
 static void second_process(bool strict)
 {
 	struct pv_host_entry_info info;
-	struct pv_addr a = addr("10.1.0.1");
+	struct pv_addr a = addr_of("10.1.0.1");
 
 	CHECK_EQ(pyvma_config_set("strict", strict ? "1" : "0"), 0);
 	CHECK_EQ(pyvma_config_set("interfaces", "xdp:device=v0"), 0);

@@ -19,32 +19,12 @@ int main(void)
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "netns.h"
 #include "rt/netlink.h"
 
 #define WAIT_MS 10000
 
 static struct pv_nl *nl;
-
-static void ip(const char *fmt, ...)
-{
-	char command[300] = "timeout 20 ip ";
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(command + strlen(command), sizeof(command) - strlen(command), fmt, ap);
-	va_end(ap);
-	CHECK_EQ(system(command), 0);
-}
-
-static struct pv_addr addr(const char *text)
-{
-	uint8_t b[16];
-
-	if (inet_pton(AF_INET, text, b) == 1)
-		return pv_addr_from4(b);
-	CHECK_EQ(inet_pton(AF_INET6, text, b), 1);
-	return pv_addr_from6(b);
-}
 
 static void setup(void)
 {
@@ -55,23 +35,23 @@ static void setup(void)
 		test_skip("needs root for a network namespace");
 	if (!done) {
 		CHECK_EQ(unshare(CLONE_NEWNET), 0);
-		ip("link set lo up");
-		ip("link add v0 address 02:00:00:00:00:01 mtu 1400 type veth peer name v1");
-		ip("addr add 10.1.0.1/24 dev v0");
-		ip("addr add 10.1.0.3/24 dev v0");
-		ip("-6 addr add fd01::1/64 dev v0 nodad");
-		ip("link set v0 up");
-		ip("link set v1 up");
-		ip("route add default via 10.1.0.254");
-		ip("route add 10.2.0.0/16 via 10.1.0.253 src 10.1.0.3 mtu 1300");
-		ip("route add unreachable 10.3.0.0/16");
-		ip("route add prohibit 10.4.0.0/16");
-		ip("route add 10.9.0.0/16 via inet6 fd01::9 dev v0");
-		ip("-6 route add default via fd01::fe");
-		ip("rule add to 10.5.0.0/16 lookup 77");
-		ip("route add 10.5.0.0/16 via 10.1.0.77 table 77");
-		ip("rule add fwmark 5 lookup 78");
-		ip("route add default via 10.1.0.78 table 78");
+		ip_here("link set lo up");
+		ip_here("link add v0 address 02:00:00:00:00:01 mtu 1400 type veth peer name v1");
+		ip_here("addr add 10.1.0.1/24 dev v0");
+		ip_here("addr add 10.1.0.3/24 dev v0");
+		ip_here("-6 addr add fd01::1/64 dev v0 nodad");
+		ip_here("link set v0 up");
+		ip_here("link set v1 up");
+		ip_here("route add default via 10.1.0.254");
+		ip_here("route add 10.2.0.0/16 via 10.1.0.253 src 10.1.0.3 mtu 1300");
+		ip_here("route add unreachable 10.3.0.0/16");
+		ip_here("route add prohibit 10.4.0.0/16");
+		ip_here("route add 10.9.0.0/16 via inet6 fd01::9 dev v0");
+		ip_here("-6 route add default via fd01::fe");
+		ip_here("rule add to 10.5.0.0/16 lookup 77");
+		ip_here("route add 10.5.0.0/16 via 10.1.0.77 table 77");
+		ip_here("rule add fwmark 5 lookup 78");
+		ip_here("route add default via 10.1.0.78 table 78");
 		done = true;
 	}
 	CHECK_EQ(pv_nl_open(&nl, err, sizeof(err)), 0);
@@ -93,7 +73,7 @@ static void note(void *ctx, const struct pv_nl_msg *msg)
 TEST(links_and_addresses)
 {
 	struct found f = { .n = 0 };
-	struct pv_addr want4 = addr("10.1.0.3"), want6 = addr("fd01::1");
+	struct pv_addr want4 = addr_of("10.1.0.3"), want6 = addr_of("fd01::1");
 	uint32_t hits = 0;
 
 	setup();
@@ -124,16 +104,16 @@ TEST(links_and_addresses)
 
 static int route(const char *dst, const char *src, uint32_t mark, struct pv_nl_answer *out)
 {
-	struct pv_nl_query q = { .dst = addr(dst), .mark = mark, .proto = 17, .dst_port = 9 };
+	struct pv_nl_query q = { .dst = addr_of(dst), .mark = mark, .proto = 17, .dst_port = 9 };
 
 	if (src)
-		q.src = addr(src);
+		q.src = addr_of(src);
 	return pv_nl_route_get(nl, &q, out);
 }
 
 static void check_route(const char *dst, uint32_t mark, const char *gateway, const char *src)
 {
-	struct pv_addr gw = gateway ? addr(gateway) : (struct pv_addr){ 0 }, from = addr(src);
+	struct pv_addr gw = gateway ? addr_of(gateway) : (struct pv_addr){ 0 }, from = addr_of(src);
 	struct pv_nl_answer a;
 
 	CHECK_EQ(route(dst, NULL, mark, &a), 0);
@@ -185,33 +165,33 @@ static struct pv_nl_msg wait_change(enum pv_nl_kind kind, const struct pv_addr *
 
 TEST(changes_come)
 {
-	struct pv_addr a = addr("10.1.0.9"), there = addr("10.1.0.50"), nobody = addr("10.1.0.51");
+	struct pv_addr a = addr_of("10.1.0.9"), there = addr_of("10.1.0.50"), nobody = addr_of("10.1.0.51");
 	struct pv_nl_msg m;
 
 	setup();
-	ip("addr add 10.1.0.9/24 dev v0");
+	ip_here("addr add 10.1.0.9/24 dev v0");
 	CHECK(!wait_change(PV_NL_ADDR, &a).deleted);
-	ip("addr del 10.1.0.9/24 dev v0");
+	ip_here("addr del 10.1.0.9/24 dev v0");
 	CHECK(wait_change(PV_NL_ADDR, &a).deleted);
-	ip("link set v0 mtu 1280");
+	ip_here("link set v0 mtu 1280");
 	m = wait_change(PV_NL_LINK, NULL);
 	CHECK_EQ(m.mtu, 1280);
-	ip("link set v0 mtu 1400");
-	ip("route add 10.6.0.0/16 via 10.1.0.6");
+	ip_here("link set v0 mtu 1400");
+	ip_here("route add 10.6.0.0/16 via 10.1.0.6");
 	wait_change(PV_NL_ROUTE, NULL);
-	ip("rule add to 10.6.0.0/16 lookup 79");
+	ip_here("rule add to 10.6.0.0/16 lookup 79");
 	wait_change(PV_NL_ROUTE, NULL);
 	CHECK_EQ(system("sysctl -qw net.ipv4.nexthop_compat_mode=0"), 0);
-	ip("nexthop add id 9 via 10.1.0.9 dev v0");
+	ip_here("nexthop add id 9 via 10.1.0.9 dev v0");
 	wait_change(PV_NL_ROUTE, NULL);
-	ip("route add 10.7.0.0/16 nhid 9");
+	ip_here("route add 10.7.0.0/16 nhid 9");
 	wait_change(PV_NL_ROUTE, NULL);
 	check_route("10.7.0.1", 0, "10.1.0.9", "10.1.0.1");
 	/* No route is said to have changed by this. */
-	ip("nexthop replace id 9 via 10.1.0.8 dev v0");
+	ip_here("nexthop replace id 9 via 10.1.0.8 dev v0");
 	wait_change(PV_NL_ROUTE, NULL);
 	check_route("10.7.0.1", 0, "10.1.0.8", "10.1.0.1");
-	ip("neigh add 10.1.0.50 lladdr 02:00:00:00:00:50 dev v0");
+	ip_here("neigh add 10.1.0.50 lladdr 02:00:00:00:00:50 dev v0");
 	m = wait_change(PV_NL_NEIGH, &there);
 	CHECK(m.usable && !memcmp(m.mac, "\x02\0\0\0\0\x50", 6));
 	CHECK_EQ(pv_nl_neigh_use(nl, if_nametoindex("v0"), &nobody), 0);
@@ -291,7 +271,7 @@ TEST(interrupted_dumps)
 		whole = !pv_nl_dump(nl, PV_NL_ADDR, note_many, &f);
 	}
 	CHECK_EQ(f.n, MANY);
-	ip("addr flush dev lo to 10.200.0.0/15");
+	ip_here("addr flush dev lo to 10.200.0.0/15");
 	pv_nl_close(nl);
 }
 

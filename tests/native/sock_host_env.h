@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdarg.h>
 
+#include "netns.h"
 #include "sock_env.h"
 
 #define WAIT_NS (INT64_C(30000) * NS_MS)
@@ -18,33 +19,8 @@
 
 static const struct side kernel_here = { false, "10.1.0.1", "fd01::1" };
 static const struct side ours_here = { true, "10.1.0.1", "fd01::1" };
-static int own_ns, peer_ns;
 
 /* ---- the world --------------------------------------------------------------------------------------------------------- */
-
-static void ip_in(int ns, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void ip_in(int ns, const char *fmt, ...)
-{
-	char command[400] = "timeout 20 ip ";
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(command + strlen(command), sizeof(command) - strlen(command), fmt, ap);
-	va_end(ap);
-	CHECK_EQ(setns(ns, CLONE_NEWNET), 0);
-	CHECK_EQ(system(command), 0);
-	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
-}
-
-static int new_ns(void)
-{
-	int fd;
-
-	CHECK_EQ(unshare(CLONE_NEWNET), 0);
-	fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0);
-	return fd;
-}
 
 static void world(void)
 {

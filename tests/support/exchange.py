@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import time
 from collections.abc import Callable
@@ -62,10 +63,22 @@ class Ends:
     def socat_asks(self) -> None:
         engine, _ = self.sockets(4)
         self.engine.start("data, peer = s.recvfrom(2000)\ns.sendto(data.upper(), peer)")
-        command = ["ip", "netns", "exec", self.kernel_ns.name, "socat", "-t", "5", "-T", "5", "-", f"UDP4:{engine[0]}:{engine[1]}"]
-        done = subprocess.run(command, input=b"from socat", capture_output=True, timeout=30)
-        self.engine.finish()
-        assert done.stdout == b"FROM SOCAT"
+        self.program_asks("socat", "-T", "20", "-", f"UDP4:{engine[0]}:{engine[1]}")
+
+    def program_asks(self, *command: str) -> None:
+        """A program of the kernel's sends what it reads and prints what comes back, in capitals. With its input at the end some would
+        not wait for that."""
+        command = ("ip", "netns", "exec", self.kernel_ns.name, *command)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(b"from a program")
+                self.engine.finish()
+                assert select.select([process.stdout], [], [], 20)[0]
+                assert process.stdout.read(100) == b"FROM A PROGRAM"
+            finally:
+                process.terminate()
 
     def socat_serves(self, port: int) -> None:
         """Leaves the connected socket as `s`."""
