@@ -4,12 +4,13 @@
 
 The wire is a fabric of the software NIC. The stack sends on one port, a kernel in a namespace of its own through the uplink on another,
 and a second namespace behind a third port receives. Before each run the sender's port gets the same faults: loss, reordering, and the
-whole round trip's delay. CUBIC on both sides, no metrics kept from one connection to the next; the senders take turns, each run has its
-own seed, and medians are printed: Mbit/s of payload at the receiver, retransmissions per hundred segments (TCP_INFO of the sender).
-Needs root.
+whole round trip's delay. Over a veth pair the stack on AF_XDP and the kernel send on one end, and the other only loses.
 
-Usage: tools/tcp_goodput.py [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N] [--seed N]
-           [--family 4|6]
+CUBIC on both sides, no metrics kept from one connection to the next; the senders take turns, each run has its own seed, and medians are
+printed: Mbit/s of payload at the receiver, retransmissions per hundred segments (TCP_INFO of the sender). Needs root.
+
+Usage: tools/tcp_goodput.py [--over uplink|veth] [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N]
+           [--seed N] [--family 4|6]
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 os.environ["PYTHONSAFEPATH"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
+import veth
 from actor import Actor
 from uplink import uplink
 
@@ -91,46 +93,108 @@ def fields(info: bytes) -> dict[str, int]:
     return found | {"rwnd_us": int.from_bytes(info[176:184], "little"), "sndbuf_us": int.from_bytes(info[184:192], "little")}
 
 
+@dataclass
+class Faults:
+    """Of what a sender sends. Losses in per cent, the round trip in ms."""
+
+    loss: float
+    reorder: float
+    rtt: float
+    rate: str
+    seed: int
+
+
 class Wire:
     """Both senders and the receiver."""
+
+    receiver: Actor
+    host: dict[int, str]
+    senders: dict[str, Actor]
+
+    def path(self, name: str, faults: Faults, whole: bool) -> None:
+        """From now on this is on the sender's way; only round trip and rate unless `whole`."""
+        raise NotImplementedError
+
+    def clear(self, name: str) -> None:
+        """Nothing is on its way any more."""
+        raise NotImplementedError
+
+    def run(self, name: str, faults: Faults, family: int, seconds: float) -> Result:
+        """One sender sends for so long; the handshake sees the path, but not the losses."""
+        sender = self.senders[name]
+        self.path(name, faults, False)
+        listening = self.receiver(LISTEN, family=family, host=self.host[family])
+        sender(CONNECT, family=family, host=self.host[family], port=listening)
+        self.receiver(ACCEPT)
+        self.path(name, faults, True)
+        try:
+            self.receiver.start(RECEIVE, seconds=seconds)
+            info = fields(sender(SEND, seconds=seconds + 0.2, limit_s=LIMIT_S))
+        finally:
+            self.clear(name)
+            sender(RESET)
+        got: int = self.receiver.finish(LIMIT_S)
+        return Result(got * 8e-6 / seconds, 100 * info["retrans"] / max(info["segs"], 1), info)
+
+
+class Fabric(Wire):
+    """The software NIC's: a port for each sender, which is impaired."""
 
     def __init__(self, stack: ExitStack) -> None:
         receiver_ns, self.fabric = stack.enter_context(uplink(RECEIVER))
         sender_ns, _ = stack.enter_context(uplink(SENDER, self.fabric, SENDER_PORT))
         sender_ns.run("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
         interface = f"softnic:fabric={self.fabric},port={ENGINE_PORT},addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
+        self.host, self.ports = RECEIVER, {"kernel": SENDER_PORT, "pyvma": ENGINE_PORT}
         self.receiver = stack.enter_context(Actor(netns=receiver_ns.name))
         self.senders = {
-            "kernel": (SENDER_PORT, stack.enter_context(Actor(netns=sender_ns.name))),
-            "pyvma": (ENGINE_PORT, stack.enter_context(Actor([interface]))),
+            "kernel": stack.enter_context(Actor(netns=sender_ns.name)),
+            "pyvma": stack.enter_context(Actor([interface])),
         }
 
-    def run(self, name: str, path: str, faults: str, family: int, seconds: float) -> Result:
-        """One sender sends for so long; the handshake sees the path, but not the faults."""
+    def path(self, name: str, faults: Faults, whole: bool) -> None:
         from pyvma.ring import softnic
 
-        number, sender = self.senders[name]
-        port = f"{self.fabric}/{number}"
-        softnic.impair(port, path)
-        listening = self.receiver(LISTEN, family=family, host=RECEIVER[family])
-        sender(CONNECT, family=family, host=RECEIVER[family], port=listening)
-        self.receiver(ACCEPT)
-        softnic.impair(port, f"{path},{faults}")
-        try:
-            self.receiver.start(RECEIVE, seconds=seconds)
-            info = fields(sender(SEND, seconds=seconds + 0.2, limit_s=LIMIT_S))
-        finally:
-            softnic.impair(port, "")
-            sender(RESET)
-        got: int = self.receiver.finish(LIMIT_S)
-        return Result(got * 8e-6 / seconds, 100 * info["retrans"] / max(info["segs"], 1), info)
+        spec = f"delay={faults.rtt}ms" + (f",rate={faults.rate}" if faults.rate else "")
+        spec += f",loss={faults.loss}%,reorder={faults.reorder}%,seed={faults.seed}" if whole else ""
+        softnic.impair(f"{self.fabric}/{self.ports[name]}", spec)
+
+    def clear(self, name: str) -> None:
+        from pyvma.ring import softnic
+
+        softnic.impair(f"{self.fabric}/{self.ports[name]}", "")
+
+
+class Veth(Wire):
+    """AF_XDP and the kernel on the same end of a veth pair, without segmentation offload; nftables at the other end lose."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        here, self.there = stack.enter_context(veth.namespaces())
+        here.run("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
+        here.run("ethtool", "-K", "v0", "tso", "off", "gso", "off")
+        self.host = veth.KERNEL
+        self.receiver = stack.enter_context(Actor(netns=self.there.name))
+        self.senders = {
+            "kernel": stack.enter_context(Actor(netns=here.name)),
+            "pyvma": stack.enter_context(Actor(["xdp:device=v0"], netns=here.name)),
+        }
+
+    def path(self, name: str, faults: Faults, whole: bool) -> None:
+        if not whole:
+            return
+        chain = "add chain inet loss c { type filter hook input priority 0; }"
+        share = round(faults.loss * 100)
+        self.there.run("nft", f"add table inet loss; {chain}; add rule inet loss c numgen random mod 10000 < {share} drop")
+
+    def clear(self, name: str) -> None:
+        self.there.run("nft", "delete table inet loss")
 
 
 @contextmanager
-def wire() -> Iterator[Wire]:
+def wire(kind: str) -> Iterator[Wire]:
     """All of it, for as long as it is used."""
     with ExitStack() as stack:
-        yield Wire(stack)
+        yield Fabric(stack) if kind == "uplink" else Veth(stack)
 
 
 def median(results: list[Result], field: str) -> float:
@@ -141,10 +205,9 @@ def compare(on: Wire, options: argparse.Namespace, loss: float, reorder: float, 
     """One line of the table; the stack's goodput by the kernel's."""
     results: dict[str, list[Result]] = {name: [] for name in on.senders}
     for seed in range(options.seed, options.seed + options.runs):
-        path = f"delay={rtt}ms" + (f",rate={options.rate}" if options.rate else "")
-        faults = f"loss={loss}%,reorder={reorder}%,seed={seed}"
+        faults = Faults(loss, reorder, rtt, options.rate, seed)
         for name, done in results.items():
-            done.append(on.run(name, path, faults, options.family, options.seconds))
+            done.append(on.run(name, faults, options.family, options.seconds))
             if options.verbose:
                 print(f"    {name:<7}{done[-1].mbit_s:>9.2f} {done[-1].info}", flush=True)
     ours, kernels = (median(results[name], "mbit_s") for name in ("pyvma", "kernel"))
@@ -162,6 +225,7 @@ def numbers(text: str) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--over", choices=("uplink", "veth"), default="uplink")
     parser.add_argument("--loss", type=numbers, default=[0, 1, 5], help="per cent")
     parser.add_argument("--reorder", type=numbers, default=[0, 5], help="per cent of the frames, passed by one to three others")
     parser.add_argument("--rtt", type=numbers, default=[1, 10, 50], help="ms")
@@ -172,9 +236,11 @@ def main() -> int:
     parser.add_argument("--family", type=int, choices=(4, 6), default=4)
     parser.add_argument("--verbose", action="store_true", help="each run, with fields of TCP_INFO")
     options = parser.parse_args()
+    if options.over == "veth":
+        options.reorder, options.rtt = [0], [0]
     print(f"{'loss':>7}{'reorder':>9}{'RTT':>10}{'pyvma':>11}{'kernel':>10}{'ratio':>8}{'again/100':>12}{'kernel':>9}")
     ratios = []
-    with wire() as on:
+    with wire(options.over) as on:
         for rtt in options.rtt:
             for reorder in options.reorder:
                 ratios += [compare(on, options, loss, reorder, rtt) for loss in options.loss if loss or reorder or options.rate]
