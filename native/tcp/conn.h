@@ -77,7 +77,7 @@ _Static_assert(sizeof(struct pv_tcp_tw) <= 3 * PV_CACHELINE, "a TIME_WAIT costs 
 #define PV_TCP_PAWS_IDLE_NS (24 * 24 * 3600 * PV_NS_PER_S) /* RFC 7323 5.5 */
 #define PV_TCP_OOW_NS (500 * PV_NS_PER_MS) /* Linux's tcp_invalid_ratelimit */
 #define PV_TCP_TW_MAX 262144u /* what is over goes without TIME_WAIT, as Linux (tcp_max_tw_buckets) */
-#define PV_TCP_ORPHANS_MAX 65536u /* tcp_max_orphans */
+#define PV_TCP_ORPHANS_MAX 262144u /* tcp_max_orphans, which grows with the memory there is */
 
 pv_inline bool pv_tcp_is_zero(const struct pv_addr *a)
 {
@@ -131,6 +131,7 @@ pv_inline uint8_t pv_tcp_accept_any(const struct pv_tcp *c)
 	return c->opts.v6only ? PV_ACCEPT6 : PV_ACCEPT4 | PV_ACCEPT6;
 }
 
+void pv_tcp_slabs_close(struct pv_tcp_table *t); /* tcp.c: no connection is left */
 /* tcp.c: back to a socket that has just been opened, but for name, options and what is pending; it is in no table but by its port. */
 void pv_tcp_wipe(struct pv_tcp *c);
 /* CLOSED, out of the demux, timers off, the application told; orphans are freed. */

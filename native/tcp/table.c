@@ -68,6 +68,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->head.blocked);
 	pv_list_init(&t->head.due);
 	pv_list_init(&t->all);
+	pv_list_init(&t->slabs);
 	pv_list_init(&t->time_waits_age);
 	t->head.deadline_ns = t->head.wake_ns = PV_NEVER;
 	pv_wheel_init(&t->wheel, 0);
@@ -89,12 +90,7 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 		pv_tcp_free(pv_list_entry(t->all.next, struct pv_tcp, all));
 	while (!pv_list_empty(&t->time_waits_age))
 		pv_tcp_tw_drop(t, pv_list_entry(t->time_waits_age.next, struct pv_tcp_tw, age));
-	while (t->free_conn) {
-		struct pv_tcp *c = t->free_conn;
-
-		t->free_conn = (struct pv_tcp *)(void *)c->flow.next;
-		pv_tcp_dealloc(t, c, sizeof(*c));
-	}
+	pv_tcp_slabs_close(t);
 	while (t->chunks) {
 		struct pv_tcp_chunk *k = t->chunks;
 

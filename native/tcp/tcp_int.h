@@ -317,6 +317,7 @@ struct pv_tcp {
 	uint32_t ts_offset;
 	int64_t busy_since_ns, busy_ns[PV_BUSY_COUNT]; /* since when it is what `busy` says; how long it was each */
 	uint8_t busy; /* enum pv_tcp_busy */
+	uint8_t slot; /* which of its slab; never changes */
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
 	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
 	struct pv_tcp_opts opts;
@@ -380,19 +381,19 @@ struct pv_tcp_table {
 	bool hosted; /* there is an interface of the kernel's */
 	uint32_t going; /* the interface that is being removed */
 	struct pv_tcp_counters c;
-	struct pv_tcp *free_conn; /* through flow.next */
+	struct pv_list slabs; /* those with room for a connection (tcp.c) */
 	struct pv_tcp_seg *free_seg; /* through pkt */
 	uint32_t nfree_seg, orphans, nconns;
 	uint32_t challenge_left; /* RFC 5961 7: challenge ACKs left in this second */
 	int64_t challenge_ns, syn_oow_ns; /* of the second that is under way; of the last answer for a SYN record */
 	uint32_t by_state[16];
-	uint32_t nfree_conn, next_port;
+	uint32_t nempty, next_port; /* nempty: slabs without one */
 	struct pv_tcp_syn *free_syn; /* records of listen.c and timewait.c, through flow.next */
 	struct pv_tcp_tw *free_tw;
-	struct pv_tcp_chunk *chunks; /* memory of connections and segments, for the end */
+	struct pv_tcp_chunk *chunks; /* memory of segments and records, for the end */
 };
 
-/* Memory for connections and segments comes in chunks, which only pv_tcp_table_close gives back. */
+/* Memory for segments and records comes in chunks, which only pv_tcp_table_close gives back. */
 struct pv_tcp_chunk {
 	struct pv_tcp_chunk *next;
 	size_t size; /* all of it */
