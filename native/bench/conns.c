@@ -11,6 +11,7 @@
 #define PORTS 8u
 #define MSG_SIZE 64u
 #define WARM_UP 2000u
+#define END_MAX_NS (20 * PV_NS_PER_S)
 #define NAP_AFTER_NS (2 * PV_NS_PER_MS)
 
 enum order { PING, OPEN, CHURN, CLOSE, MEMORY };
@@ -183,7 +184,7 @@ static int next_order(struct bench_conns *b, struct msg *m)
 		if (n == -EAGAIN && !bench_stop)
 			continue;
 		if (n <= 0)
-			return n ? (int)n : -ESHUTDOWN;
+			return n && n != -ECONNRESET ? (int)n : -ESHUTDOWN;
 		got += (size_t)n;
 	}
 	return 0;
@@ -213,6 +214,28 @@ static int obey(struct bench_conns *b, struct msg *m)
 	return 0;
 }
 
+/* The client is gone, as it is when its process ends: how long until all that it had open has ended? */
+static void watch_the_end(struct bench_conns *b)
+{
+	int64_t start = bench_now_ns();
+	size_t kept = b->n, left = kept, again;
+	uint32_t resets = 0;
+	char byte;
+
+	for (; left && bench_now_ns() - start < END_MAX_NS; left = again) {
+		again = 0;
+		for (size_t i = 0; i < left; i++) {
+			ssize_t n = b->ops->recv(b->conn[i], &byte, 1, false);
+
+			resets += n < 0 && n != -EAGAIN;
+			if (n == -EAGAIN)
+				b->conn[again++] = b->conn[i];
+		}
+	}
+	printf("{\"kept\": %zu, \"ended\": %zu, \"resets\": %u, \"seconds\": %.6f}\n", kept, kept - left, resets,
+	       (double)(bench_now_ns() - start) / 1e9);
+}
+
 static int serve(struct bench_conns *b, const struct bench_opts *o)
 {
 	struct msg m;
@@ -232,7 +255,8 @@ static int serve(struct bench_conns *b, const struct bench_opts *o)
 		if (!rc)
 			rc = b->ops->send(b->busy, &m, sizeof(m));
 	}
-	printf("{}\n");
+	if (rc == -ESHUTDOWN || bench_stop)
+		watch_the_end(b);
 	return rc == -ESHUTDOWN || bench_stop ? 0 : bench_fail("server", rc);
 }
 

@@ -10,6 +10,8 @@
  *   close           all but the first
  *   quit
  *
+ * When the client leaves with connections open the server prints how many have ended, and how soon.
+ *
  * A transport gives the calls. A connection is a number to this header: an fd, or a handle's address.
  */
 #ifndef BENCH_CONNS_H

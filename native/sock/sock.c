@@ -23,6 +23,13 @@
 #define REGISTRY_BUCKETS 16384
 /* Detached fds that each new socket looks after. */
 #define SWEEP_MAX 4
+/* Whoever closes many streams in a row polls now and then: what their peers answer needs room in the ring. */
+#define CLOSES_A_POLL 8
+/* When the engine stops: how long to wait for the peers of streams, in all; since the last frame, which is longer than a first timeout;
+ * and when there was none, which says that nobody is there. */
+#define STOP_MAX_NS (2 * PV_NS_PER_S)
+#define STOP_QUIET_NS (300 * PV_NS_PER_MS)
+#define STOP_NOBODY_NS (5 * PV_NS_PER_MS)
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pyvma_sock *free_handles;
@@ -72,17 +79,34 @@ void pv_registry_put(void)
 
 int pv_sock_register(struct pv_sock *so, unsigned int which, int fd)
 {
-	struct pv_sock_id *id = &so->id[which];
+	struct pv_sock_id *id = so->id[which];
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
+	if (!id) {
+		id = calloc(1, sizeof(*id));
+		if (!id)
+			return -ENOMEM;
+		pv_list_init(&id->node);
+		so->id[which] = id;
+	}
 	id->dev = st.st_dev;
 	id->ino = st.st_ino;
 	id->so = so;
 	pv_list_del(&id->node);
 	pv_list_add(bucket(st.st_dev, st.st_ino), &id->node);
 	return 0;
+}
+
+static void unregister(struct pv_sock *so)
+{
+	for (size_t i = 0; i < pv_array_size(so->id); i++) {
+		if (so->id[i])
+			pv_list_del(&so->id[i]->node);
+		free(so->id[i]);
+		so->id[i] = NULL;
+	}
 }
 
 static struct pv_sock *registry_find(int fd)
@@ -114,8 +138,6 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 			(so->stream || (type == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)));
 	pv_list_init(&so->watch.waiters);
 	pv_list_init(&so->on_core);
-	pv_list_init(&so->id[0].node);
-	pv_list_init(&so->id[1].node);
 	atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
 	so->own_kfd = fd < 0;
 	so->cloexec = true;
@@ -132,6 +154,17 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	return so;
 }
 
+static void close_stream(struct pv_sock *so)
+{
+	static uint32_t closes; /* engine lock */
+
+	if (!so->tc)
+		return;
+	pv_stream_close(so);
+	if (++closes % CLOSES_A_POLL == 0)
+		(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+}
+
 /* The last reference; the engine's lock is not held. Whoever still waits finds itself off every list and woken. */
 static void sock_free(struct pv_sock *so)
 {
@@ -142,7 +175,7 @@ static void sock_free(struct pv_sock *so)
 		pv_ready_close(so);
 		pv_core_close(so);
 		if (pv_engine.stack) {
-			pv_stream_close(so);
+			close_stream(so);
 			pv_net_kick(pv_engine.net); /* what leaving groups, or a FIN, had to say */
 			pv_engine_timers(&pv_engine);
 		}
@@ -155,8 +188,7 @@ static void sock_free(struct pv_sock *so)
 
 	if (so->own_kfd && kfd >= 0)
 		close(kfd); /* else it is a handle's fd, or was a detached one */
-	pv_list_del(&so->id[0].node);
-	pv_list_del(&so->id[1].node);
+	unregister(so);
 	so->next = free_socks;
 	free_socks = so;
 }
@@ -201,8 +233,34 @@ static bool lost(const struct pv_sock *so)
 	return !so->host || (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_sock_mode(so) == PV_SOCK_STREAM);
 }
 
+static uint32_t turn(struct pv_engine *e)
+{
+	return pv_stack_poll(e->stack, pv_clock_now(&e->clock), e->rx_budget);
+}
+
+/* Connections whose FIN is not acknowledged yet. */
+static uint32_t fins_out(const struct pv_engine *e)
+{
+	return pv_tcp_count(e->tcp, PV_TCP_FIN_WAIT_1) + pv_tcp_count(e->tcp, PV_TCP_CLOSING) +
+	       pv_tcp_count(e->tcp, PV_TCP_LAST_ACK);
+}
+
+/* There is nobody to send again later what gets lost now: the peers get a moment to acknowledge, longer only while they do. */
+static void see_off(struct pv_engine *e)
+{
+	int64_t start = pv_clock_now(&e->clock), last = start, now = start;
+
+	while (fins_out(e) && now - last < (last > start ? STOP_QUIET_NS : STOP_NOBODY_NS) && now - start < STOP_MAX_NS) {
+		if (turn(e))
+			last = now;
+		now = pv_clock_now(&e->clock);
+	}
+}
+
 static void lose_all(bool touch)
 {
+	uint32_t n = 0;
+
 	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
@@ -210,6 +268,8 @@ static void lose_all(bool touch)
 		so->watch.ready = NULL;
 		if (touch) {
 			pv_core_close(so);
+			if (so->tc && ++n % CLOSES_A_POLL == 0)
+				(void)turn(&pv_engine);
 			pv_stream_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
 				pv_engine_wake(pv_list_entry(w, struct pv_waiter, on_watch));
@@ -228,6 +288,7 @@ static void on_stop(void)
 {
 	lose_all(true);
 	pv_net_kick(pv_engine.net); /* what streams had to say at their end */
+	see_off(&pv_engine);
 	pv_stream_stopped();
 }
 
@@ -340,7 +401,7 @@ static int handle_new(int fd, int family, int type, int proto, bool nonblock, py
 		atomic_store_explicit(&so->nonblock, nonblock, memory_order_relaxed);
 	if (so && !*out) {
 		so->next = free_socks;
-		pv_list_del(&so->id[0].node);
+		unregister(so);
 		free_socks = so;
 	}
 	pthread_mutex_unlock(&registry_lock);
@@ -512,7 +573,7 @@ static int fd_locked(pyvma_sock *h, struct pv_sock *so)
 	kfd = pv_sock_kfd(so);
 	if (kfd < 0)
 		return -errno;
-	if (so->candidate && pv_list_empty(&so->id[0].node))
+	if (so->candidate && !so->id[0])
 		rc = pv_sock_register(so, 0, kfd);
 	if (rc)
 		return rc;

@@ -7,7 +7,7 @@
  * serves the engine's interfaces and everything else at once. On interfaces that the kernel owns it always has both (leg.c).
  *
  * The kernel socket of a stream is made when somebody asks for it, and its fd with it (kfd.c): a connection of the stack's has neither.
- * Handles and shared sockets are as many as were ever open at once, 64 more at a time: 440 bytes each, whatever RLIMIT_NOFILE says.
+ * Handles and shared sockets are as many as were ever open at once, 64 more at a time: 400 bytes each, whatever RLIMIT_NOFILE says.
  *
  * Memory of both is never given back to the system, only reused, so that a thread which still holds the handle of a socket that
  * another one closes finds a closed or a new socket, never freed memory: the same race, with the same outcome, as with fds.
@@ -124,7 +124,7 @@ struct pv_sock {
 	bool own_kfd, detached; /* detached: no handle, but the fd `detached_fd` may come back */
 	int detached_fd;
 	uint32_t refs; /* handles, and one for each detached fd */
-	struct pv_sock_id id[2]; /* kernel socket, exported fd */
+	struct pv_sock_id *id[2]; /* kernel socket, exported fd; NULL: not in the registry */
 	struct pv_sock *next; /* free list, or detached ones */
 };
 
