@@ -6,7 +6,8 @@ AF_INET or AF_INET6 is the engine's to decide: offloaded when its address is on 
 on. Every other socket is the standard library's, method by method.
 
 The class derives from the standard library's. Its kernel fd is the engine's kernel socket; a socket of the engine's has a handle beside
-it, through which everything goes.
+it, through which everything goes. A stream of the engine's has no fd until somebody asks for it: connections are not limited by how many
+files a process may open.
 """
 
 from __future__ import annotations
@@ -194,6 +195,18 @@ class _Message:
         return _parse_control(bytes(ffi.buffer(self.control)[: self.header.msg_controllen]) if self.control else b"")
 
 
+_template = -1
+"""The fd of any kernel socket: `_socket.socket` takes family, type and protocol only together with one."""
+
+
+def _template_fd(fresh: bool = False) -> int:
+    """`fresh`: somebody closed the number, and it may be another file's by now."""
+    global _template
+    if _template < 0 or fresh:
+        _template = _socket.socket(_std.AF_INET, _std.SOCK_STREAM).detach()
+    return _template
+
+
 def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
     """Makes a method of that many arguments the engine's for sockets that have a handle.
 
@@ -210,6 +223,7 @@ def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
                 result = method(self, *args)
                 if result is not NotImplemented:
                     return result
+            self._number()
             return theirs(self, *args, **kwargs)
 
         return call
@@ -246,6 +260,9 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             type = _std.SOCK_STREAM if type == -1 else type
             _start()
             check(lib.pyvma_sock_open(family, type | _std.SOCK_CLOEXEC, proto, out))
+            if type & ~_CREATION_FLAGS == _std.SOCK_STREAM:
+                self._begin(out[0], family, type, proto)
+                return
             try:
                 super().__init__(family, type, proto, lib.pyvma_sock_fd(out[0]))
             except BaseException:
@@ -256,6 +273,36 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             self._settle()
 
     # ---- life ----
+
+    def _begin(self, sock: Any, family: int, type: int, proto: int) -> None:
+        """Becomes a stream of the engine's without an fd; `sock` is closed when that fails."""
+        self._handle = self._sock = None
+        self._why = ""
+        try:
+            try:
+                super().__init__(family, type, proto, _template_fd())
+            except OSError:
+                super().__init__(family, type, proto, _template_fd(fresh=True))
+            finally:
+                _socket.socket.detach(self)
+            self._put(sock)
+        except BaseException:
+            self._handle = self._sock = None
+            lib.pyvma_sock_close(sock)
+            raise
+
+    def _take_number(self, number: int) -> int:
+        """Makes the fd this object's, as the standard library sees it."""
+        if _socket.socket.fileno(self) != number:
+            timeout = super().gettimeout()
+            _socket.socket.__init__(self, self.family, self.type, self.proto, number)
+            super().settimeout(timeout)
+        return number
+
+    def _number(self) -> int:
+        """The fd, which is made if there is none, however ready it shows to be."""
+        number, sock = _socket.socket.fileno(self), self._sock
+        return number if number >= 0 or sock is None else self._take_number(check(lib.pyvma_sock_fd(sock)))
 
     def _open_sock(self) -> Any:
         """The engine's socket; another thread, or an argument's __index__, may have closed it since the call began."""
@@ -282,7 +329,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         taken = self._take()
         if taken is not None:
             self._handle, self._why = None, why
-            check(lib.pyvma_sock_detach(taken))
+            self._take_number(check(lib.pyvma_sock_detach(taken)))
 
     def _settle(self) -> None:
         """A stream that turned out to be the kernel's is the standard library's from now on."""
@@ -304,14 +351,14 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         taken = self._take()
         if taken is not None:
             try:
-                check(lib.pyvma_sock_detach(taken))
+                self._take_number(check(lib.pyvma_sock_detach(taken)))
             except OSError:  # nothing has changed
                 self._put(taken)
                 raise
         return super().detach()
 
     def __del__(self) -> None:
-        if _socket.socket.fileno(self) < 0:
+        if _socket.socket.fileno(self) < 0 and getattr(self, "_sock", None) is None:
             return
         try:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
@@ -341,7 +388,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         sock = self._sock
         if sock is not None and sys._getframe(1).f_globals.get("__name__") == "ssl" and self.type == _std.SOCK_STREAM and self.offload:
             raise OSError(errno.EOPNOTSUPP, _NO_TLS)
-        return super().fileno() if sock is None else check(lib.pyvma_sock_fileno(sock))
+        return super().fileno() if sock is None else self._take_number(check(lib.pyvma_sock_fileno(sock)))
 
     def dup(self) -> Any:
         """As socket.dup(): one socket, two objects."""
@@ -365,24 +412,27 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     def accept(self) -> tuple[Any, Any]:
         """As socket.accept(), with a socket of this module."""
-        fd, address = self._accept() if self._sock is None else self._accept_ours()  # type: ignore[attr-defined]
-        sock = socket(self.family, self.type, self.proto, fileno=fd)
+        if self._sock is None:
+            fd, address = self._accept()  # type: ignore[attr-defined]
+            sock = socket(self.family, self.type, self.proto, fileno=fd)
+        else:
+            sock, address = self._accept_ours()
         if _std.getdefaulttimeout() is None and self.gettimeout():
             sock.setblocking(True)
         return sock, address
 
-    def _accept_ours(self) -> tuple[int, Any]:
+    def _accept_ours(self) -> tuple[Any, Any]:
         sock, out = self._open_sock(), ffi.new("pyvma_sock **")
         storage = ffi.new("struct sockaddr_storage *")
         size = ffi.new("socklen_t *", ffi.sizeof("struct sockaddr_storage"))
         name = ffi.cast("struct sockaddr *", storage)
         self._wait(lambda timeout_ns: lib.pyvma_sock_accept(sock, name, size, _std.SOCK_CLOEXEC, timeout_ns, out))
-        try:
-            fd = check(lib.pyvma_sock_detach(out[0]))
-        except OSError:
-            lib.pyvma_sock_close(out[0])
-            raise
-        return fd, format_address(bytes(ffi.buffer(storage)[: size[0]]))
+        if lib.pyvma_sock_offload(out[0], ffi.NULL, 0) == lib.PYVMA_OFFLOADED:
+            made: Any = socket.__new__(socket)
+            made._begin(out[0], self.family, self.type, self.proto)
+        else:  # it came by the kernel
+            made = socket(self.family, self.type, self.proto, fileno=check(lib.pyvma_sock_detach(out[0])))
+        return made, format_address(bytes(ffi.buffer(storage)[: size[0]]))
 
     @_face(0, 1)
     def listen(self, backlog: int = 128) -> Any:
@@ -401,11 +451,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     def get_inheritable(self) -> bool:
         """As socket.get_inheritable()."""
-        return os.get_inheritable(super().fileno())
+        return os.get_inheritable(self._number())
 
     def set_inheritable(self, inheritable: bool) -> None:
         """As socket.set_inheritable()."""
-        os.set_inheritable(super().fileno(), inheritable)
+        os.set_inheritable(self._number(), inheritable)
 
     # ---- timeouts ----
 
@@ -419,16 +469,24 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         check(lib.pyvma_sock_set_nonblock(sock, timeout == 0))
         if timeout:
             # The standard library's fds with a timeout do not block, which programs can see; the engine's own flag stays clear.
-            super().settimeout(timeout)
+            self._keep_timeout(super().settimeout, timeout)
+
+    def _keep_timeout(self, keep: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """The standard library takes note of a timeout, and then sets the fd's flag: with no fd yet that is for later."""
+        try:
+            keep(*args, **kwargs)
+        except OSError as error:
+            if error.errno != errno.EBADF or self._sock is None or _socket.socket.fileno(self) >= 0:
+                raise
 
     def settimeout(self, *args: Any, **kwargs: Any) -> None:
         """As socket.settimeout(value)."""
-        super().settimeout(*args, **kwargs)
+        self._keep_timeout(super().settimeout, *args, **kwargs)
         self._take_timeout()
 
     def setblocking(self, *args: Any, **kwargs: Any) -> None:
         """As socket.setblocking(flag)."""
-        super().setblocking(*args, **kwargs)
+        self._keep_timeout(super().setblocking, *args, **kwargs)
         self._take_timeout()
 
     def _patient(self, flags: int) -> int:

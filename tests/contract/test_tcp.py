@@ -526,3 +526,103 @@ def test_shutdown_wakes_a_reader(net: Net) -> None:
         started.wait()
         a.shutdown(std.SHUT_RDWR)
     assert got == [b""]
+
+
+# ---- the fd, which an offloaded stream has only once somebody asks ----
+
+
+def fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_connections_take_no_fd_until_asked(net: Net) -> None:
+    server, count = listener(net), 20
+    pair_first = tcp(net)
+    pair_first.connect(server.getsockname())
+    accepted(net, server)
+    before, ends = fds(), []
+    for _ in range(count):
+        client = tcp(net)
+        client.setsockopt(std.IPPROTO_TCP, std.TCP_NODELAY, 1)
+        client.connect(server.getsockname())
+        peer = accepted(net, server)
+        peer.setsockopt(std.SOL_SOCKET, std.SO_KEEPALIVE, 1)
+        client.sendall(b"here")
+        assert peer.recv(10) == b"here"
+        assert client.getsockopt(std.IPPROTO_TCP, std.TCP_NODELAY) and peer.getsockopt(std.SOL_SOCKET, std.SO_KEEPALIVE)
+        repr(client), client.gettimeout(), client.type, client.getpeername()
+        ends += [client, peer]
+    taken = fds() - before
+    assert taken == 0 if net.offloaded else taken == 2 * count
+    numbers = {end.fileno() for end in ends}
+    assert len(numbers) == 2 * count and min(numbers) >= 0
+    assert [end.fileno() for end in ends] == [end.fileno() for end in ends]
+    for end in ends:
+        end.close()
+    assert fds() == before
+    assert all(end.fileno() == -1 for end in ends)
+
+
+def test_an_fd_asked_for_late_shows_what_came_before(net: Net) -> None:
+    a, b = pair(net)
+    b.sendall(b"early")
+    assert a.recv(1) == b"e"
+    assert select.select([a], [], [], LIMIT_S)[0] == [a]
+    assert not os.get_inheritable(a.fileno())
+    assert a.recv(10) == b"arly"
+    assert select.select([a], [a], [], 0) == ([], [a], [])
+    b.close()
+    assert select.select([a], [], [], LIMIT_S)[0] == [a]
+    assert a.recv(10) == b""
+
+
+def test_dup_and_detach_of_a_stream_without_an_fd(net: Net) -> None:
+    a, b = pair(net)
+    twin = a.dup()
+    net.opened.append(twin)
+    assert twin.fileno() != a.fileno() and twin.getpeername() == a.getpeername()
+    a.close()
+    b.sendall(b"one")
+    assert twin.recv(3) == b"one"
+    number = twin.detach()
+    assert number >= 0 and twin.fileno() == -1
+    again = net.module.socket(fileno=number)
+    net.opened.append(again)
+    again.settimeout(LIMIT_S)
+    assert (again.family, again.type) == (net.family, std.SOCK_STREAM)
+    b.sendall(b"two")
+    assert again.recv(3) == b"two"
+    again.close()
+    assert b.recv(1) == b""
+
+
+def test_timeouts_outlive_the_making_of_an_fd(net: Net) -> None:
+    a, _ = pair(net)
+    a.settimeout(0.25)
+    a.fileno()
+    assert a.gettimeout() == 0.25
+    a.setblocking(False)
+    assert a.gettimeout() == 0.0 and not os.get_blocking(a.fileno())
+    with pytest.raises(BlockingIOError):
+        a.recv(1)
+    a.settimeout(None)
+    assert a.gettimeout() is None
+
+
+def test_options_set_before_anything_is_decided_hold_on_either_side(net: Net) -> None:
+    server, client = listener(net), tcp(net)
+    client.setsockopt(std.IPPROTO_TCP, std.TCP_KEEPIDLE, 77)
+    client.setsockopt(std.SOL_SOCKET, std.SO_LINGER, struct.pack("ii", 1, 3))
+    client.setsockopt(std.SOL_SOCKET, std.SO_RCVBUF, 30000)
+    client.connect(server.getsockname())
+    assert client.getsockopt(std.IPPROTO_TCP, std.TCP_KEEPIDLE) == 77
+    assert struct.unpack("ii", client.getsockopt(std.SOL_SOCKET, std.SO_LINGER, 8)) == (1, 3)
+    assert client.getsockopt(std.SOL_SOCKET, std.SO_RCVBUF) == 60000
+    with pytest.raises(OSError) as caught:
+        client.setsockopt(std.IPPROTO_TCP, std.TCP_KEEPIDLE, 0)
+    assert caught.value.errno == errno.EINVAL
+    assert client.getsockopt(std.SOL_SOCKET, std.SO_TYPE) == std.SOCK_STREAM
+    client.setsockopt(std.SOL_SOCKET, std.SO_PRIORITY, 3)
+    assert client.getsockopt(std.SOL_SOCKET, std.SO_PRIORITY) == 3
+    assert client.getsockopt(std.IPPROTO_TCP, std.TCP_KEEPIDLE) == 77
+    assert struct.unpack("ii", client.getsockopt(std.SOL_SOCKET, std.SO_LINGER, 8)) == (1, 3)
