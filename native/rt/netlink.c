@@ -87,6 +87,16 @@ static bool parse_attrs(const struct nlmsghdr *nh, size_t header, struct attrs *
 	return mnl->mnl_nlmsg_get_payload_len(nh) >= header && mnl->mnl_attr_parse(nh, (unsigned int)header, collect, a) >= 0;
 }
 
+static int collect_link_info(const struct nlattr *attr, void *data)
+{
+	static const char vrf[] = "vrf";
+	struct pv_nl_msg *msg = data;
+
+	if (mnl->mnl_attr_get_type(attr) == IFLA_INFO_SLAVE_KIND && mnl->mnl_attr_get_payload_len(attr) == sizeof(vrf))
+		msg->vrf = !memcmp(mnl->mnl_attr_get_payload(attr), vrf, sizeof(vrf));
+	return MNL_CB_OK;
+}
+
 static bool parse_link(const struct nlmsghdr *nh, struct pv_nl_msg *msg)
 {
 	const struct ifinfomsg *ifi = mnl->mnl_nlmsg_get_payload(nh);
@@ -107,6 +117,8 @@ static bool parse_link(const struct nlmsghdr *nh, struct pv_nl_msg *msg)
 	}
 	get_mac(&a, IFLA_ADDRESS, msg->mac);
 	get_u32(&a, IFLA_MTU, &msg->mtu);
+	if (a.at[IFLA_LINKINFO])
+		mnl->mnl_attr_parse_nested(a.at[IFLA_LINKINFO], collect_link_info, msg);
 	return true;
 }
 

@@ -30,6 +30,7 @@ struct pv_nl_msg {
 	uint8_t mac[PV_ETH_ALEN];
 	uint32_t mtu;
 	bool up, running, loopback;
+	bool vrf; /* it belongs to one */
 	/* PV_NL_ADDR, PV_NL_NEIGH */
 	struct pv_addr addr;
 	uint8_t prefix_len; /* of the family */

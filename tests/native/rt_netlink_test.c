@@ -275,6 +275,36 @@ TEST(interrupted_dumps)
 	pv_nl_close(nl);
 }
 
+/* A link's message whose master is of this kind; `len` bytes of it. */
+static bool slave_of(const char *kind, uint16_t len)
+{
+	struct {
+		struct nlmsghdr nh;
+		struct ifinfomsg ifi;
+		struct nlattr info, slave;
+		char kind[16];
+	} m = {
+		.nh = { .nlmsg_len = sizeof(m), .nlmsg_type = RTM_NEWLINK },
+		.info = { .nla_len = sizeof(m) - offsetof(typeof(m), info), .nla_type = IFLA_LINKINFO | NLA_F_NESTED },
+		.slave = { .nla_len = (uint16_t)(NLA_HDRLEN + len), .nla_type = IFLA_INFO_SLAVE_KIND },
+	};
+	struct found f = { .n = 0 };
+
+	memcpy(m.kind, kind, len);
+	CHECK_EQ(pv_nl_parse(&m, sizeof(m), note, &f), 1);
+	CHECK_EQ(f.msg[0].kind, PV_NL_LINK);
+	return f.msg[0].vrf;
+}
+
+TEST(interfaces_of_a_vrf)
+{
+	CHECK(slave_of("vrf", 4));
+	CHECK(!slave_of("vrf", 3));
+	CHECK(!slave_of("vrf2", 5));
+	CHECK(!slave_of("bridge", 7));
+	CHECK(!slave_of("", 0));
+}
+
 TEST(damaged_messages_are_refused)
 {
 	struct found f = { .n = 0 };
