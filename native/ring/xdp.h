@@ -20,6 +20,7 @@ struct pv_xdp_cfg {
 	uint32_t rx_depth, tx_depth; /* a queue; 0: 1024; power of two */
 	enum pv_xdp_mode mode; /* auto: native where the driver has it and it is the quicker one (not veth's), else generic */
 	bool copy; /* do not ask for zero copy */
+	bool hurry; /* a queue that is taken is an error at once, not after 0.3 s: the caller tries again */
 	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
 };
 

@@ -120,12 +120,12 @@ static int bind_once(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
 }
 
 /* The kernel frees a queue a little after its last socket was closed: what is taken now may be free in a moment. */
-static int bind_queue(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags)
+static int bind_queue(struct xdp_ring *r, struct xdp_sock *s, uint16_t flags, bool hurry)
 {
 	const struct timespec moment = { .tv_nsec = BUSY_RETRY_MS * 1000000 };
 	int rc = bind_once(r, s, flags);
 
-	for (int i = 0; rc == -EBUSY && i < BUSY_RETRIES; i++) {
+	for (int i = 0; rc == -EBUSY && !hurry && i < BUSY_RETRIES; i++) {
 		nanosleep(&moment, NULL);
 		rc = bind_once(r, s, flags);
 	}
@@ -161,12 +161,14 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	rc = make_queues(s, cfg->rx_depth ? cfg->rx_depth : DEPTH_DEFAULT, cfg->tx_depth ? cfg->tx_depth : DEPTH_DEFAULT);
 	if (rc)
 		return rc;
-	rc = cfg->copy || cfg->mode == PV_XDP_GENERIC || i > 0 ? -EOPNOTSUPP : bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY);
+	rc = -EOPNOTSUPP;
+	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && i == 0)
+		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY, cfg->hurry);
 	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
 	if (rc && rc != -EBUSY)
-		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG));
+		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG), cfg->hurry);
 	if (rc && rc != -EBUSY)
-		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY);
+		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY, cfg->hurry);
 	if (!rc && cfg->busy_poll_us)
 		busy_poll(s->fd, cfg->busy_poll_us);
 	return rc;

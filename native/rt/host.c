@@ -25,6 +25,8 @@
 #define REASONS_MAX 64
 /* How often a table is read that changes while it is. */
 #define DUMP_TRIES 10
+/* The kernel frees an interface's queues and hook a little after who had them is gone: so long they are asked for again. */
+#define TAKEN_MAX_NS (2 * PV_NS_PER_S)
 
 struct host_entry {
 	struct pv_ifspec spec; /* as in the settings: the name by which a new interface is found */
@@ -33,6 +35,7 @@ struct host_entry {
 	bool lost; /* it was deleted since, even if there is one of that name or number again */
 	bool retry; /* a ring that could not be opened may be by now */
 	bool more; /* addresses than we can have; told once */
+	int64_t taken_ns; /* since when its queues or hook were found taken; 0: not so */
 	uint32_t iface; /* the stack's; 0: no ring */
 	const char *reason; /* why there is none */
 };
@@ -43,6 +46,7 @@ struct pv_host {
 	uint32_t n;
 	bool links, addrs, routes; /* changed since the last round */
 	bool moved, rings; /* interfaces, rings of them were changed by this round */
+	int64_t again_ns; /* when the next ring that was taken is tried again */
 	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
 };
 
@@ -189,10 +193,11 @@ static void take_link(struct host_entry *en, const struct pv_nl_msg *m)
 	struct pv_host_state *s = &en->state;
 	bool link_up = m->up && m->running;
 
-	en->retry |= s->kernel_index != m->ifindex || link_up != s->link_up || m->mtu != s->mtu;
+	en->retry |= s->kernel_index != m->ifindex || link_up != s->link_up || m->mtu != s->mtu || m->vrf != s->vrf;
 	s->kernel_index = m->ifindex;
 	s->mtu = m->mtu;
 	s->link_up = link_up;
+	s->vrf = m->vrf;
 	memcpy(s->mac, m->mac, sizeof(s->mac));
 	memcpy(en->name, m->name, sizeof(en->name));
 }
@@ -303,8 +308,8 @@ static bool ring_fits(const struct host_entry *en, const struct pv_port *p)
 	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, en->iface));
 
 	/* The buffers of an AF_XDP ring are as large as its MTU was. */
-	return !en->lost && !p->failed && en->state.kernel_index == ic->kernel_index && pv_mac_eq(en->state.mac, c->mac) &&
-	       (p->spec.ring != PV_IFSPEC_XDP || en->state.mtu <= c->mtu);
+	return !en->lost && !p->failed && !en->state.vrf && en->state.kernel_index == ic->kernel_index &&
+	       pv_mac_eq(en->state.mac, c->mac) && (p->spec.ring != PV_IFSPEC_XDP || en->state.mtu <= c->mtu);
 }
 
 static void close_entry(struct pv_engine *e, struct host_entry *en)
@@ -329,6 +334,9 @@ static bool can_open(struct host_entry *en)
 		set_reason(en, "there is no such interface at the moment");
 	else if (pv_mac_eq(en->state.mac, none))
 		set_reason(en, "it is not an Ethernet interface");
+	else if (en->state.vrf)
+		/* Its addresses are of another table than unbound sockets see, and what comes by it is for sockets of the VRF. */
+		set_reason(en, "it belongs to a VRF, whose sockets and routes are the kernel's alone");
 	else
 		return true;
 	return false;
@@ -345,6 +353,28 @@ static bool at_home(const struct pv_engine *e)
 	return home;
 }
 
+static void about_to_open(struct pv_engine *e, struct host_entry *en)
+{
+	en->retry = true;
+	en->reason = reason_text("its ring is about to be opened");
+	if (e->have_thread)
+		pv_engine_wake(&e->progress);
+}
+
+/* At start the ring itself waits: nobody is there yet whom the lock would keep. */
+static bool try_later(struct pv_engine *e, struct host_entry *en)
+{
+	int64_t now = now_ns(e), since = en->taken_ns ? en->taken_ns : now;
+
+	en->taken_ns = 0;
+	if (pv_engine_state() != PV_ENGINE_RUNNING || now - since >= TAKEN_MAX_NS)
+		return false;
+	en->taken_ns = since;
+	e->host->again_ns = PV_MIN(e->host->again_ns, now + PV_MAX(TAKEN_MAX_NS / 200, now - since));
+	about_to_open(e, en);
+	return true;
+}
+
 static int open_entry(struct pv_engine *e, struct host_entry *en)
 {
 	struct pv_ifspec spec = en->spec;
@@ -356,16 +386,17 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 	if (!en->retry)
 		return 0;
 	if (!at_home(e)) {
-		en->reason = en->reason ? en->reason : reason_text("its ring is about to be opened");
+		about_to_open(e, en);
 		e->host->links = true;
-		if (e->have_thread)
-			pv_engine_wake(&e->progress);
 		return 0;
 	}
 	en->retry = false;
 	snprintf(spec.netdev, sizeof(spec.netdev), "%s", en->name);
 	snprintf(spec.name, sizeof(spec.name), "%s", en->name);
 	rc = pv_port_open(e, &spec, &en->state);
+	if (rc == -EBUSY && try_later(e, en))
+		return 0;
+	en->taken_ns = 0;
 	if (rc) {
 		const char *text = pv_error_text(), *colon = strstr(text, ": ");
 
@@ -496,7 +527,8 @@ bool pv_host_read(struct pv_engine *e)
 	}
 	for (uint32_t i = 0; i < e->nports; i++)
 		h->links |= e->ports[i].failed && *e->ports[i].spec.netdev;
-	if (h->links || h->addrs) {
+	if (h->links || h->addrs || now_ns(e) >= h->again_ns) {
+		h->again_ns = PV_NEVER;
 		/* What cannot be read now is read at the next change. */
 		if (!read_tables(h)) {
 			h->links = h->addrs = h->blind = false;
@@ -514,11 +546,6 @@ bool pv_host_read(struct pv_engine *e)
 		wake_sleepers(e);
 	}
 	return h->moved;
-}
-
-bool pv_host_due(const struct pv_engine *e)
-{
-	return e->host && e->host->links;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
@@ -585,12 +612,6 @@ bool pv_host_read(struct pv_engine *e)
 	return false;
 }
 
-bool pv_host_due(const struct pv_engine *e)
-{
-	(void)e;
-	return false;
-}
-
 int pv_host_fd(const struct pv_engine *e)
 {
 	(void)e;
@@ -612,6 +633,7 @@ int pv_host_add(struct pv_engine *e, const struct pv_ifspec *spec)
 		e->host = calloc(1, sizeof(*e->host));
 	if (!e->host)
 		return pv_error(-ENOMEM, "no memory for the kernel's interfaces");
+	e->host->again_ns = PV_NEVER;
 	en = &e->host->entry[e->host->n++];
 	en->spec = *spec;
 	en->retry = true;
@@ -652,6 +674,16 @@ void pv_host_stop(struct pv_engine *e)
 	close_netlink(e->host);
 	free(e->host);
 	e->host = NULL;
+}
+
+int64_t pv_host_deadline(const struct pv_engine *e)
+{
+	return e->host ? e->host->again_ns : PV_NEVER;
+}
+
+bool pv_host_due(struct pv_engine *e)
+{
+	return e->host && (e->host->links || pv_clock_now(&e->clock) >= e->host->again_ns);
 }
 
 void pv_host_tick(struct pv_engine *e)

@@ -23,6 +23,7 @@ struct pv_host_state {
 	uint32_t kernel_index, mtu;
 	uint8_t mac[PV_ETH_ALEN];
 	bool link_up;
+	bool vrf; /* it belongs to one */
 	struct pv_ifaddr addr[PV_IFACE_ADDR_MAX];
 	uint32_t naddr;
 };
@@ -43,7 +44,9 @@ int pv_host_fd(const struct pv_engine *e);
 /* Reads the changes that have come, and acts on them. Never waits for the network. True when rings or interfaces changed. */
 bool pv_host_read(struct pv_engine *e);
 /* Has a change been read that could not be acted upon? The progress thread tries again. */
-bool pv_host_due(const struct pv_engine *e);
+bool pv_host_due(struct pv_engine *e);
+/* When a ring is to be opened that could not be because the interface was taken; PV_NEVER: none. */
+int64_t pv_host_deadline(const struct pv_engine *e);
 
 /* ---- for the socket layer ---------------------------------------------------------------------------------------------- */
 

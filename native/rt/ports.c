@@ -167,6 +167,8 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		.tx_depth = power_of_two(s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth),
 		.mode = modes[s->mode],
 		.busy_poll_us = s->busy_poll_us,
+		/* While sockets are in use nobody waits with the lock: rt/host.c tries again. */
+		.hurry = pv_engine_state() == PV_ENGINE_RUNNING,
 	};
 	struct pv_pool_cfg pc = { .chunk = 0 };
 	char err[512] = "";

@@ -33,6 +33,7 @@ struct standby {
  * kernel's changes. */
 static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until)
 {
+	until = PV_MIN(until, pv_host_deadline(e));
 	struct timespec ts = pv_clock_left(until);
 	uint64_t count;
 

@@ -176,6 +176,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
 	}
 	until = PV_MIN(w->deadline, pv_stack_deadline(e->stack));
+	until = PV_MIN(until, pv_host_deadline(e));
 	if (w->nap_ns != PV_NEVER)
 		until = PV_MIN(until, now + w->nap_ns);
 	watch_add(e, w);
@@ -187,7 +188,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	if (pv_unlikely(!e->stack))
 		return 0; /* stopped meanwhile: the caller's socket is gone */
 	pv_ports_events(e);
-	if (fds[2].revents)
+	if (fds[2].revents || pv_host_due(e))
 		pv_host_read(e);
 	pv_engine_poll(e, pv_clock_now(&e->clock));
 	return slept(w, rc);

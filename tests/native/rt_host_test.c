@@ -10,6 +10,8 @@ int main(void)
 }
 #else
 #include "host_env.h"
+#include "ring/xdp.h"
+#include "rt/mem.h"
 
 TEST(kernel_peer_both_families)
 {
@@ -622,6 +624,119 @@ TEST(second_process_on_the_interface)
 	close(peer);
 	close(go[0]);
 	close(go[1]);
+	teardown();
+}
+
+static bool reason_has(const char *text)
+{
+	struct pv_host_entry_info info;
+
+	return pv_host_entry(e, 0, &info) && !info.iface && info.reason && strstr(info.reason, text);
+}
+
+/* What comes by an interface of a VRF is for sockets of the VRF, and its addresses are of another table. */
+TEST(an_interface_joins_and_leaves_a_vrf)
+{
+	char text[128];
+	struct us s;
+	int peer;
+
+	make_world();
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	if (system("timeout 20 ip link add red type vrf table 10 2>/dev/null"))
+		test_skip("this kernel has no VRFs");
+	ip("link set red up");
+	make_pair();
+	start("xdp:device=v0");
+	WAIT_FOR(e->nports == 1 && e->ports[0].ring->caps.link_up);
+	peer = peer_open("10.1.0.2", 7000);
+	us_open(&s, "10.1.0.1", 7001);
+	ping_pong(&s, peer, "10.1.0.2", 7000);
+	ip("link set v0 master red");
+	WAIT_FOR(e->nports == 0 && reason_has("VRF"));
+	CHECK_EQ(rules(&s), 0);
+	CHECK_EQ(offload("0.0.0.0", text, sizeof(text)), PYVMA_KERNEL);
+	ip("link set v0 nomaster");
+	WAIT_FOR(e->nports == 1 && e->ports[0].ring->caps.link_up && have_addr("10.1.0.1") && us_path(&s, "10.1.0.2") == 0);
+	ping_pong(&s, peer, "10.1.0.2", 7000);
+	us_close(&s);
+	close(peer);
+	teardown();
+}
+
+/* Somebody else's ring on the interface. */
+struct other_ring {
+	struct pv_pool *pool;
+	struct pv_ring *ring;
+};
+
+static void other_open(struct other_ring *o, const char *ifname)
+{
+	struct pv_xdp_cfg cfg = { .ifname = ifname, .queues = 1 };
+	struct pv_pool_cfg pool = { 0 };
+	char err[256] = "";
+
+	CHECK_EQ(pv_xdp_pool_cfg(&cfg, &pool, err, sizeof(err)), 0);
+	pool.count = pool.max = 2048;
+	CHECK_EQ(pv_pool_open(&o->pool, pv_mem_system(false), &pool), 0);
+	CHECK_EQ(pv_xdp_open(&o->ring, pv_mem_system(false), o->pool, &cfg, err, sizeof(err)), 0);
+}
+
+static void other_close(struct other_ring *o)
+{
+	pv_ring_close(o->ring);
+	CHECK_EQ(pv_pool_close(o->pool), 0);
+}
+
+static void name(const char *from, const char *to)
+{
+	ip("link set %s down", from);
+	ip("link set %s name %s", from, to);
+	ip("link set %s up", to);
+}
+
+static void start_while_taken(struct other_ring *other)
+{
+	make_world();
+	make_pair();
+	name("v0", "w0");
+	start("xdp:device=v0");
+	other_open(other, "w0");
+	name("w0", "v0");
+}
+
+/* An interface that comes with its queue taken is asked for again for a while, and not with the lock held. */
+TEST(a_queue_that_is_free_later)
+{
+	struct other_ring other;
+	bool in_time = false;
+
+	/* A slow host may need more attempts to be quicker than that while. */
+	for (int i = 0; i < 20 && !in_time; i++) {
+		start_while_taken(&other);
+		WAIT_FOR(reason_has("about to be opened") || reason_has("taken") || reason_has("XDP program"));
+		other_close(&other);
+		WAIT_FOR(e->nports == 1 || !reason_has("about to be opened"));
+		pv_lock_get(&e->lock);
+		in_time = e->nports == 1;
+		pv_lock_put(&e->lock);
+		teardown();
+	}
+	CHECK(in_time);
+}
+
+/* Then it has its next chance when the link changes. */
+TEST(a_queue_that_stays_taken)
+{
+	struct other_ring other;
+
+	start_while_taken(&other);
+	WAIT_FOR(reason_has("taken") || reason_has("XDP program"));
+	CHECK(pv_host_deadline(e) == PV_NEVER);
+	other_close(&other);
+	ip("link set v0 down");
+	ip("link set v0 up");
+	WAIT_FOR(e->nports == 1);
 	teardown();
 }
 
