@@ -158,6 +158,32 @@ PYVMA_EXPORT int pyvma_sock_recv_batch(pyvma_sock *s, struct pyvma_msg *msgs, ui
 PYVMA_EXPORT int pyvma_sock_recv_lent(pyvma_sock *s, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 PYVMA_EXPORT void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n);
 
+/* ---- waiting for many -------------------------------------------------------------------------------------------------- */
+
+/*
+ * epoll(7) over offloaded sockets, kernel sockets and other fds together: same events, same errors. Bits are <sys/epoll.h>'s:
+ * level-triggered unless EPOLLET; EPOLLONESHOT; EPOLLERR and EPOLLHUP always. EPOLLEXCLUSIVE is honoured for fds of the kernel's.
+ * A socket may be added before it is decided whose it is, and leaves every set when it is closed. Waiting spins, then sleeps, as a
+ * receive does, while sockets of ours are in the set; else it sleeps at once.
+ */
+typedef struct pyvma_epoll pyvma_epoll;
+struct pyvma_event {
+	uint32_t events;
+	uint64_t data; /* the caller's */
+};
+PYVMA_EXPORT int pyvma_epoll_open(pyvma_epoll **out);
+/* Threads that wait in it find -EBADF; no other call may come after. */
+PYVMA_EXPORT void pyvma_epoll_close(pyvma_epoll *ep);
+/* As epoll_ctl(2): EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL by number. */
+PYVMA_EXPORT int pyvma_epoll_ctl(pyvma_epoll *ep, int op, int fd, const struct pyvma_event *ev);
+/* The same by handle, which needs no fd: once in a set for all handles of the socket. */
+PYVMA_EXPORT int pyvma_epoll_ctl_sock(pyvma_epoll *ep, int op, pyvma_sock *s, const struct pyvma_event *ev);
+/* How many of `events` were filled, 0 at the timeout; timeout_ns: -1 for ever, 0 not at all. */
+PYVMA_EXPORT int pyvma_epoll_wait(pyvma_epoll *ep, struct pyvma_event *events, int n, int64_t timeout_ns);
+/* An fd that is readable while the set has something to tell, for sets within sets and other loops. Now and then it has nothing
+ * after all. Not to be closed or changed. */
+PYVMA_EXPORT int pyvma_epoll_fileno(pyvma_epoll *ep);
+
 /* ---- what became of a socket ------------------------------------------------------------------------------------------- */
 
 enum pyvma_offload_state { PYVMA_UNDECIDED, PYVMA_OFFLOADED, PYVMA_KERNEL };

@@ -256,8 +256,6 @@ void pyvma_stop(void)
 		pv_lock_get(&e->lock);
 		if (engine_hooks)
 			engine_hooks->stop();
-		e->interest -= e->exports;
-		e->exports = 0;
 		close_all(e);
 		pv_lock_put(&e->lock);
 	}

@@ -78,7 +78,7 @@ struct pv_engine {
 	bool progress_parked; /* the progress thread waits to be told that a leader left */
 	struct pv_clock clock;
 	struct pv_list followers;
-	uint32_t exports; /* watches with `ready` */
+	uint32_t exports; /* fds that show readiness to whoever polls them, behind our back: the progress thread works for those */
 	uint32_t lent; /* packets away by pyvma_sock_recv_lent */
 	struct pv_waiter progress;
 	bool progress_stop;

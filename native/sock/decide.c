@@ -21,6 +21,7 @@
 
 #include "rt/error.h"
 #include "rt/host.h"
+#include "sock/epoll.h"
 #include "sock/kernel.h"
 #include "sock/stream.h"
 
@@ -289,6 +290,7 @@ void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 		pv_list_add(&pv_core_socks, &so->on_core);
 	atomic_store_explicit(&so->mode, PV_SOCK_CORE, memory_order_release);
 	pv_ready_update(so);
+	pv_epoll_moved(so);
 }
 
 /* In strict mode a socket of the kernel's is an error. */
@@ -310,6 +312,7 @@ void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_ad
 		so->reason_addr = *addr;
 	atomic_store_explicit(&so->reason, reason, memory_order_relaxed);
 	atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
+	pv_epoll_moved(so);
 }
 
 /* ---- bind -------------------------------------------------------------------------------------------------------------- */

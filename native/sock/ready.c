@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "rt/wait.h"
+#include "sock/epoll.h"
 #include "sock/kernel.h"
 #include "sock/stream.h"
 
@@ -93,14 +94,55 @@ void pv_ready_refresh(struct pv_sock *so)
 	show(so, core || so->kernel_ready);
 }
 
-/* From the stack, for every event while exported. */
+/* From the stack, for every event while somebody wants them. */
 static void on_event(struct pv_watch *watch, uint32_t bits)
 {
 	struct pv_sock *so = pv_container_of(watch, struct pv_sock, watch);
 
+	pv_epoll_event(so, bits);
+	if (so->sig_fd < 0)
+		return;
 	if (so->shown && (bits & (PV_EV_IN | PV_EV_ERR)))
 		show(so, false);
 	pv_ready_refresh(so);
+}
+
+static void want_events(struct pv_sock *so, bool on)
+{
+	if (on == (so->watch.ready != NULL))
+		return;
+	/* What came before is found by a first look; told again later it would make an exported fd unreadable for a moment. */
+	if (on)
+		pv_engine_route(&pv_engine);
+	so->watch.ready = on ? on_event : NULL;
+	pv_engine.interest += on ? 1u : -1u;
+}
+
+void pv_ready_events(struct pv_sock *so, bool on)
+{
+	want_events(so, on || so->sig_fd >= 0);
+}
+
+void pv_ready_poll(bool more)
+{
+	if (!more) {
+		pv_engine.exports -= pv_engine.exports > 0;
+		return;
+	}
+	pv_engine.exports++;
+	/* It may be standing by, or asleep for a leader's sake. */
+	if (pv_engine.have_thread)
+		pv_engine_wake(&pv_engine.progress);
+}
+
+void pv_ready_stop(struct pv_sock *so)
+{
+	if (!so->watch.ready)
+		return;
+	so->watch.ready = NULL;
+	pv_engine.interest -= pv_engine.interest > 0;
+	if (so->sig_fd >= 0)
+		pv_ready_poll(false);
 }
 
 void pv_ready_extra(void)
@@ -145,14 +187,8 @@ static int make_pair(struct pv_sock *so)
 	if (!so->own_kfd)
 		atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
 	so->own_kfd = true;
-	/* What came before is shown by the first refresh; told again later it would make the fd unreadable for a moment. */
-	pv_engine_route(&pv_engine);
-	so->watch.ready = on_event;
-	pv_engine.exports++;
-	pv_engine.interest++;
-	/* It may be standing by, or asleep for a leader's sake. */
-	if (pv_engine.have_thread)
-		pv_engine_wake(&pv_engine.progress);
+	want_events(so, true);
+	pv_ready_poll(true);
 	return 0;
 }
 
@@ -233,43 +269,26 @@ void pv_ready_close(struct pv_sock *so)
 		epoll_ctl(pv_engine.extra_fd, EPOLL_CTL_DEL, pv_sock_kfd(so), NULL);
 	close(so->sig_fd);
 	close(so->exp_fd);
+	/* An engine that was stopped has let go of it already. */
+	pv_ready_stop(so);
 	so->sig_fd = so->exp_fd = -1;
 	so->extra = false;
-	/* An engine that was stopped has let go of it already. */
-	if (!so->watch.ready)
-		return;
-	so->watch.ready = NULL;
-	pv_engine.exports--;
-	pv_engine.interest--;
 }
 
 /* ---- poll on one socket ------------------------------------------------------------------------------------------------ */
 
-static int revents(struct pv_sock *so, int events)
+int pv_ready_kernel(struct pv_sock *so, int events)
 {
-	int r = 0;
+	struct pollfd p = { .fd = pv_sock_kfd(so), .events = (short)events };
 
-	if (so->stream)
-		return pv_stream_revents(so) & (events | POLLERR | POLLHUP);
-	if (so->core_leg) {
-		if (pv_udp_readable(so->u))
-			r |= POLLIN | POLLRDNORM;
-		if (pv_udp_writable(so->u))
-			r |= POLLOUT | POLLWRNORM;
-	}
-	if (so->kernel_leg) {
-		struct pollfd p = { .fd = pv_sock_kfd(so), .events = (short)events };
-
-		/* Room to send is the stack's to tell, where the stack sends. */
-		if (so->tx_core)
-			p.events &= (short)~(POLLOUT | POLLWRNORM);
-		if (poll(&p, 1, 0) > 0)
-			r |= p.revents;
-		/* What was seen here a receive that does not wait must find. */
-		if (p.revents)
-			so->kernel_seen_ns = 0;
-	}
-	return r & (events | POLLERR | POLLHUP);
+	/* Room to send is the stack's to tell, where the stack sends. */
+	if (so->tx_core)
+		p.events &= (short)~(POLLOUT | POLLWRNORM);
+	if (poll(&p, 1, 0) <= 0)
+		return 0;
+	/* What was seen here a receive that does not wait must find. */
+	so->kernel_seen_ns = 0;
+	return p.revents;
 }
 
 static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int64_t timeout_ns)
@@ -280,7 +299,7 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 	int r, rc = 0;
 
 	pv_engine_poll(e, pv_clock_now(&e->clock));
-	r = revents(so, events);
+	r = (int)pv_sock_revents(so, (uint32_t)events, true);
 	if (r || timeout_ns == 0)
 		return r;
 	pv_wait_init(&w, &so->watch, timeout_ns);
@@ -297,7 +316,7 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 			r = pv_sock_gone(h, so, gen);
 			break;
 		}
-		r = revents(so, events);
+		r = (int)pv_sock_revents(so, (uint32_t)events, true);
 	}
 	pv_wait_fini(e, &w);
 	return r ? r : rc == -ETIMEDOUT ? 0 : rc;

@@ -17,6 +17,7 @@
 #include "rt/error.h"
 #include "rt/host.h"
 #include "rt/log.h"
+#include "sock/epoll.h"
 #include "sock/stream.h"
 
 #define POOL_CHUNK 64
@@ -109,7 +110,7 @@ static void unregister(struct pv_sock *so)
 	}
 }
 
-static struct pv_sock *registry_find(int fd)
+struct pv_sock *pv_sock_find(int fd)
 {
 	struct stat st;
 
@@ -138,6 +139,7 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 			(so->stream || (type == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)));
 	pv_list_init(&so->watch.waiters);
 	pv_list_init(&so->on_core);
+	pv_list_init(&so->entries);
 	atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
 	so->own_kfd = fd < 0;
 	so->cloexec = true;
@@ -168,6 +170,8 @@ static void close_stream(struct pv_sock *so)
 /* The last reference; the engine's lock is not held. Whoever still waits finds itself off every list and woken. */
 static void sock_free(struct pv_sock *so)
 {
+	if (!pv_list_empty(&so->entries))
+		pv_epoll_gone(so);
 	if (so->candidate && pv_engine_state() == PV_ENGINE_RUNNING) {
 		pv_lock_get(&pv_engine.lock);
 		pv_list_for_each_safe(it, tmp, &so->watch.waiters)
@@ -265,7 +269,7 @@ static void lose_all(bool touch)
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
 		so->dead = touch || lost(so);
-		so->watch.ready = NULL;
+		pv_ready_stop(so);
 		if (touch) {
 			pv_core_close(so);
 			if (so->tc && ++n % CLOSES_A_POLL == 0)
@@ -273,6 +277,7 @@ static void lose_all(bool touch)
 			pv_stream_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
 				pv_engine_wake(pv_list_entry(w, struct pv_waiter, on_watch));
+			pv_epoll_event(so, PV_EV_ERR | PV_EV_HUP);
 		} else {
 			so->u = NULL;
 			so->tc = NULL;
@@ -308,24 +313,14 @@ static void on_ifaces(void)
 		pv_opt_ifaces_changed(pv_list_entry(it, struct pv_sock, on_core));
 }
 
-static void fork_lock(void)
-{
-	pthread_mutex_lock(&registry_lock);
-}
-
-static void fork_unlock(void)
-{
-	pthread_mutex_unlock(&registry_lock);
-}
-
 /* When the library is loaded: fork must be safe from the first socket on. */
 __attribute__((constructor)) static void set_hooks(void)
 {
 	static const struct pv_engine_hooks hooks = {
 		.stop = on_stop,
 		.forked = on_forked,
-		.fork_lock = fork_lock,
-		.fork_unlock = fork_unlock,
+		.fork_lock = pv_registry_get,
+		.fork_unlock = pv_registry_put,
 		.extra = pv_ready_extra,
 		.ifaces = on_ifaces,
 		.port_free = pv_stream_port_free,
@@ -366,7 +361,7 @@ static void sweep_detached(void)
 		detached = so->next;
 		if (!detached)
 			detached_last = &detached;
-		if (registry_find(so->detached_fd) == so) {
+		if (pv_sock_find(so->detached_fd) == so) {
 			detached_add(so);
 			continue;
 		}
@@ -462,7 +457,7 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 	int family, type, proto, rc;
 
 	pthread_mutex_lock(&registry_lock);
-	struct pv_sock *so = registry_find(fd);
+	struct pv_sock *so = pv_sock_find(fd);
 
 	if (so) {
 		*out = handle_get(so, fd);

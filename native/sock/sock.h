@@ -104,6 +104,7 @@ struct pv_sock {
 	uint32_t segment; /* UDP_SEGMENT */
 	uint64_t eagain, hits, misses, sleeps, kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
 	struct pv_list on_core; /* all sockets with `u` */
+	struct pv_list entries; /* in sets (epoll.h) */
 	/* Exported fd (ready.c): what the program sees, our end of it, and what is shown there. */
 	int exp_fd, sig_fd; /* -1: not exported */
 	bool shown, kernel_ready, extra, blocked; /* blocked: shown as not writable */
@@ -222,6 +223,8 @@ extern struct pv_list pv_core_socks; /* engine lock */
 
 void pv_registry_get(void);
 void pv_registry_put(void);
+/* The socket of this open file, NULL: none of ours. The registry lock is held. */
+struct pv_sock *pv_sock_find(int fd);
 /* Another open file leads to `so`; the registry lock is held. 0 or -errno. */
 int pv_sock_register(struct pv_sock *so, unsigned int which, int fd);
 /* A handle with no fd for a stream that is the stack's already or may become it. 0 or -ENOMEM. */
@@ -336,7 +339,15 @@ const char *pv_opt_kernel_reason(const struct pv_sock *so);
 /* After anything that may have changed what an exported fd shows; the lock is held. */
 void pv_ready_refresh(struct pv_sock *so);
 void pv_ready_close(struct pv_sock *so);
+/* The engine stops, or this is a forked child: no events any more. */
+void pv_ready_stop(struct pv_sock *so);
 void pv_ready_extra(void);
+/* The socket's entries in sets want to hear of its events, or want no more. */
+void pv_ready_events(struct pv_sock *so, bool on);
+/* One more, or one less, fd that is polled behind our back. */
+void pv_ready_poll(bool more);
+/* poll(2) on the kernel leg. */
+int pv_ready_kernel(struct pv_sock *so, int events);
 pv_inline void pv_ready_update(struct pv_sock *so)
 {
 	if (pv_unlikely(so->sig_fd >= 0))

@@ -12,6 +12,7 @@
 
 #include "rt/error.h"
 #include "rt/wait.h"
+#include "sock/epoll.h"
 #include "sock/kernel.h"
 
 #define PORT_TRIES 64
@@ -97,6 +98,7 @@ static void is_stacks(struct pv_sock *so, bool kernel_leg)
 	if (so->notes)
 		pv_kfd_forget(so);
 	pv_ready_update(so);
+	pv_epoll_moved(so);
 }
 
 static void is_kernels(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
@@ -657,7 +659,7 @@ int pv_stream_ioctl(struct pyvma_sock *h, struct pv_sock *so, unsigned long requ
 	return 0;
 }
 
-int pv_stream_revents(struct pv_sock *so)
+int pv_stream_revents(struct pv_sock *so, bool kernel)
 {
 	static const struct {
 		uint32_t ev;
@@ -676,11 +678,7 @@ int pv_stream_revents(struct pv_sock *so)
 	for (size_t i = 0; i < pv_array_size(map); i++)
 		if (bits & map[i].ev)
 			r |= map[i].poll;
-	if (so->kernel_leg) {
-		struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
-
-		if (poll(&p, 1, 0) > 0)
-			r |= POLLIN | POLLRDNORM;
-	}
+	if (kernel && so->kernel_leg && pv_ready_kernel(so, POLLIN))
+		r |= POLLIN | POLLRDNORM;
 	return r;
 }

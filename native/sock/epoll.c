@@ -1,0 +1,656 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* epoll(7) over sockets of the stack's and everything else. */
+#include "sock/epoll.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rt/error.h"
+#include "rt/wait.h"
+#include "sock/stream.h"
+
+#define CHUNK 64u
+#define KERNEL_AT_ONCE 64
+#define ALWAYS (uint32_t)(EPOLLERR | EPOLLHUP)
+#define FLAGS (uint32_t)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
+#define BELL UINT64_MAX
+
+_Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
+		   EPOLLRDHUP == POLLRDHUP && EPOLLRDNORM == POLLRDNORM && EPOLLWRNORM == POLLWRNORM,
+	       "one set of bits");
+_Static_assert((int)EPOLLIN == PV_EV_IN && (int)EPOLLOUT == PV_EV_OUT && (int)EPOLLERR == PV_EV_ERR && (int)EPOLLHUP == PV_EV_HUP &&
+		   (int)EPOLLRDHUP == PV_EV_RDHUP && (int)EPOLLPRI == PV_EV_PRI,
+	       "and the stack's");
+
+/* ---- entries ----------------------------------------------------------------------------------------------------------- */
+
+static struct pv_entry *entry_at(const struct pyvma_epoll *set, uint32_t index)
+{
+	return &set->chunk[index / CHUNK][index % CHUNK];
+}
+
+/* A chunk more of unused entries. */
+static bool grow(struct pyvma_epoll *set)
+{
+	struct pv_entry **chunk = realloc(set->chunk, (set->nchunk + 1) * sizeof(*chunk)), *en;
+
+	if (!chunk)
+		return false;
+	set->chunk = chunk;
+	en = calloc(CHUNK, sizeof(*en));
+	if (!en)
+		return false;
+	for (uint32_t i = 0; i < CHUNK; i++) {
+		en[i].index = set->nchunk * CHUNK + i;
+		pv_list_init(&en[i].on_ready);
+		pv_list_add(&set->unused, &en[i].on_ready);
+	}
+	chunk[set->nchunk++] = en;
+	return true;
+}
+
+static struct pv_entry *entry_get(struct pyvma_epoll *set)
+{
+	struct pv_entry *en;
+
+	if (pv_list_empty(&set->unused) && !grow(set))
+		return NULL;
+	en = pv_list_entry(set->unused.next, struct pv_entry, on_ready);
+	pv_list_del(&en->on_ready);
+	*en = (struct pv_entry){ .set = set, .index = en->index, .gen = en->gen + 1, .key = -1, .kfd = -1, .used = true };
+	pv_list_init(&en->on_sock);
+	pv_list_init(&en->on_ready);
+	return en;
+}
+
+static bool by_fd_room(struct pyvma_epoll *set, int fd)
+{
+	uint32_t want = PV_MAX((uint32_t)fd + 1, PV_MAX(2 * set->nby_fd, 64u));
+	uint32_t *grown;
+
+	if ((uint32_t)fd < set->nby_fd)
+		return true;
+	grown = realloc(set->by_fd, want * sizeof(*grown));
+	if (!grown)
+		return false;
+	for (uint32_t i = set->nby_fd; i < want; i++)
+		grown[i] = 0;
+	set->by_fd = grown;
+	set->nby_fd = want;
+	return true;
+}
+
+static struct pv_entry *find_fd(const struct pyvma_epoll *set, int fd)
+{
+	return fd >= 0 && (uint32_t)fd < set->nby_fd && set->by_fd[fd] ? entry_at(set, set->by_fd[fd] - 1) : NULL;
+}
+
+static struct pv_entry *find_sock(const struct pyvma_epoll *set, struct pv_sock *so)
+{
+	pv_list_for_each(it, &so->entries) {
+		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
+
+		if (en->set == set && en->key < 0)
+			return en;
+	}
+	return NULL;
+}
+
+/* ---- the kernel's half ------------------------------------------------------------------------------------------------- */
+
+static int kernel_ctl(struct pv_entry *en, int op, int fd, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data = { .u64 = (uint64_t)en->gen << 32 | en->index } };
+
+	return epoll_ctl(en->set->kep, op, fd, &ev) < 0 ? -errno : 0;
+}
+
+/* What the kernel shall watch of an entry: -1: nothing. */
+static int kernel_part(const struct pv_entry *en, uint32_t *events)
+{
+	const struct pv_sock *so = en->so;
+
+	*events = en->events;
+	if (!so)
+		return en->key;
+	if (!pv_sock_is_ours(so))
+		return so->dead ? -1 : pv_sock_kfd(so);
+	/* Once an entry is spent it is not told of; a leg that stays readable must not keep the set awake. */
+	*events = (en->events & ~(uint32_t)(EPOLLOUT | EPOLLWRNORM | EPOLLONESHOT)) | EPOLLIN;
+	return so->kernel_leg && !en->spent ? pv_sock_kfd(so) : -1;
+}
+
+static void kernel_drop(struct pv_entry *en)
+{
+	if (en->kfd < 0)
+		return;
+	epoll_ctl(en->set->kep, EPOLL_CTL_DEL, en->kfd, NULL);
+	en->kfd = -1;
+	en->set->nkernel--;
+}
+
+/* Brings the kernel's set in line with what the entry is now. */
+static int kernel_sync(struct pv_entry *en)
+{
+	uint32_t events;
+	int fd = kernel_part(en, &events), rc;
+
+	if (en->kfd >= 0 && en->kfd != fd)
+		kernel_drop(en);
+	if (fd < 0)
+		return 0;
+	rc = kernel_ctl(en, en->kfd == fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, events);
+	/* Closed and opened again behind our back: the kernel has forgotten it. */
+	if (rc == -ENOENT && en->kfd == fd)
+		rc = kernel_ctl(en, EPOLL_CTL_ADD, fd, events);
+	if (rc)
+		return rc;
+	en->set->nkernel += en->kfd < 0;
+	en->kfd = fd;
+	return 0;
+}
+
+/* ---- what is ready ----------------------------------------------------------------------------------------------------- */
+
+static void ring_bell(struct pyvma_epoll *set)
+{
+	uint64_t one = 1;
+
+	if (set->rung || (!set->exported && !set->sleepers))
+		return;
+	set->rung = write(set->bell, &one, sizeof(one)) == sizeof(one);
+}
+
+static void hush_bell(struct pyvma_epoll *set)
+{
+	uint64_t count;
+
+	if (set->rung && read(set->bell, &count, sizeof(count)) == sizeof(count))
+		set->rung = false;
+}
+
+static void make_ready(struct pv_entry *en)
+{
+	struct pyvma_epoll *set = en->set;
+
+	if (en->spent)
+		return;
+	if (pv_list_empty(&en->on_ready))
+		pv_list_add(&set->ready, &en->on_ready);
+	pv_list_for_each(it, &set->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+	ring_bell(set);
+}
+
+void pv_epoll_event(struct pv_sock *so, uint32_t bits)
+{
+	pv_list_for_each(it, &so->entries) {
+		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
+
+		if (bits & (en->events | ALWAYS))
+			make_ready(en);
+	}
+}
+
+uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
+{
+	uint32_t r = 0;
+
+	if (so->dead)
+		return ALWAYS;
+	if (so->stream) {
+		r = (uint32_t)pv_stream_revents(so, kernel);
+	} else {
+		if (so->core_leg && pv_udp_readable(so->u))
+			r |= POLLIN | POLLRDNORM;
+		if (so->core_leg && pv_udp_writable(so->u))
+			r |= POLLOUT | POLLWRNORM;
+		if (kernel && so->kernel_leg)
+			r |= (uint32_t)pv_ready_kernel(so, (int)events);
+	}
+	return r & (events | ALWAYS);
+}
+
+/* 0: it says nothing. */
+static uint32_t entry_bits(struct pv_entry *en)
+{
+	uint32_t bits = en->kernel_bits;
+
+	if (en->so && (pv_sock_is_ours(en->so) || en->so->dead))
+		bits |= pv_sock_revents(en->so, en->events & ~FLAGS, false);
+	return bits & (en->events | ALWAYS) & ~FLAGS;
+}
+
+static bool tell(struct pv_entry *en, struct pyvma_event *out)
+{
+	uint32_t bits = en->spent ? 0 : entry_bits(en);
+
+	/* What was seen here a receive that does not wait must find. */
+	if (en->kernel_bits && en->so)
+		en->so->kernel_seen_ns = 0;
+	en->kernel_bits = 0;
+	pv_list_del(&en->on_ready);
+	if (!bits)
+		return false;
+	*out = (struct pyvma_event){ .events = bits, .data = en->data };
+	if (en->events & EPOLLONESHOT) {
+		en->spent = true;
+		if (en->so && pv_sock_is_ours(en->so))
+			kernel_drop(en);
+	} else if (!(en->events & EPOLLET) && en->so && pv_sock_is_ours(en->so)) {
+		pv_list_add(&en->set->ready, &en->on_ready); /* until it says nothing */
+	}
+	return true;
+}
+
+/* Asks the kernel's set, without waiting; entries of the kernel's alone are told at once. How many events went to `out`. */
+static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
+{
+	struct epoll_event ev[KERNEL_AT_ONCE];
+	int got = 0, have = epoll_wait(set->kep, ev, PV_MIN(n, KERNEL_AT_ONCE), 0);
+
+	set->turns = 0;
+	for (int i = 0; i < have; i++) {
+		uint32_t index = (uint32_t)ev[i].data.u64;
+		struct pv_entry *en;
+
+		if (ev[i].data.u64 == BELL || index >= set->nchunk * CHUNK)
+			continue;
+		en = entry_at(set, index);
+		if (!en->used || en->gen != ev[i].data.u64 >> 32)
+			continue;
+		en->kernel_bits = ev[i].events;
+		if (en->so && pv_sock_is_ours(en->so))
+			make_ready(en);
+		else
+			got += tell(en, &out[got]);
+	}
+	return got;
+}
+
+/* Each entry once: those that stay ready go behind the ones that were there. */
+static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n)
+{
+	struct pv_list todo;
+	int got = 0;
+
+	if (pv_list_empty(&set->ready))
+		return 0;
+	todo = set->ready;
+	todo.next->prev = todo.prev->next = &todo;
+	pv_list_init(&set->ready);
+	while (got < n && !pv_list_empty(&todo))
+		got += tell(pv_list_entry(todo.next, struct pv_entry, on_ready), &out[got]);
+	/* What did not fit is first next time. */
+	while (!pv_list_empty(&todo)) {
+		struct pv_list *last = todo.prev;
+
+		pv_list_del(last);
+		pv_list_add(set->ready.next, last);
+	}
+	return got;
+}
+
+static int collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
+{
+	int got = 0;
+
+	if (set->nkernel && (kernel || ++set->turns >= pv_engine.kernel_ratio))
+		got = look_kernel(set, out, n);
+	if (got < n)
+		got += collect_ready(set, out + got, n - got);
+	if (pv_list_empty(&set->ready))
+		hush_bell(set);
+	return got;
+}
+
+/* ---- sockets that change ----------------------------------------------------------------------------------------------- */
+
+void pv_epoll_moved(struct pv_sock *so)
+{
+	pv_list_for_each(it, &so->entries) {
+		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
+
+		kernel_sync(en);
+		make_ready(en);
+	}
+	if (!pv_list_empty(&so->entries))
+		pv_ready_events(so, pv_sock_is_ours(so));
+}
+
+static void entry_leave(struct pv_entry *en)
+{
+	struct pv_sock *so = en->so;
+
+	if (!so)
+		return;
+	pv_list_del(&en->on_sock);
+	en->set->nsock--;
+	en->so = NULL;
+	if (pv_list_empty(&so->entries))
+		pv_ready_events(so, false);
+}
+
+static void entry_put(struct pv_entry *en)
+{
+	struct pyvma_epoll *set = en->set;
+
+	kernel_drop(en);
+	entry_leave(en);
+	pv_list_del(&en->on_ready);
+	if (en->key >= 0)
+		set->by_fd[en->key] = 0;
+	en->used = false;
+	pv_list_add(&set->unused, &en->on_ready);
+}
+
+/* The kernel forgets an fd that is closed by itself. One that is not closed, since the socket was given back to it, stays watched. */
+void pv_epoll_gone(struct pv_sock *so)
+{
+	pv_lock_get(&pv_engine.lock);
+	pv_list_for_each_safe(it, tmp, &so->entries) {
+		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
+
+		if (en->key >= 0 && en->kfd == en->key)
+			entry_leave(en);
+		else
+			entry_put(en);
+	}
+	pv_lock_put(&pv_engine.lock);
+}
+
+/* ---- open, close, ctl -------------------------------------------------------------------------------------------------- */
+
+int pyvma_epoll_open(pyvma_epoll **out)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data = { .u64 = BELL } };
+	struct pyvma_epoll *set;
+	int rc = pv_engine_start();
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	pv_lock_setup();
+	set = calloc(1, sizeof(*set));
+	if (!set)
+		return -ENOMEM;
+	pv_list_init(&set->watch.waiters);
+	pv_list_init(&set->ready);
+	pv_list_init(&set->unused);
+	set->kep = epoll_create1(EPOLL_CLOEXEC);
+	set->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (set->kep < 0 || set->bell < 0 || epoll_ctl(set->kep, EPOLL_CTL_ADD, set->bell, &ev) < 0) {
+		rc = -errno;
+		if (set->kep >= 0)
+			close(set->kep);
+		if (set->bell >= 0)
+			close(set->bell);
+		free(set);
+		return rc;
+	}
+	*out = set;
+	return 0;
+}
+
+static void set_free(struct pyvma_epoll *set)
+{
+	close(set->kep);
+	close(set->bell);
+	for (uint32_t i = 0; i < set->nchunk; i++)
+		free(set->chunk[i]);
+	free(set->chunk);
+	free(set->by_fd);
+	free(set);
+}
+
+/* The lock is held before and not after. */
+static void set_put(struct pyvma_epoll *set)
+{
+	bool last = --set->users == 0 && set->closed;
+
+	pv_lock_put(&pv_engine.lock);
+	if (last)
+		set_free(set);
+}
+
+void pyvma_epoll_close(pyvma_epoll *set)
+{
+	uint64_t one = 1;
+
+	pv_registry_get();
+	pv_lock_get(&pv_engine.lock);
+	set->users++;
+	set->closed = true;
+	for (uint32_t i = 0; i < set->nchunk * CHUNK; i++)
+		if (entry_at(set, i)->used)
+			entry_put(entry_at(set, i));
+	if (set->exported)
+		pv_ready_poll(false);
+	pv_list_for_each(it, &set->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+	if (set->sleepers && write(set->bell, &one, sizeof(one)) < 0)
+		set->rung = true;
+	set_put(set);
+	pv_registry_put();
+}
+
+int pyvma_epoll_fileno(pyvma_epoll *set)
+{
+	pv_lock_get(&pv_engine.lock);
+	if (!set->exported) {
+		set->exported = true;
+		pv_ready_poll(true);
+		if (!pv_list_empty(&set->ready))
+			ring_bell(set);
+	}
+	pv_lock_put(&pv_engine.lock);
+	return set->kep;
+}
+
+/* `en` is new or is to be changed. Errors leave it as it was, new ones not there. */
+static int entry_set(struct pv_entry *en, const struct pyvma_event *ev)
+{
+	struct pv_entry before = *en;
+	int rc;
+
+	en->events = ev->events;
+	en->data = ev->data;
+	en->spent = false;
+	rc = kernel_sync(en);
+	if (rc) {
+		en->events = before.events;
+		en->data = before.data;
+		en->spent = before.spent;
+		return rc;
+	}
+	if (en->so && pv_sock_is_ours(en->so))
+		make_ready(en);
+	return 0;
+}
+
+static int entry_add(struct pyvma_epoll *set, struct pv_sock *so, int key, const struct pyvma_event *ev)
+{
+	struct pv_entry *en;
+	int rc;
+
+	if (key >= 0 && !by_fd_room(set, key))
+		return -ENOMEM;
+	en = entry_get(set);
+	if (!en)
+		return -ENOMEM;
+	en->key = key;
+	if (key >= 0)
+		set->by_fd[key] = en->index + 1;
+	if (so) {
+		en->so = so;
+		pv_list_add(&so->entries, &en->on_sock);
+		set->nsock++;
+		pv_ready_events(so, pv_sock_is_ours(so));
+	}
+	rc = entry_set(en, ev);
+	if (rc)
+		entry_put(en);
+	else if (set->sleepers)
+		ring_bell(set); /* they look again, and may have to wait in another way */
+	return rc;
+}
+
+/* Registry's and engine's locks are held. `so` NULL: `key` is the kernel's. */
+static int ctl(struct pyvma_epoll *set, int op, struct pv_sock *so, int key, const struct pyvma_event *ev)
+{
+	struct pv_entry *en = key >= 0 ? find_fd(set, key) : find_sock(set, so);
+	int rc;
+
+	if (set->closed)
+		return -EBADF;
+	/* The number may lead to another file by now: what was added by it is gone. */
+	if (en && key >= 0 && en->so != so && !(en->so && !pv_sock_is_ours(en->so))) {
+		entry_put(en);
+		en = NULL;
+	}
+	switch (op) {
+	case EPOLL_CTL_ADD:
+		/* A number of the kernel's that was closed and opened again: the kernel knows better. */
+		if (en && !en->so && kernel_ctl(en, EPOLL_CTL_MOD, key, en->events) == -ENOENT) {
+			entry_put(en);
+			en = NULL;
+		}
+		return en ? -EEXIST : entry_add(set, so, key, ev);
+	case EPOLL_CTL_MOD:
+		return en ? entry_set(en, ev) : -ENOENT;
+	case EPOLL_CTL_DEL:
+		if (!en)
+			return -ENOENT;
+		rc = en->kfd >= 0 && !en->so ? kernel_ctl(en, EPOLL_CTL_DEL, en->kfd, 0) : 0;
+		if (!rc && !en->so) {
+			en->kfd = -1;
+			set->nkernel--;
+		}
+		entry_put(en);
+		return rc;
+	default:
+		return -EINVAL;
+	}
+}
+
+static int check_ctl(int op, const struct pyvma_event *ev)
+{
+	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)
+		return -EINVAL;
+	return op != EPOLL_CTL_DEL && !ev ? -EFAULT : 0;
+}
+
+int pyvma_epoll_ctl(pyvma_epoll *set, int op, int fd, const struct pyvma_event *ev)
+{
+	int rc = check_ctl(op, ev);
+
+	if (rc)
+		return rc;
+	if (fd < 0)
+		return -EBADF;
+	if (fd == set->kep)
+		return -EINVAL;
+	pv_registry_get();
+	pv_lock_get(&pv_engine.lock);
+	rc = ctl(set, op, pv_sock_find(fd), fd, ev);
+	pv_lock_put(&pv_engine.lock);
+	pv_registry_put();
+	return rc;
+}
+
+int pyvma_epoll_ctl_sock(pyvma_epoll *set, int op, pyvma_sock *h, const struct pyvma_event *ev)
+{
+	struct pv_sock *so;
+	int rc = check_ctl(op, ev);
+
+	if (rc)
+		return rc;
+	pv_registry_get();
+	so = pv_handle_sock(h);
+	pv_lock_get(&pv_engine.lock);
+	rc = so ? ctl(set, op, so, -1, ev) : -EBADF;
+	pv_lock_put(&pv_engine.lock);
+	pv_registry_put();
+	return rc;
+}
+
+/* ---- wait -------------------------------------------------------------------------------------------------------------- */
+
+/* Nothing of ours in it: the kernel waits. 0: look, and perhaps wait, again. */
+static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
+{
+	int64_t left = deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0));
+	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	struct pollfd p = { .fd = set->kep, .events = POLLIN };
+	int n;
+
+	set->sleepers++;
+	pv_lock_put(&pv_engine.lock);
+	n = ppoll(&p, 1, left < 0 ? NULL : &ts, NULL);
+	n = n < 0 ? -errno : n;
+	pv_lock_get(&pv_engine.lock);
+	set->sleepers--;
+	return n < 0 ? n : n == 0 ? -ETIMEDOUT : 0;
+}
+
+static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
+{
+	struct pv_engine *e = &pv_engine;
+	struct pv_wait w;
+	int got = 0, rc = 0;
+
+	pv_wait_init(&w, &set->watch, timeout_ns);
+	while (!got && !rc && !set->closed && e->stack) {
+		w.kfd = set->nkernel ? set->kep : -1;
+		w.kevents = POLLIN;
+		pv_engine_timers(e);
+		rc = pv_wait(e, &w);
+		got = set->closed ? 0 : collect(set, out, n, rc != 0 || w.sleeps);
+	}
+	pv_wait_fini(e, &w);
+	return got ? got : rc;
+}
+
+static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
+{
+	int64_t deadline = timeout_ns < 0 ? PV_NEVER : timeout_ns ? pv_clock_kernel_ns() + timeout_ns : 0;
+	int rc = 0, got;
+
+	for (;;) {
+		if (set->closed)
+			return -EBADF;
+		if (set->nsock && pv_engine.stack)
+			pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+		got = collect(set, out, n, rc || timeout_ns == 0 || !set->nsock);
+		if (got || timeout_ns == 0)
+			return got;
+		if (rc)
+			return rc == -ETIMEDOUT ? 0 : rc;
+		if (set->nsock && pv_engine.stack) {
+			got =
+			    wait_ours(set, out, n, deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0)));
+			if (got > 0)
+				return got;
+			rc = got;
+		} else {
+			rc = wait_kernel(set, deadline);
+		}
+	}
+}
+
+int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_t timeout_ns)
+{
+	int rc;
+
+	if (n <= 0)
+		return -EINVAL;
+	pv_lock_get(&pv_engine.lock);
+	set->users++;
+	rc = wait_locked(set, events, n, timeout_ns);
+	set_put(set);
+	return rc;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sets of sockets and fds that are waited for together: epoll(7).
+ *
+ * Every entry hangs on its set, and an entry for a socket of ours on that socket as well. Events of the stack move it to the set's
+ * ready list; what it says is found out when somebody asks, so a wait costs as much as there is ready and nothing for those that are
+ * not. Whatever the kernel knows about (its own fds, sockets that are the kernel's so far, kernel legs) is in one epoll set of the
+ * kernel's, which is looked at every so many calls, and before sleeping.
+ *
+ * Locks: entries of sockets are added and removed under the registry's and the engine's lock, everything else under the engine's.
+ */
+#ifndef PV_SOCK_EPOLL_H
+#define PV_SOCK_EPOLL_H
+
+#include "sock/sock.h"
+
+/* Of one socket or fd in one set. */
+struct pv_entry {
+	struct pyvma_epoll *set;
+	struct pv_sock *so; /* NULL: the kernel's alone */
+	struct pv_list on_sock, on_ready;
+	uint64_t data;
+	uint32_t events; /* as asked for */
+	uint32_t kernel_bits; /* found by this wait */
+	uint32_t index, gen; /* what the kernel's set calls it */
+	int key; /* the fd it was added by; -1: by its handle */
+	int kfd; /* in the kernel's set; -1: not */
+	bool used, spent; /* spent: EPOLLONESHOT, and told */
+};
+
+struct pyvma_epoll {
+	struct pv_watch watch; /* who waits here */
+	struct pv_list ready, unused; /* entries */
+	struct pv_entry **chunk; /* of entries; they do not move */
+	uint32_t nchunk;
+	uint32_t *by_fd; /* entry's number + 1; 0: none */
+	uint32_t nby_fd;
+	uint32_t nkernel, nsock; /* entries in the kernel's set, and of sockets */
+	uint32_t users; /* threads inside */
+	uint32_t sleepers; /* of them in the kernel's epoll_wait */
+	uint32_t turns; /* since the kernel's set was looked at */
+	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
+	bool exported, rung, closed;
+};
+
+/* All with the engine's lock. */
+/* An event of the stack's; PV_EV_*. */
+void pv_epoll_event(struct pv_sock *so, uint32_t bits);
+/* The stack took the socket over, or left it to the kernel. */
+void pv_epoll_moved(struct pv_sock *so);
+/* The socket is gone. Takes the lock itself; the registry's is held. */
+void pv_epoll_gone(struct pv_sock *so);
+
+/* What poll(2) would show of a socket of ours; `kernel`: its kernel leg included. */
+uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel);
+
+#endif
