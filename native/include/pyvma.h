@@ -90,6 +90,8 @@ typedef struct pyvma_sock pyvma_sock;
 PYVMA_EXPORT int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out);
 /* A handle for an fd that exists: shares the offloaded socket when the fd is (a duplicate of) one of ours, else a kernel one. */
 PYVMA_EXPORT int pyvma_sock_adopt(int fd, pyvma_sock **out);
+/* 1: the fd leads to a socket that was opened or adopted here and may be, or become, offloaded; 0: it does not. */
+PYVMA_EXPORT int pyvma_is_sock(int fd);
 /* As dup(2): one socket, two fds. */
 PYVMA_EXPORT int pyvma_sock_dup(pyvma_sock *s, pyvma_sock **out);
 /* Closes the fd; blocked callers wake with -EBADF. The handle is gone. */

@@ -2,6 +2,7 @@
 /* epoll(7) over sockets of the stack's and everything else. */
 #include "sock/epoll.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -14,7 +15,6 @@
 #include "sock/stream.h"
 
 #define CHUNK 64u
-#define KERNEL_AT_ONCE 64
 #define ALWAYS (uint32_t)(EPOLLERR | EPOLLHUP)
 #define FLAGS (uint32_t)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
 #define BELL UINT64_MAX
@@ -25,6 +25,8 @@ _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI &
 _Static_assert((int)EPOLLIN == PV_EV_IN && (int)EPOLLOUT == PV_EV_OUT && (int)EPOLLERR == PV_EV_ERR && (int)EPOLLHUP == PV_EV_HUP &&
 		   (int)EPOLLRDHUP == PV_EV_RDHUP && (int)EPOLLPRI == PV_EV_PRI,
 	       "and the stack's");
+
+static struct pyvma_epoll *free_sets; /* engine lock */
 
 /* ---- entries ----------------------------------------------------------------------------------------------------------- */
 
@@ -247,18 +249,44 @@ static bool tell(struct pv_entry *en, struct pyvma_event *out)
 	return true;
 }
 
+/* For every entry of the kernel's set and the bell: in pieces it would tell some twice. */
+static bool told_room(struct pyvma_epoll *set)
+{
+	struct epoll_event *grown;
+
+	if (set->nkernel < set->ntold)
+		return true;
+	grown = realloc(set->told, 2 * (set->nkernel + 8) * sizeof(*grown));
+	if (!grown)
+		return set->ntold > 0;
+	set->told = grown;
+	set->ntold = 2 * (set->nkernel + 8);
+	return true;
+}
+
 /* Asks the kernel's set, without waiting; entries of the kernel's alone are told at once. How many events went to `out`. */
 static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 {
-	struct epoll_event ev[KERNEL_AT_ONCE];
-	int got = 0, have = epoll_wait(set->kep, ev, PV_MIN(n, KERNEL_AT_ONCE), 0);
+	struct epoll_event *ev;
+	int got = 0, have;
 
 	set->turns = 0;
+	if (!told_room(set))
+		return 0;
+	ev = set->told;
+	have = epoll_wait(set->kep, ev, PV_MIN(n, (int)set->ntold), 0);
 	for (int i = 0; i < have; i++) {
 		uint32_t index = (uint32_t)ev[i].data.u64;
 		struct pv_entry *en;
 
-		if (ev[i].data.u64 == BELL || index >= set->nchunk * CHUNK)
+		if (ev[i].data.u64 == BELL)
+			continue;
+		/* Somebody added it by the fd that this set has shown. */
+		if (!(ev[i].data.u64 >> 32)) {
+			out[got++] = (struct pyvma_event){ .events = ev[i].events, .data = ev[i].data.u64 };
+			continue;
+		}
+		if (index >= set->nchunk * CHUNK)
 			continue;
 		en = entry_at(set, index);
 		if (!en->used || en->gen != ev[i].data.u64 >> 32)
@@ -295,11 +323,17 @@ static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n
 	return got;
 }
 
+/* Others may have added to it by its fd. */
+static bool has_kernel(const struct pyvma_epoll *set)
+{
+	return set->nkernel || set->exported;
+}
+
 static int collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
 {
 	int got = 0;
 
-	if (set->nkernel && (kernel || ++set->turns >= pv_engine.kernel_ratio))
+	if (has_kernel(set) && (kernel || ++set->turns >= pv_engine.kernel_ratio))
 		got = look_kernel(set, out, n);
 	if (got < n)
 		got += collect_ready(set, out + got, n - got);
@@ -365,46 +399,22 @@ void pv_epoll_gone(struct pv_sock *so)
 
 /* ---- open, close, ctl -------------------------------------------------------------------------------------------------- */
 
-int pyvma_epoll_open(pyvma_epoll **out)
-{
-	struct epoll_event ev = { .events = EPOLLIN, .data = { .u64 = BELL } };
-	struct pyvma_epoll *set;
-	int rc = pv_engine_start();
-
-	*out = NULL;
-	if (rc)
-		return rc;
-	pv_lock_setup();
-	set = calloc(1, sizeof(*set));
-	if (!set)
-		return -ENOMEM;
-	pv_list_init(&set->watch.waiters);
-	pv_list_init(&set->ready);
-	pv_list_init(&set->unused);
-	set->kep = epoll_create1(EPOLL_CLOEXEC);
-	set->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (set->kep < 0 || set->bell < 0 || epoll_ctl(set->kep, EPOLL_CTL_ADD, set->bell, &ev) < 0) {
-		rc = -errno;
-		if (set->kep >= 0)
-			close(set->kep);
-		if (set->bell >= 0)
-			close(set->bell);
-		free(set);
-		return rc;
-	}
-	*out = set;
-	return 0;
-}
-
+/* The memory is for the next set: a call that comes late finds a closed or a new one. */
 static void set_free(struct pyvma_epoll *set)
 {
-	close(set->kep);
-	close(set->bell);
+	if (set->kep >= 0)
+		close(set->kep);
+	if (set->bell >= 0)
+		close(set->bell);
 	for (uint32_t i = 0; i < set->nchunk; i++)
 		free(set->chunk[i]);
 	free(set->chunk);
 	free(set->by_fd);
-	free(set);
+	free(set->told);
+	pv_lock_get(&pv_engine.lock);
+	set->next = free_sets;
+	free_sets = set;
+	pv_lock_put(&pv_engine.lock);
 }
 
 /* The lock is held before and not after. */
@@ -415,6 +425,44 @@ static void set_put(struct pyvma_epoll *set)
 	pv_lock_put(&pv_engine.lock);
 	if (last)
 		set_free(set);
+}
+
+static struct pyvma_epoll *set_get(void)
+{
+	struct pyvma_epoll *set;
+
+	pv_lock_get(&pv_engine.lock);
+	set = free_sets;
+	if (set)
+		free_sets = set->next;
+	pv_lock_put(&pv_engine.lock);
+	return set ? set : calloc(1, sizeof(*set));
+}
+
+int pyvma_epoll_open(pyvma_epoll **out)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data = { .u64 = BELL } };
+	struct pyvma_epoll *set;
+	int rc = pv_engine_start(), kep, bell;
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	pv_lock_setup();
+	set = set_get();
+	if (!set)
+		return -ENOMEM;
+	kep = epoll_create1(EPOLL_CLOEXEC);
+	bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	rc = kep < 0 || bell < 0 || epoll_ctl(kep, EPOLL_CTL_ADD, bell, &ev) < 0 ? -errno : 0;
+	pv_lock_get(&pv_engine.lock);
+	*set = (struct pyvma_epoll){ .kep = kep, .bell = bell, .closed = rc, .users = 1 };
+	pv_list_init(&set->watch.waiters);
+	pv_list_init(&set->ready);
+	pv_list_init(&set->unused);
+	set_put(set);
+	*out = rc ? NULL : set;
+	return rc;
 }
 
 void pyvma_epoll_close(pyvma_epoll *set)
@@ -557,6 +605,8 @@ int pyvma_epoll_ctl(pyvma_epoll *set, int op, int fd, const struct pyvma_event *
 	pv_registry_get();
 	pv_lock_get(&pv_engine.lock);
 	rc = ctl(set, op, pv_sock_find(fd), fd, ev);
+	if (rc == -ENOENT && fcntl(fd, F_GETFD) < 0)
+		rc = -EBADF;
 	pv_lock_put(&pv_engine.lock);
 	pv_registry_put();
 	return rc;
@@ -605,7 +655,7 @@ static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, in
 
 	pv_wait_init(&w, &set->watch, timeout_ns);
 	while (!got && !rc && !set->closed && e->stack) {
-		w.kfd = set->nkernel ? set->kep : -1;
+		w.kfd = has_kernel(set) ? set->kep : -1;
 		w.kevents = POLLIN;
 		pv_engine_timers(e);
 		rc = pv_wait(e, &w);

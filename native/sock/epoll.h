@@ -28,6 +28,8 @@ struct pv_entry {
 	bool used, spent; /* spent: EPOLLONESHOT, and told */
 };
 
+struct epoll_event;
+
 struct pyvma_epoll {
 	struct pv_watch watch; /* who waits here */
 	struct pv_list ready, unused; /* entries */
@@ -35,12 +37,15 @@ struct pyvma_epoll {
 	uint32_t nchunk;
 	uint32_t *by_fd; /* entry's number + 1; 0: none */
 	uint32_t nby_fd;
+	struct epoll_event *told; /* by the kernel */
+	uint32_t ntold;
 	uint32_t nkernel, nsock; /* entries in the kernel's set, and of sockets */
 	uint32_t users; /* threads inside */
 	uint32_t sleepers; /* of them in the kernel's epoll_wait */
 	uint32_t turns; /* since the kernel's set was looked at */
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
+	struct pyvma_epoll *next; /* free list */
 };
 
 /* All with the engine's lock. */

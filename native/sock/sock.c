@@ -485,6 +485,16 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 	return rc;
 }
 
+int pyvma_is_sock(int fd)
+{
+	int rc;
+
+	pthread_mutex_lock(&registry_lock);
+	rc = pv_sock_find(fd) != NULL;
+	pthread_mutex_unlock(&registry_lock);
+	return rc;
+}
+
 /* While the registry lock is held a handle that has a socket has its fd, if any, open too: it is closed after the handle is gone. */
 int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 {

@@ -582,200 +582,232 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 164), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 164), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 194), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 194), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /*  9 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int, int, int, pyvma_sock * *)
+/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int)
 /* 12 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
-/* 13 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 14 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 15 */ _CFFI_OP(_CFFI_OP_POINTER, 22), // pyvma_sock * *
-/* 16 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 17 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int, pyvma_sock * *)
-/* 18 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
-/* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
-/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 175), // pyvma_sock *
+/* 13 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int, int, int, pyvma_sock * *)
+/* 15 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 16 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 17 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 39), // pyvma_sock * *
+/* 19 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int, pyvma_sock * *)
+/* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 22 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
 /* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
-/* 25 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 26 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void *, unsigned int *)
-/* 29 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 196), // void *
-/* 33 */ _CFFI_OP(_CFFI_OP_POINTER, 40), // unsigned int *
-/* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
-/* 36 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 37 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll * *)
+/* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 28), // pyvma_epoll * *
+/* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *)
+/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 205), // pyvma_epoll *
+/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
+/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 212), // struct pyvma_event const *
+/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
+/* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 196), // void const *
-/* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // pyvma_sock *
+/* 40 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
-/* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 44 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 46 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, pyvma_sock * *)
-/* 48 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
+/* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 212), // struct pyvma_event *
+/* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
+/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 183), // struct pyvma_msg *
-/* 54 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 55 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 56 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
-/* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 184), // struct pyvma_sock_stats *
+/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
+/* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 57 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 58 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 59 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // void *
+/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 67), // unsigned int *
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 185), // struct sockaddr *
-/* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
-/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 68 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 69 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
-/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
+/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // void const *
+/* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
+/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 73 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
-/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 185), // struct sockaddr const *
-/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 81 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 77),
-/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 84 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
-/* 87 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 92 */ _CFFI_OP(_CFFI_OP_POINTER, 175), // pyvma_sock const *
-/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 179), // struct pyvma_config_row *
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
-/* 101 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 180), // struct pyvma_counter *
-/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, pyvma_sock * *)
+/* 75 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
+/* 77 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
+/* 79 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 80 */ _CFFI_OP(_CFFI_OP_POINTER, 215), // struct pyvma_msg *
+/* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 216), // struct pyvma_sock_stats *
+/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 89 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 90 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 91 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // struct sockaddr *
+/* 92 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
+/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 91),
+/* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
+/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 99 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
+/* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 104 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // struct sockaddr const *
 /* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 106 */ _CFFI_OP(_CFFI_OP_POINTER, 181), // struct pyvma_interface *
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 110 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // struct pyvma_kernel_interface *
-/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 116 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // struct msghdr *
-/* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 119 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 121 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 122 */ _CFFI_OP(_CFFI_OP_POINTER, 178), // struct msghdr const *
-/* 123 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 129 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 130 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 135 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
-/* 139 */ _CFFI_OP(_CFFI_OP_NOOP, 33),
-/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 143 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 144 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 145 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION, 45), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 22),
-/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 153 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 77),
-/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 196), // void()(struct pyvma_msg *, uint32_t)
-/* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 160 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION, 196), // void()(void)
-/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 164 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 165 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[16]
-/* 166 */ (_cffi_opcode_t)(16),
-/* 167 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[256]
-/* 168 */ (_cffi_opcode_t)(256),
-/* 169 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[32]
-/* 170 */ (_cffi_opcode_t)(32),
-/* 171 */ _CFFI_OP(_CFFI_OP_ARRAY, 164), // char[64]
-/* 172 */ (_cffi_opcode_t)(64),
-/* 173 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 175 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_sock
-/* 176 */ _CFFI_OP(_CFFI_OP_POINTER, 177), // struct iovec *
-/* 177 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 178 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 179 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 180 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 181 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_interface
-/* 182 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_kernel_interface
-/* 183 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_msg
-/* 184 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_sock_stats
-/* 185 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct sockaddr
-/* 186 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct sockaddr_storage
-/* 187 */ _CFFI_OP(_CFFI_OP_ARRAY, 186), // struct sockaddr_storage[16]
-/* 188 */ (_cffi_opcode_t)(16),
-/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 191 */ _CFFI_OP(_CFFI_OP_ARRAY, 190), // uint8_t[16]
-/* 192 */ (_cffi_opcode_t)(16),
-/* 193 */ _CFFI_OP(_CFFI_OP_ARRAY, 190), // uint8_t[6]
-/* 194 */ (_cffi_opcode_t)(6),
-/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 109 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
+/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 111 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
+/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 59),
+/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
+/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // pyvma_sock const *
+/* 120 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
+/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 125 */ _CFFI_OP(_CFFI_OP_POINTER, 210), // struct pyvma_config_row *
+/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 127 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 128 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 129 */ _CFFI_OP(_CFFI_OP_POINTER, 211), // struct pyvma_counter *
+/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 131 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 133 */ _CFFI_OP(_CFFI_OP_POINTER, 213), // struct pyvma_interface *
+/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 137 */ _CFFI_OP(_CFFI_OP_POINTER, 214), // struct pyvma_kernel_interface *
+/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 209), // struct msghdr *
+/* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 145 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 149 */ _CFFI_OP(_CFFI_OP_POINTER, 209), // struct msghdr const *
+/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 59),
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 161 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 59),
+/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 164 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 165 */ _CFFI_OP(_CFFI_OP_NOOP, 91),
+/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
+/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 171 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 172 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
+/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 183 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 228), // void()(pyvma_epoll *)
+/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION, 228), // void()(struct pyvma_msg *, uint32_t)
+/* 189 */ _CFFI_OP(_CFFI_OP_NOOP, 80),
+/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 228), // void()(void)
+/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 194 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 195 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[16]
+/* 196 */ (_cffi_opcode_t)(16),
+/* 197 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[256]
+/* 198 */ (_cffi_opcode_t)(256),
+/* 199 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[32]
+/* 200 */ (_cffi_opcode_t)(32),
+/* 201 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[64]
+/* 202 */ (_cffi_opcode_t)(64),
+/* 203 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 205 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
+/* 206 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // pyvma_sock
+/* 207 */ _CFFI_OP(_CFFI_OP_POINTER, 208), // struct iovec *
+/* 208 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 209 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 210 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 211 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 212 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
+/* 213 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
+/* 214 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
+/* 215 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
+/* 216 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_sock_stats
+/* 217 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct sockaddr
+/* 218 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct sockaddr_storage
+/* 219 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // struct sockaddr_storage[16]
+/* 220 */ (_cffi_opcode_t)(16),
+/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 223 */ _CFFI_OP(_CFFI_OP_ARRAY, 222), // uint8_t[16]
+/* 224 */ (_cffi_opcode_t)(16),
+/* 225 */ _CFFI_OP(_CFFI_OP_ARRAY, 222), // uint8_t[6]
+/* 226 */ (_cffi_opcode_t)(6),
+/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -818,10 +850,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(80), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(80), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -929,10 +961,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(98), arg1, (char **)&x1);
+      _cffi_type(125), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(125), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1030,10 +1062,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(102), arg1, (char **)&x1);
+      _cffi_type(129), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(129), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1051,6 +1083,318 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_counter_get _cffi_d_pyvma_counter_get
+#endif
+
+static void _cffi_d_pyvma_epoll_close(pyvma_epoll * x0)
+{
+  pyvma_epoll_close(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_close(PyObject *self, PyObject *arg0)
+{
+  pyvma_epoll * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { pyvma_epoll_close(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_pyvma_epoll_close _cffi_d_pyvma_epoll_close
+#endif
+
+static int _cffi_d_pyvma_epoll_ctl(pyvma_epoll * x0, int x1, int x2, struct pyvma_event const * x3)
+{
+  return pyvma_epoll_ctl(x0, x1, x2, x3);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
+{
+  pyvma_epoll * x0;
+  int x1;
+  int x2;
+  struct pyvma_event const * x3;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_epoll_ctl", 4, 4, &arg0, &arg1, &arg2, &arg3))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int);
+  if (x1 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  x2 = _cffi_to_c_int(arg2, int);
+  if (x2 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_ctl(x0, x1, x2, x3); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_ctl _cffi_d_pyvma_epoll_ctl
+#endif
+
+static int _cffi_d_pyvma_epoll_ctl_sock(pyvma_epoll * x0, int x1, pyvma_sock * x2, struct pyvma_event const * x3)
+{
+  return pyvma_epoll_ctl_sock(x0, x1, x2, x3);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
+{
+  pyvma_epoll * x0;
+  int x1;
+  pyvma_sock * x2;
+  struct pyvma_event const * x3;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_epoll_ctl_sock", 4, 4, &arg0, &arg1, &arg2, &arg3))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int);
+  if (x1 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(39), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(39), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_ctl_sock(x0, x1, x2, x3); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_ctl_sock _cffi_d_pyvma_epoll_ctl_sock
+#endif
+
+static int _cffi_d_pyvma_epoll_fileno(pyvma_epoll * x0)
+{
+  return pyvma_epoll_fileno(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
+{
+  pyvma_epoll * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_fileno(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_fileno _cffi_d_pyvma_epoll_fileno
+#endif
+
+static int _cffi_d_pyvma_epoll_open(pyvma_epoll * * x0)
+{
+  return pyvma_epoll_open(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
+{
+  pyvma_epoll * * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(25), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(25), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_open(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_open _cffi_d_pyvma_epoll_open
+#endif
+
+static int _cffi_d_pyvma_epoll_wait(pyvma_epoll * x0, struct pyvma_event * x1, int x2, int64_t x3)
+{
+  return pyvma_epoll_wait(x0, x1, x2, x3);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
+{
+  pyvma_epoll * x0;
+  struct pyvma_event * x1;
+  int x2;
+  int64_t x3;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_epoll_wait", 4, 4, &arg0, &arg1, &arg2, &arg3))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(44), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(44), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, int);
+  if (x2 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  x3 = _cffi_to_c_int(arg3, int64_t);
+  if (x3 == (int64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_wait(x0, x1, x2, x3); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_wait _cffi_d_pyvma_epoll_wait
 #endif
 
 static int _cffi_d_pyvma_interface_get(unsigned int x0, struct pyvma_interface * x1)
@@ -1078,10 +1422,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(106), arg1, (char **)&x1);
+      _cffi_type(133), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(106), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(133), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1099,6 +1443,36 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_interface_get _cffi_d_pyvma_interface_get
+#endif
+
+static int _cffi_d_pyvma_is_sock(int x0)
+{
+  return pyvma_is_sock(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_is_sock(PyObject *self, PyObject *arg0)
+{
+  int x0;
+  int result;
+  PyObject *pyresult;
+
+  x0 = _cffi_to_c_int(arg0, int);
+  if (x0 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_is_sock(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_is_sock _cffi_d_pyvma_is_sock
 #endif
 
 static int _cffi_d_pyvma_kernel_interface_get(unsigned int x0, struct pyvma_kernel_interface * x1)
@@ -1126,10 +1500,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(110), arg1, (char **)&x1);
+      _cffi_type(137), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(110), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(137), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1204,28 +1578,28 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(64), arg1, (char **)&x1);
+      _cffi_type(91), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(64), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(91), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(33), arg2, (char **)&x2);
+      _cffi_type(60), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(33), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1239,10 +1613,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(15), arg5, (char **)&x5);
+      _cffi_type(18), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(15), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(18), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1287,10 +1661,10 @@ _cffi_f_pyvma_sock_adopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(15), arg1, (char **)&x1);
+      _cffi_type(18), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1333,19 +1707,19 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(77), arg1, (char **)&x1);
+      _cffi_type(104), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(77), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1384,10 +1758,10 @@ _cffi_f_pyvma_sock_close(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1432,19 +1806,19 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(77), arg1, (char **)&x1);
+      _cffi_type(104), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(77), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1487,10 +1861,10 @@ _cffi_f_pyvma_sock_detach(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1531,19 +1905,19 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(15), arg1, (char **)&x1);
+      _cffi_type(18), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1578,10 +1952,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1616,10 +1990,10 @@ _cffi_f_pyvma_sock_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1662,28 +2036,28 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(64), arg1, (char **)&x1);
+      _cffi_type(91), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(64), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(91), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(33), arg2, (char **)&x2);
+      _cffi_type(60), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(33), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1726,28 +2100,28 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(64), arg1, (char **)&x1);
+      _cffi_type(91), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(64), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(91), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(33), arg2, (char **)&x2);
+      _cffi_type(60), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(33), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1794,10 +2168,10 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1811,19 +2185,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(32), arg3, (char **)&x3);
+      _cffi_type(59), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(32), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(59), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(33), arg4, (char **)&x4);
+      _cffi_type(60), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(33), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1866,10 +2240,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1879,10 +2253,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(32), arg2, (char **)&x2);
+      _cffi_type(59), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(32), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(59), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1923,10 +2297,10 @@ _cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1973,10 +2347,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(92), arg0, (char **)&x0);
+      _cffi_type(119), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(92), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(119), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2046,10 +2420,10 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(15), arg3, (char **)&x3);
+      _cffi_type(18), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(15), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(18), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2092,10 +2466,10 @@ _cffi_f_pyvma_sock_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2150,19 +2524,19 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(32), arg1, (char **)&x1);
+      _cffi_type(59), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(32), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(59), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2221,19 +2595,19 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg1, (char **)&x1);
+      _cffi_type(80), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(80), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2292,19 +2666,19 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg1, (char **)&x1);
+      _cffi_type(80), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(80), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2367,19 +2741,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(32), arg1, (char **)&x1);
+      _cffi_type(59), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(32), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(59), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2393,19 +2767,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(64), arg4, (char **)&x4);
+      _cffi_type(91), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(64), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(91), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(33), arg5, (char **)&x5);
+      _cffi_type(60), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(33), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2454,19 +2828,19 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(116), arg1, (char **)&x1);
+      _cffi_type(143), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(116), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(143), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2521,19 +2895,19 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2592,19 +2966,19 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg1, (char **)&x1);
+      _cffi_type(80), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(80), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2661,19 +3035,19 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(122), arg1, (char **)&x1);
+      _cffi_type(149), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(122), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(149), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2732,19 +3106,19 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2758,10 +3132,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(77), arg4, (char **)&x4);
+      _cffi_type(104), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(77), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2810,10 +3184,10 @@ _cffi_f_pyvma_sock_set_nonblock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2864,10 +3238,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2881,10 +3255,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg3, (char **)&x3);
+      _cffi_type(66), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2929,10 +3303,10 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2977,19 +3351,19 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg1, (char **)&x1);
+      _cffi_type(87), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3032,19 +3406,19 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(22), arg0, (char **)&x0);
+      _cffi_type(39), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(77), arg1, (char **)&x1);
+      _cffi_type(104), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(77), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3194,6 +3568,16 @@ static void _cffi_checkfld_struct_pyvma_counter(struct pyvma_counter *p)
 struct _cffi_align_struct_pyvma_counter { char x; struct pyvma_counter y; };
 
 _CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_event(struct pyvma_event *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->events) | 0);  /* check that 'struct pyvma_event.events' is an integer */
+  (void)((p->data) | 0);  /* check that 'struct pyvma_event.data' is an integer */
+}
+struct _cffi_align_struct_pyvma_event { char x; struct pyvma_event y; };
+
+_CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
 {
   /* only to generate compile-time warnings or errors */
@@ -3298,72 +3682,79 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_KERNEL", (void *)_cffi_const_PYVMA_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_OFFLOADED", (void *)_cffi_const_PYVMA_OFFLOADED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 188), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 123), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 104), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 108), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 127), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 185), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_epoll_ctl },
+  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_epoll_ctl_sock },
+  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 131), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 135), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_sock_accept },
-  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 17), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 80), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 47), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 21), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 28), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 86), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 91), (void *)_cffi_d_pyvma_sock_offload },
-  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 120), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 149), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 35), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 24), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 112), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 162), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 94), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 20), (void *)_cffi_d_pyvma_sock_adopt },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 102), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 74), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 89), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 89), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 160), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 141), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 147), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 102), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 139), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 192), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 32) },
+                _CFFI_OP(_CFFI_OP_NOOP, 59) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
                _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 32) },
+                _CFFI_OP(_CFFI_OP_NOOP, 59) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 40) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 67) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 176) },
+               _CFFI_OP(_CFFI_OP_NOOP, 207) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 32) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 59) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
                       _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -3390,205 +3781,216 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 171) },
+            _CFFI_OP(_CFFI_OP_NOOP, 201) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 189) },
+             _CFFI_OP(_CFFI_OP_NOOP, 221) },
+  { "events", offsetof(struct pyvma_event, events),
+              sizeof(((struct pyvma_event *)0)->events),
+              _CFFI_OP(_CFFI_OP_NOOP, 81) },
+  { "data", offsetof(struct pyvma_event, data),
+            sizeof(((struct pyvma_event *)0)->data),
+            _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 169) },
+            _CFFI_OP(_CFFI_OP_NOOP, 199) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 171) },
+            _CFFI_OP(_CFFI_OP_NOOP, 201) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 171) },
+            _CFFI_OP(_CFFI_OP_NOOP, 201) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 193) },
+           _CFFI_OP(_CFFI_OP_NOOP, 225) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 190) },
+               _CFFI_OP(_CFFI_OP_NOOP, 222) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 190) },
+             _CFFI_OP(_CFFI_OP_NOOP, 222) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 54) },
+             _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 54) },
+           _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 187) },
+            _CFFI_OP(_CFFI_OP_NOOP, 219) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 191) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 223) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 54) },
+               _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 54) },
+               _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 54) },
+               _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 54) },
+              _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 169) },
+            _CFFI_OP(_CFFI_OP_NOOP, 199) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 165) },
+            _CFFI_OP(_CFFI_OP_NOOP, 195) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 54) },
+             _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 167) },
+              _CFFI_OP(_CFFI_OP_NOOP, 197) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 32) },
+            _CFFI_OP(_CFFI_OP_NOOP, 59) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 54) },
+           _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 54) },
+             _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 54) },
+               _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 186) },
+            _CFFI_OP(_CFFI_OP_NOOP, 218) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
-                  _CFFI_OP(_CFFI_OP_NOOP, 45) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 46) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 32) },
+            _CFFI_OP(_CFFI_OP_NOOP, 59) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 189) },
+              _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 189) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 189) },
+              _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 54) },
+              _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 54) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 81) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 195) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 227) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 195) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 227) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 177, 0,
+  { "iovec", 208, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 178, 0,
+  { "msghdr", 209, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 179, 0,
+  { "pyvma_config_row", 210, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 180, 0,
+  { "pyvma_counter", 211, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_interface", 181, 0,
-    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 17, 23 },
-  { "pyvma_kernel_interface", 182, _CFFI_F_CHECK_FIELDS,
-    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 40, 5 },
-  { "pyvma_msg", 183, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 45, 7 },
-  { "pyvma_sock", 175, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 205, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 184, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 52, 16 },
-  { "sockaddr", 185, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 68, 1 },
-  { "sockaddr_storage", 186, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 69, 1 },
+  { "pyvma_event", 212, 0,
+    sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
+  { "pyvma_interface", 213, 0,
+    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 23 },
+  { "pyvma_kernel_interface", 214, _CFFI_F_CHECK_FIELDS,
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 42, 5 },
+  { "pyvma_msg", 215, 0,
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 47, 7 },
+  { "pyvma_sock", 206, _CFFI_F_OPAQUE,
+    (size_t)-1, -1, -1, 0 /* opaque */ },
+  { "pyvma_sock_stats", 216, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 54, 16 },
+  { "sockaddr", 217, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 70, 1 },
+  { "sockaddr_storage", 218, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 71, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 173, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 203, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_sock", 175 },
-  { "socklen_t", 40 },
-  { "ssize_t", 174 },
+  { "pyvma_epoll", 205 },
+  { "pyvma_sock", 206 },
+  { "socklen_t", 67 },
+  { "ssize_t", 204 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -3598,12 +4000,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  45,  /* num_globals */
-  11,  /* num_struct_unions */
+  52,  /* num_globals */
+  13,  /* num_struct_unions */
   1,  /* num_enums */
-  3,  /* num_typenames */
+  4,  /* num_typenames */
   NULL,  /* no includes */
-  197,  /* num_types */
+  229,  /* num_types */
   0,  /* flags */
 };
 

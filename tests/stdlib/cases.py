@@ -31,7 +31,7 @@ class Outcomes(unittest.TestResult):
         self.words: dict[str, str] = {}
 
     def _note(self, test: unittest.TestCase, word: str) -> None:
-        self.words[test.id().removeprefix("test.test_socket.")] = word
+        self.words[test.id().split(".", 2)[2]] = word
 
     def addSuccess(self, test: unittest.TestCase) -> None:
         self._note(test, "ok")
