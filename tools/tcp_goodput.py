@@ -4,7 +4,8 @@
 
 The wire is a fabric of the software NIC. The stack sends on one port, a kernel in a namespace of its own through the uplink on another,
 and a second namespace behind a third port receives. Before each run the sender's port gets the same faults: loss, reordering, and the
-whole round trip's delay. Over a veth pair the stack on AF_XDP and the kernel send on one end, and the other only loses.
+whole round trip's delay. With `--over veth` both senders, the stack on AF_XDP, share one end of a veth
+pair, and a router at the other leads through one port to the receiver.
 
 CUBIC on both sides, no metrics kept from one connection to the next; the senders take turns, each run has its own seed, and medians are
 printed: Mbit/s of payload at the receiver, retransmissions per hundred segments (TCP_INFO of the sender). Needs root.
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 
 import veth
 from actor import Actor
+from netns import Namespace, sh
 from uplink import uplink
 
 ENGINE_PORT, SENDER_PORT = 0, 8
@@ -165,29 +167,29 @@ class Fabric(Wire):
         softnic.impair(f"{self.fabric}/{self.ports[name]}", "")
 
 
-class Veth(Wire):
-    """AF_XDP and the kernel on the same end of a veth pair, without segmentation offload; nftables at the other end lose."""
+class Veth(Fabric):
+    """AF_XDP and the kernel on the same end of a veth pair; at the other a router, behind whose port of a fabric is the receiver."""
 
     def __init__(self, stack: ExitStack) -> None:
-        here, self.there = stack.enter_context(veth.namespaces())
+        receiver_ns, self.fabric = stack.enter_context(uplink(RECEIVER))
+        router, _ = stack.enter_context(uplink(SENDER, self.fabric, SENDER_PORT))
+        here = stack.enter_context(Namespace())
+        sh("ip", "link", "add", "v0", "netns", here.name, "type", "veth", "peer", "name", "v1", "netns", router.name)
+        for ns, device, hosts in ((here, "v0", veth.ENGINE), (router, "v1", veth.KERNEL)):
+            ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device)
+            ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
+            ns.ip("link", "set", device, "up")
+        router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
         here.run("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
-        here.run("ethtool", "-K", "v0", "tso", "off", "gso", "off")
-        self.host = veth.KERNEL
-        self.receiver = stack.enter_context(Actor(netns=self.there.name))
+        for family in (4, 6):
+            here.ip(f"-{family}", "route", "add", "default", "via", veth.KERNEL[family])
+            receiver_ns.ip(f"-{family}", "route", "add", veth.ENGINE[family], "via", SENDER[family])
+        self.host, self.ports = RECEIVER, {"kernel": SENDER_PORT, "pyvma": SENDER_PORT}
+        self.receiver = stack.enter_context(Actor(netns=receiver_ns.name))
         self.senders = {
             "kernel": stack.enter_context(Actor(netns=here.name)),
             "pyvma": stack.enter_context(Actor(["xdp:device=v0"], netns=here.name)),
         }
-
-    def path(self, name: str, faults: Faults, whole: bool) -> None:
-        if not whole:
-            return
-        chain = "add chain inet loss c { type filter hook input priority 0; }"
-        share = round(faults.loss * 100)
-        self.there.run("nft", f"add table inet loss; {chain}; add rule inet loss c numgen random mod 10000 < {share} drop")
-
-    def clear(self, name: str) -> None:
-        self.there.run("nft", "delete table inet loss")
 
 
 @contextmanager
@@ -236,8 +238,6 @@ def main() -> int:
     parser.add_argument("--family", type=int, choices=(4, 6), default=4)
     parser.add_argument("--verbose", action="store_true", help="each run, with fields of TCP_INFO")
     options = parser.parse_args()
-    if options.over == "veth":
-        options.reorder, options.rtt = [0], [0]
     print(f"{'loss':>7}{'reorder':>9}{'RTT':>10}{'pyvma':>11}{'kernel':>10}{'ratio':>8}{'again/100':>12}{'kernel':>9}")
     ratios = []
     with wire(options.over) as on:
