@@ -6,7 +6,6 @@ rings itself, spins for the configured time, then sleeps. Events, arguments and 
 
 from __future__ import annotations
 
-import _socket
 import contextlib
 import errno
 import math
@@ -28,10 +27,16 @@ _MANY = 1022  # FD_SETSIZE - 1, what epoll.poll() asks for unless told
 _UINT_MAX, _USHRT_MAX, _INT_MAX = 0xFFFFFFFF, 0xFFFF, 0x7FFFFFFF
 
 
+def _positive(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"file descriptor cannot be a negative integer ({number})")
+    return number
+
+
 def _number(fileobj: Any) -> int:
     """The fd of an int or of an object with fileno(); an offloaded socket's is not made to follow its readiness for that."""
     if isinstance(fileobj, _our_socket):
-        return int(_socket.socket.fileno(fileobj))
+        return _positive(fileobj._number())  # type: ignore[attr-defined]
     number = fileobj if isinstance(fileobj, int) else None
     if number is None:
         try:
@@ -41,9 +46,7 @@ def _number(fileobj: Any) -> int:
         number = method()
         if not isinstance(number, int):
             raise TypeError("fileno() returned a non-integer")
-    if number < 0:
-        raise ValueError(f"file descriptor cannot be a negative integer ({number})")
-    return number
+    return _positive(number)
 
 
 def _mask(value: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 import selectors as _std
 from selectors import *
 from typing import Any
@@ -19,7 +18,7 @@ class _Numbers:
 
     def _fileobj_lookup(self, fileobj: Any) -> int:
         if isinstance(fileobj, _our_socket):
-            number = int(_socket.socket.fileno(fileobj))
+            number: int = fileobj._number()  # type: ignore[attr-defined]
             if number >= 0:
                 return number
         return super()._fileobj_lookup(fileobj)  # type: ignore[misc, no-any-return]
