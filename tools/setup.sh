@@ -43,6 +43,7 @@ libpython3.11-testsuite  # CPython's own test_socket
 codespell
 libbpf-dev             # libbpf: the AF_XDP ring
 libmnl-dev             # rtnetlink
+libxdp1                # attaches somebody else's XDP program, in a test
 LIST
 )
 
