@@ -128,6 +128,109 @@ static void lengths(struct notes *l, struct sk s, const struct option *o)
 	note(l, sk_get(s, o->level, o->number, buf, NULL), " get without a length");
 }
 
+/* ---- options that are not an int ----------------------------------------------------------------------------------------- */
+
+struct bytes {
+	const void *at;
+	int len;
+};
+
+static void get_bytes(struct notes *l, struct sk s, const struct option *o, int room, int show)
+{
+	unsigned char buf[512];
+	socklen_t len = (socklen_t)room;
+	int rc;
+
+	memset(buf, 0x5a, sizeof(buf));
+	rc = sk_get(s, o->level, o->number, buf, &len);
+	note(l, rc, " get %d bytes", room);
+	if (rc)
+		return;
+	note(l, len, " get %d bytes: length", room);
+	for (int b = 0; b < show; b++)
+		note(l, buf[b], " get %d bytes: byte %d", room, b);
+}
+
+static void others(struct notes *l, struct sk s, const struct option *o, const struct bytes *vals, int n, int show)
+{
+	static const int rooms[] = { 0, 1, 4, 7, 8, 15, 16, 17, 100, -1 };
+	size_t where = strlen(l->where);
+
+	snprintf(l->where + where, sizeof(l->where) - where, " %s", o->name);
+	for (int i = 0; i < n; i++) {
+		note(l, sk_set(s, o->level, o->number, vals[i].at, (socklen_t)vals[i].len), " set %d", i);
+		get_bytes(l, s, o, 16, show);
+	}
+	note(l, sk_set(s, o->level, o->number, NULL, 16), " set from NULL");
+	note(l, sk_set(s, o->level, o->number, NULL, 0), " set nothing");
+	for (size_t i = 0; i < pv_array_size(rooms); i++)
+		get_bytes(l, s, o, rooms[i], PV_MIN(show, 16));
+	l->where[where] = '\0';
+}
+
+static void lingers(struct notes *l, struct sk s)
+{
+	static const struct linger v[] = { { 1, 5 }, { 1, 0 }, { 0, 7 }, { 2, 3 }, { -1, 1 }, { 1, INT32_MAX }, { 0, 0 } };
+	struct bytes b[pv_array_size(v) + 3];
+	int n = 0;
+
+	for (size_t i = 0; i < pv_array_size(v); i++)
+		b[n++] = (struct bytes){ &v[i], sizeof(v[i]) };
+	b[n++] = (struct bytes){ v, 4 };
+	b[n++] = (struct bytes){ v, 7 };
+	b[n++] = (struct bytes){ v, 16 };
+	others(l, s, &(struct option)O(SOL_SOCKET, SO_LINGER, 0, 0), b, n, 8);
+}
+
+static void timeouts(struct notes *l, struct sk s, const struct option *o)
+{
+	static const struct timeval v[] = { { 1, 500000 }, { 0, 1 },  { 0, 999999 },    { 0, 1000000 },
+					    { 0, -1 },     { -1, 0 }, { INT64_MAX, 0 }, { 0, 0 } };
+	struct bytes b[pv_array_size(v) + 3];
+	int n = 0;
+
+	for (size_t i = 0; i < pv_array_size(v); i++)
+		b[n++] = (struct bytes){ &v[i], sizeof(v[i]) };
+	b[n++] = (struct bytes){ v, 8 };
+	b[n++] = (struct bytes){ v, 15 };
+	b[n++] = (struct bytes){ v, 32 };
+	others(l, s, o, b, n, 16);
+}
+
+static void congestions(struct notes *l, struct sk s)
+{
+	static const struct bytes b[] = { { "reno", 4 },
+					  { "cubic", 6 },
+					  { "cubic", 3 },
+					  { "nobody", 6 },
+					  { "", 1 },
+					  { "reno", 0 },
+					  { "reno", -1 },
+					  { "cubic\0with more", 16 },
+					  { "reno\0\0\0", 8 },
+					  { "x", 1 },
+					  { "a name that is too long", 24 },
+					  { "cubic", 5 } };
+
+	others(l, s, &(struct option)O(IPPROTO_TCP, TCP_CONGESTION, 0, 0), b, pv_array_size(b), 16);
+}
+
+static void structs(struct notes *l, const struct side *side, int family, enum how how)
+{
+	static const struct bytes info = { "x", 1 };
+	struct rig r = rig_make(side, family, how);
+
+	snprintf(l->where, sizeof(l->where), "%s %d", how_names[how], family == AF_INET ? 4 : 6);
+	lingers(l, r.s);
+	timeouts(l, r.s, &(struct option)O(SOL_SOCKET, SO_RCVTIMEO, 0, 0));
+	timeouts(l, r.s, &(struct option)O(SOL_SOCKET, SO_SNDTIMEO, 0, 0));
+	congestions(l, r.s);
+	others(l, r.s, &(struct option)O(IPPROTO_TCP, TCP_INFO, 0, 0), &info, 1, 5);
+	rig_close(&r);
+}
+
+/* ---- comparison -------------------------------------------------------------------------------------------------------- */
+
 static bool is(const char *what, const char *part)
 {
 	return strstr(what, part) != NULL;
@@ -183,6 +286,7 @@ static void ints(struct notes *l, const struct side *side, int family, enum how 
 	TEST(name)                                                                                                                 \
 	{                                                                                                                          \
 		compare_in(how, ints);                                                                                             \
+		compare_in(how, structs);                                                                                          \
 	}
 STATE(FRESH, fresh)
 STATE(BOUND, bound)
