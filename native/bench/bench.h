@@ -46,6 +46,11 @@ struct bench_opts {
 	uint8_t peer_mac[6];
 };
 
+pv_inline socklen_t bench_addr_len(const struct sockaddr_storage *a)
+{
+	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
 /* ---- time -------------------------------------------------------------------------------------------------------------- */
 
 int64_t bench_now_ns(void);

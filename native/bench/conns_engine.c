@@ -5,11 +5,6 @@
 #include "bench/conns.h"
 #include "pyvma.h"
 
-static socklen_t len_of(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static pyvma_sock *sock(conns_t c)
 {
 	return (pyvma_sock *)c;
@@ -32,7 +27,7 @@ static int open_listener(const struct sockaddr_storage *at, conns_t *out)
 	int rc = pyvma_sock_open(at->ss_family, SOCK_STREAM, 0, &s);
 
 	if (!rc)
-		rc = pyvma_sock_bind(s, (const struct sockaddr *)at, len_of(at));
+		rc = pyvma_sock_bind(s, (const struct sockaddr *)at, bench_addr_len(at));
 	if (!rc)
 		rc = pyvma_sock_listen(s, 4096);
 	*out = (conns_t)s;
@@ -58,7 +53,7 @@ static int begin(const struct sockaddr_storage *to, conns_t *out)
 
 	if (rc)
 		return rc;
-	rc = pyvma_sock_connect(s, (const struct sockaddr *)to, len_of(to), 0);
+	rc = pyvma_sock_connect(s, (const struct sockaddr *)to, bench_addr_len(to), 0);
 	*out = (conns_t)s;
 	return rc == -EINPROGRESS ? 0 : rc;
 }

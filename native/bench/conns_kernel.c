@@ -8,11 +8,6 @@
 
 #include "bench/conns.h"
 
-static socklen_t len_of(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 /* Every connection costs a number here: as many as there may be. */
 static int start(const struct bench_opts *o)
 {
@@ -33,7 +28,7 @@ static int open_listener(const struct sockaddr_storage *at, conns_t *out)
 		return -errno;
 	*out = fd;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	return bind(fd, (const struct sockaddr *)at, len_of(at)) || listen(fd, 4096) ? -errno : 0;
+	return bind(fd, (const struct sockaddr *)at, bench_addr_len(at)) || listen(fd, 4096) ? -errno : 0;
 }
 
 static int accept_one(conns_t listener, bool wait, conns_t *out)
@@ -54,7 +49,7 @@ static int begin(const struct sockaddr_storage *to, conns_t *out)
 	if (fd < 0)
 		return -errno;
 	*out = fd;
-	return connect(fd, (const struct sockaddr *)to, len_of(to)) && errno != EINPROGRESS ? -errno : 0;
+	return connect(fd, (const struct sockaddr *)to, bench_addr_len(to)) && errno != EINPROGRESS ? -errno : 0;
 }
 
 static int transmit(conns_t c, const void *p, size_t n)

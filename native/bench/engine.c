@@ -94,11 +94,6 @@ static inline void tr_done(struct tr *t, uint32_t n)
 
 #include "bench/loops.h"
 
-static socklen_t len_of(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 /* 0, -errno, or 1 when it has said what is wrong. */
 static int open_socket(struct tr *t, const struct bench_opts *o)
 {
@@ -117,9 +112,9 @@ static int open_socket(struct tr *t, const struct bench_opts *o)
 		return rc;
 	pyvma_sock_setsockopt(t->s, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 	if (o->local.ss_family)
-		rc = pyvma_sock_bind(t->s, (const struct sockaddr *)&o->local, len_of(&o->local));
+		rc = pyvma_sock_bind(t->s, (const struct sockaddr *)&o->local, bench_addr_len(&o->local));
 	if (!rc && o->remote.ss_family)
-		rc = pyvma_sock_connect(t->s, (const struct sockaddr *)&o->remote, len_of(&o->remote), -1);
+		rc = pyvma_sock_connect(t->s, (const struct sockaddr *)&o->remote, bench_addr_len(&o->remote), -1);
 	if (!rc && pyvma_sock_offload(t->s, text, sizeof(text)) != PYVMA_OFFLOADED) {
 		fprintf(stderr, "pyvma-bench: the socket is not offloaded: %s\n", text);
 		return 1;

@@ -85,11 +85,6 @@ static inline void tr_done(struct tr *t, uint32_t n)
 
 #include "bench/loops.h"
 
-static socklen_t len_of(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static int open_socket(struct tr *t, const struct bench_opts *o)
 {
 	int family = o->local.ss_family ? o->local.ss_family : o->remote.ss_family, bytes = 4 << 20;
@@ -100,9 +95,9 @@ static int open_socket(struct tr *t, const struct bench_opts *o)
 	/* As much as the host allows: the kernel's rows are to lose nothing for want of a buffer. */
 	setsockopt(t->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 	setsockopt(t->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-	if (o->local.ss_family && bind(t->fd, (const struct sockaddr *)&o->local, len_of(&o->local)))
+	if (o->local.ss_family && bind(t->fd, (const struct sockaddr *)&o->local, bench_addr_len(&o->local)))
 		return -errno;
-	if (o->remote.ss_family && connect(t->fd, (const struct sockaddr *)&o->remote, len_of(&o->remote)))
+	if (o->remote.ss_family && connect(t->fd, (const struct sockaddr *)&o->remote, bench_addr_len(&o->remote)))
 		return -errno;
 	t->connected = o->remote.ss_family != 0;
 	return 0;

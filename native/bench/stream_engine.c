@@ -20,11 +20,6 @@ static inline ssize_t conn_recv(struct conn *c, void *p, size_t n, bool wait)
 	return (ssize_t)pyvma_sock_recv(c->s, p, n, wait ? 0 : MSG_DONTWAIT, BENCH_LOST_NS);
 }
 
-static socklen_t len_of(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static int accept_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
 	pyvma_sock *l;
@@ -32,7 +27,7 @@ static int accept_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 
 	if (rc)
 		return rc;
-	rc = pyvma_sock_bind(l, (const struct sockaddr *)&o->local, len_of(&o->local));
+	rc = pyvma_sock_bind(l, (const struct sockaddr *)&o->local, bench_addr_len(&o->local));
 	if (!rc)
 		rc = pyvma_sock_listen(l, 8);
 	if (!rc)
@@ -53,7 +48,8 @@ static int connect_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		rc = pyvma_sock_open(o->remote.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0, &c[i].s);
 		if (!rc)
-			rc = pyvma_sock_connect(c[i].s, (const struct sockaddr *)&o->remote, len_of(&o->remote), 10 * PV_NS_PER_S);
+			rc = pyvma_sock_connect(c[i].s, (const struct sockaddr *)&o->remote, bench_addr_len(&o->remote),
+						10 * PV_NS_PER_S);
 	}
 	return rc;
 }

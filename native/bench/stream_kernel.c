@@ -26,11 +26,6 @@ static inline ssize_t conn_recv(struct conn *c, void *p, size_t n, bool wait)
 	return k < 0 ? -errno : k;
 }
 
-static socklen_t len_of(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static int accept_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
 	int l = socket(o->local.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rc = 0;
@@ -38,7 +33,7 @@ static int accept_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 	if (l < 0)
 		return -errno;
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(l, (const struct sockaddr *)&o->local, len_of(&o->local)) || listen(l, 8))
+	if (bind(l, (const struct sockaddr *)&o->local, bench_addr_len(&o->local)) || listen(l, 8))
 		rc = -errno;
 	else
 		bench_ready(o, NULL);
@@ -56,7 +51,7 @@ static int connect_all(struct conn *c, uint32_t n, const struct bench_opts *o)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		c[i].fd = socket(o->remote.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (c[i].fd < 0 || connect(c[i].fd, (const struct sockaddr *)&o->remote, len_of(&o->remote)))
+		if (c[i].fd < 0 || connect(c[i].fd, (const struct sockaddr *)&o->remote, bench_addr_len(&o->remote)))
 			return -errno;
 	}
 	return 0;
