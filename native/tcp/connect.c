@@ -146,6 +146,8 @@ void pv_tcp_established(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
 	uint32_t lost = c->retransmits;
 
+	/* Linux counts a SYN that was sent first, not one that answered. */
+	c->bytes_acked += !c->parent;
 	c->snd_una = in->ack;
 	c->snd_wl1 = in->seq;
 	c->snd_wl2 = in->ack;
