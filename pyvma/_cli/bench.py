@@ -14,7 +14,7 @@ import signal
 import subprocess
 from typing import Any
 
-from . import UserError, _bench_compare
+from . import UserError, _bench_compare, _bench_connections
 from ._bench_run import Peer, c_command, running
 
 LADDER = ("99.999", "99.99", "99.9", "99", "90", "75", "50", "25")
@@ -47,6 +47,8 @@ def add_parser(commands: Any) -> None:
         "compare", help="raw ring, pyvma and the kernel, from C and Python, in one table", description=_bench_compare.__doc__
     )
     _bench_compare.add_arguments(compare)
+    many = kinds.add_parser("connections", help="memory, latency and rates of many TCP connections", description=_bench_connections.__doc__)
+    _bench_connections.add_arguments(many)
 
 
 def endpoint(ip: str, port: int) -> str:
@@ -138,6 +140,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the kind asked for."""
     if arguments.kind == "compare":
         return _bench_compare.run(arguments)
+    if arguments.kind == "connections":
+        return _bench_connections.run(arguments)
     if arguments.kind == "server":
         return serve(arguments)
     line, how = command(arguments)
