@@ -54,6 +54,11 @@ def test_compare_all_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert all(0 < row["p50_us"] <= row["p99_us"] for row in report["wake"].values())
     text = capsys.readouterr().out
     assert "a sleeping receiver has a message" in text
+    wakes = report["wake"]
+    assert report["wake_later_us"] == pytest.approx(wakes["pyvma-c"]["p50_us"] - wakes["kernel-c"]["p50_us"])
+    for line, kind in (("p50 of ", "p50"), ("messages/s of ", "rate")):
+        assert f"{line}pyvma-c over raw: " in text.replace("raw over pyvma-c", "pyvma-c over raw")
+        assert set(report["ratios"][kind]) and all(value > 0 for value in report["ratios"][kind].values())
     assert made and not existing() & set(made)
 
 
