@@ -175,6 +175,8 @@ bool pv_tcp_oow_allowed(int64_t *last_ns, const struct pv_tcp_in *in);
 /* steer.c */
 /* Listening, or about to send the first segment: 0 when what comes for it reaches us, or what the ring said of the rule. */
 int pv_tcp_steer(struct pv_tcp *c);
+/* It has been through its first exchanges, and more are to come. On interfaces of our own this does nothing. */
+void pv_tcp_steer_busy(struct pv_tcp *c);
 /* A flow's own rules, when nobody knows it any more. */
 void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules);
 /* A port of which a listener is gone: its connections get rules of their own. */

@@ -6,6 +6,7 @@
  * The buffer is counted in bytes of memory, the window in payload. `rcv_ratio` is how much of the former the latter comes to, measured at
  * the largest segment so far; the rest is what headers and the unused ends of buffers cost.
  */
+#include "tcp/conn.h"
 #include "tcp/rcv.h"
 
 #define ATO_MIN_US 40000u /* Linux's TCP_ATO_MIN and TCP_DELACK_MIN */
@@ -406,8 +407,11 @@ void pv_tcp_ack_sent(struct pv_tcp *c)
 	if (!(c->ack_pend & PV_ACK_SCHED))
 		return;
 	c->ack_pend = 0;
-	if (c->quickacks && !--c->quickacks)
+	if (c->quickacks && !--c->quickacks) {
 		c->ato_us = ATO_MIN_US;
+		if (c->t->hosted)
+			pv_tcp_steer_busy(c);
+	}
 	if (c->deadline_ns[PV_TT_DELACK] != PV_NEVER)
 		pv_tcp_timer_set(c, PV_TT_DELACK, PV_NEVER);
 }

@@ -4,7 +4,8 @@
  *
  * A listener has a rule for each of our addresses that it listens at, shared by all listeners of its port; they bring the connections that
  * it makes, too. A connection that no listener's rule brings has a rule of its own, for its flow alone: one that we asked for, one whose
- * listener is gone, one of an address that is no more. It stays while anybody in the stack knows the flow, in TIME_WAIT the record does.
+ * listener is gone, one of an address that is no more; and one that is found to be busy, since who takes a listener's segments must ask for
+ * each whether the kernel has a connection that it belongs to. It stays while anybody in the stack knows the flow, in TIME_WAIT the record does.
  *
  * A connection without a rule would be reset by the kernel, which does not know it: that is an error. A listener's address without one is
  * not: the kernel's listener has it.
@@ -143,7 +144,7 @@ static struct owner of_tw(struct pv_tcp_tw *w)
 	return (struct owner){ w->port, &w->rules, &w->laddr, &w->raddr, w->rport, w->iface };
 }
 
-static int want_flow(struct pv_tcp_table *t, const struct owner *o, uint32_t iface)
+static int want_flow(struct pv_tcp_table *t, const struct owner *o, uint32_t iface, bool own)
 {
 	struct pv_flow f = {
 		.kind = PV_FLOW_5TUPLE, .dst = *o->laddr, .src = *o->raddr, .dst_port = o->port->port, .src_port = o->rport
@@ -152,7 +153,7 @@ static int want_flow(struct pv_tcp_table *t, const struct owner *o, uint32_t ifa
 	struct pv_tcp_rule *r;
 	int rc;
 
-	if (l && l->wanted)
+	if (l && l->wanted && !own)
 		return 0;
 	for (r = *o->rules; r; r = r->next)
 		if (r->iface == iface)
@@ -166,7 +167,7 @@ static int want_flow(struct pv_tcp_table *t, const struct owner *o, uint32_t ifa
 }
 
 /* By the interface of the address and by the one that the route takes: the peer may answer by either. */
-static int want_conn(struct pv_tcp_table *t, const struct owner *o)
+static int want_conn(struct pv_tcp_table *t, const struct owner *o, bool own)
 {
 	int rc = 0;
 
@@ -174,7 +175,7 @@ static int want_conn(struct pv_tcp_table *t, const struct owner *o)
 		const struct pv_iface_cfg *cfg = hosted(t, i);
 
 		if (cfg && (i == o->path || has(cfg, o->laddr)))
-			rc = want_flow(t, o, i);
+			rc = want_flow(t, o, i, own);
 	}
 	return rc;
 }
@@ -188,7 +189,15 @@ int pv_tcp_steer(struct pv_tcp *c)
 	if (c->state == PV_TCP_LISTEN)
 		return c->listen ? want_listener(c) : 0;
 	o = of_conn(c);
-	return want_conn(c->t, &o);
+	return want_conn(c->t, &o, false);
+}
+
+void pv_tcp_steer_busy(struct pv_tcp *c)
+{
+	struct owner o = of_conn(c);
+
+	if (c->port && !c->rules && c->state == PV_TCP_ESTABLISHED)
+		(void)want_conn(c->t, &o, true);
 }
 
 void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules)
@@ -223,7 +232,7 @@ void pv_tcp_steer_port(struct pv_tcp_table *t, struct pv_tcp_port *p)
 	pv_list_for_each(it, &p->tws) {
 		struct owner o = of_tw(pv_list_entry(it, struct pv_tcp_tw, on_port));
 
-		(void)want_conn(t, &o);
+		(void)want_conn(t, &o, false);
 	}
 	pv_list_for_each_safe(it, next, &p->rules) {
 		struct pv_tcp_rule *r = pv_list_entry(it, struct pv_tcp_rule, link);

@@ -156,6 +156,35 @@ TEST(a_listener_leaves_its_connections)
 	steer_close(b);
 }
 
+/* Who is busy has a rule of its own beside the listener's, once. */
+TEST(busy_connections)
+{
+	struct bench *b = steer_open();
+	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("10.0.0.1"), .port = 7 };
+	struct pv_tcp *c, *l;
+
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &l), 0);
+	pv_tcp_options(c)->reuse_addr = pv_tcp_options(l)->reuse_addr = true;
+	CHECK_EQ(pv_tcp_bind(c, &local), 0);
+	CHECK_EQ(pv_tcp_bind(l, &local), 0);
+	CHECK_EQ(pv_tcp_listen(l, 5), 0);
+	CHECK_EQ(pv_tcp_connect(c, &to, 1), -EINPROGRESS);
+	pv_tcp_steer_busy(c);
+	CHECK_EQ(live(b), 1);
+	pv_tcp_set_state(c, PV_TCP_ESTABLISHED);
+	for (int i = 0; i < 2; i++) {
+		pv_tcp_steer_busy(c);
+		CHECK(has(b, "10.0.0.1", 7) && flow(b, "10.0.0.1", 7));
+		CHECK_EQ(live(b), 2);
+	}
+	pv_tcp_abort(c, ECONNRESET);
+	CHECK_EQ(live(b), 1);
+	pv_tcp_close(c, 1);
+	pv_tcp_close(l, 1);
+	steer_close(b);
+}
+
 static uint32_t freed;
 
 static void port_free(void *ctx, void *hold)
