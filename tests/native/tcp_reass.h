@@ -195,7 +195,8 @@ static inline void reass_urgent(struct reass *r, const struct pv_tcp_in *in)
 	bool at_mark = pv_tcp_at_mark(r->c) && r->c->rcvq_bytes && !r->c->opts.oobinline;
 
 	pv_tcp_urgent(r->c, in);
-	if (at_mark && !pv_tcp_at_mark(r->c) && reass_off(r->c->copied_seq) == r->read + 1)
+	/* The new one may be next to be read, too. */
+	if (at_mark && reass_off(r->c->copied_seq) == r->read + 1)
 		r->read++;
 }
 
