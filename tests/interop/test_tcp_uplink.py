@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from exchange import Ends
+from exchange import CONNECT, RESET_AT_CLOSE, Ends
 from netns import usable
 from uplink import ENGINE, KERNEL, pair
 
@@ -14,19 +14,6 @@ pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `
 BULK = 64 << 20
 LIMIT_S = 120.0
 
-LISTEN = """
-l = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
-l.bind((host, 0))
-l.listen()
-l.settimeout(60)
-l.getsockname()[1]
-"""
-CONNECT = """
-s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
-s.settimeout(60)
-s.connect((host, port))
-"""
-ACCEPT = "s, _ = l.accept()\ns.settimeout(60)\nl.close()"
 # Bytes that are told from their neighbours, and the digest of what went or came.
 SEND = """
 import hashlib, random
@@ -50,18 +37,10 @@ def net() -> Iterator[Ends]:
         yield ends
 
 
-def connect(net: Ends, family: int, engine_serves: bool) -> None:
-    server, client, host = (net.engine, net.kernel, ENGINE) if engine_serves else (net.kernel, net.engine, KERNEL)
-    port = server(LISTEN, family=family, host=host[family])
-    client(CONNECT, family=family, host=host[family], port=port)
-    server(ACCEPT)
-    assert net.engine("s.offload.state") == "offloaded"
-
-
 @pytest.mark.parametrize("family", [4, 6])
 @pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
 def test_bulk_both_ways_at_once(net: Ends, family: int, engine_serves: bool) -> None:
-    connect(net, family, engine_serves)
+    net.connect(family, engine_serves)
     both = "import threading\nsent = []\ndef send():\n    sent.append(SENDER())\n"
     sender = "import hashlib, random\ndef SENDER():\n    data = random.Random(seed).randbytes(size)\n    s.sendall(data)\n"
     sender += "    s.shutdown(socket.SHUT_WR)\n    return hashlib.sha256(data).hexdigest()\n"
@@ -80,7 +59,7 @@ def test_bulk_both_ways_at_once(net: Ends, family: int, engine_serves: bool) -> 
 @pytest.mark.parametrize("engine_reads", [True, False], ids=["engine", "kernel"])
 def test_a_slow_reader(net: Ends, family: int, engine_reads: bool) -> None:
     """A window that closes and opens again, many times."""
-    connect(net, family, engine_reads)
+    net.connect(family, engine_reads)
     reader, writer = (net.engine, net.kernel) if engine_reads else (net.kernel, net.engine)
     reader("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)")
     writer.start(SEND, seed=3, size=1 << 20)
@@ -91,12 +70,12 @@ def test_a_slow_reader(net: Ends, family: int, engine_reads: bool) -> None:
 
 
 def test_refused_and_reset(net: Ends) -> None:
-    connect(net, 4, True)
-    net.kernel("s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()")
+    net.connect(4, True)
+    net.kernel(RESET_AT_CLOSE)
     with pytest.raises(ConnectionResetError):
         net.engine("s.recv(1)")
-    connect(net, 4, False)
-    net.engine("s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()")
+    net.connect(4, False)
+    net.engine(RESET_AT_CLOSE)
     with pytest.raises(ConnectionResetError):
         net.kernel("s.recv(1)")
     for actor, host in ((net.engine, KERNEL[4]), (net.kernel, ENGINE[4])):
@@ -106,7 +85,7 @@ def test_refused_and_reset(net: Ends) -> None:
 
 def test_what_the_handshake_agreed_on(net: Ends) -> None:
     """TCP_INFO of the kernel's end: timestamps, SACK, window scaling; nothing sent twice."""
-    connect(net, 4, True)
+    net.connect(4, True)
     net.kernel("s.sendall(b'x' * 100000)")
     net.engine("s.recv(100000, socket.MSG_WAITALL)\ns.sendall(b'y')")
     info = net.kernel("s.recv(1)\ns.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)")
@@ -118,7 +97,7 @@ def test_what_the_handshake_agreed_on(net: Ends) -> None:
 
 
 def test_keepalive_is_answered(net: Ends) -> None:
-    connect(net, 4, True)
+    net.connect(4, True)
     net.kernel(
         "s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)\n"
         "for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT): s.setsockopt(socket.IPPROTO_TCP, name, 1)\n"

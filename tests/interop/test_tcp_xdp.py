@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from actor import Actor
-from exchange import wait_for
+from exchange import ACCEPT, CONNECT, LISTEN, RESET_AT_CLOSE, wait_for
 from netns import Namespace, usable
 from veth import ENGINE, KERNEL, Veth, namespaces, pair
 
@@ -24,20 +24,6 @@ BULK = 8 << 20
 LIMIT_S = 120.0
 FAMILIES = [4, 6]
 
-SOCKET = "socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)"
-LISTEN = f"""
-l = {SOCKET}
-l.bind((host, 0))
-l.listen()
-l.settimeout(60)
-l.getsockname()[1]
-"""
-CONNECT = f"""
-s = {SOCKET}
-s.settimeout(60)
-s.connect((host, port))
-"""
-ACCEPT = "s, peer = l.accept()\ns.settimeout(60)"
 SEND = """
 import random
 s.sendall(random.Random(seed).randbytes(size))
@@ -50,7 +36,6 @@ while left and (part := s.recv(min(left, 1 << 18))):
     left -= len(part)
 digest.hexdigest()
 """
-RESET_AT_CLOSE = "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()"
 
 
 @pytest.fixture(scope="module", params=["generic", "native"])
@@ -67,11 +52,8 @@ def veth() -> Iterator[Veth]:
 
 def connect(net: Veth, family: int, engine_serves: bool) -> int:
     """Leaves the connection as `s` on both sides, the listener as `l` on one; its port."""
-    server, client, host = (net.engine, net.kernel, ENGINE) if engine_serves else (net.kernel, net.engine, KERNEL)
-    port: int = server(LISTEN, family=family, host=host[family])
-    client(CONNECT, family=family, host=host[family], port=port)
-    server(ACCEPT)
-    assert net.engine("s.offload.state, s.offload.text") == ("offloaded", "xdp:v0")
+    port = net.connect(family, engine_serves)
+    assert net.engine("s.offload.text") == "xdp:v0"
     return port
 
 

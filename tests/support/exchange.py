@@ -46,6 +46,16 @@ class Ends:
             found.append((host, actor("s.getsockname()[1]")))
         return found[0], found[1]
 
+    def connect(self, family: int, engine_serves: bool) -> int:
+        """A connection, `s` on both sides; the server's port. Its listener stays, as `l`."""
+        ends = ((self.engine, self.engine_host), (self.kernel, self.kernel_host))
+        (server, host), (client, _) = ends if engine_serves else ends[::-1]
+        port: int = server(LISTEN, family=family, host=host[family])
+        client(CONNECT, family=family, host=host[family], port=port)
+        server(ACCEPT)
+        assert self.engine("s.offload.state") == "offloaded"
+        return port
+
     def engine_serves(self, family: int, sizes: list[int]) -> None:
         """A datagram of each size from a kernel socket, and back."""
         engine, _ = self.sockets(family)
@@ -120,6 +130,22 @@ for size in sizes:
     assert s.send(sent) == size
     assert s.recv(70000) == sent
 """
+
+# Streams, of either family.
+LISTEN = """
+l = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+l.bind((host, 0))
+l.listen()
+l.settimeout(60)
+l.getsockname()[1]
+"""
+CONNECT = """
+s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+s.settimeout(60)
+s.connect((host, port))
+"""
+ACCEPT = "s, peer = l.accept()\ns.settimeout(60)"
+RESET_AT_CLOSE = "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()"
 
 JOIN4 = """
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
