@@ -215,19 +215,30 @@ static struct pv_tcp_port *port_new(struct pv_tcp_table *t, uint16_t port)
 	return p;
 }
 
-/* As Linux: bind looks among the ports of one parity first, connect among those of the other, so that they seldom meet. */
+/* As Linux: bind looks among the ports of one parity first, connect among those of the other, so that they seldom meet. But not through
+ * all of them: where one half is used up, each search would go over it in vain. So a few of each, then the rest of each. */
+#define PORT_TRIES 64u
+
+/* Which of its half the i-th try is; `parity` becomes the half. */
+static uint32_t port_step(uint32_t half, uint32_t i, uint32_t *parity)
+{
+	uint32_t few = PV_MIN(half, PORT_TRIES);
+
+	if (i < few)
+		return i;
+	if (i >= 2 * few && i < few + half)
+		return i - few;
+	*parity ^= 1;
+	return i < 2 * few ? i - few : i - half;
+}
+
 static uint16_t port_at(const struct pv_tcp_table *t, uint32_t offset, uint32_t i, uint32_t parity)
 {
 	uint32_t range = (uint32_t)t->cfg.port_hi - t->cfg.port_lo + 1, half = range / 2, at;
 
 	if (range < 2)
 		return t->cfg.port_lo;
-	/* The first `half` tries have the wanted parity, the rest the other. */
-	if (i >= half) {
-		i -= half;
-		parity ^= 1;
-	}
-	at = ((offset / 2 + i) % half) * 2 + parity;
+	at = (offset / 2 + port_step(half, i, &parity)) % half * 2 + parity;
 	return (uint16_t)(t->cfg.port_lo + at);
 }
 
@@ -290,7 +301,7 @@ int pv_tcp_port_connect(struct pv_tcp *c)
 		c->lport = port;
 		if (!pv_tcp_hash(c)) {
 			pv_tcp_port_join(c, p);
-			t->next_port += 2 * (i + 1);
+			t->next_port += 2 * (port_step(range / 2, i, &(uint32_t){ 0 }) + 1);
 			return 0;
 		}
 		c->lport = 0;

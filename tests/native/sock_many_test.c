@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Thousands of streams: they take no fd, little memory, and leave nothing behind. */
+#include <dirent.h>
+#include <malloc.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+
+#include "rt/engine.h"
+#include "sock_env.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(PV_DEBUG)
+#define COUNT 1000
+#define HEAP_TELLS false
+#else
+#define COUNT 5000
+#define HEAP_TELLS true
+#endif
+#define EACH_MAX 2048 /* bytes of one end of an idle connection */
+
+static pyvma_sock *client[COUNT], *server[COUNT];
+
+static int fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	CHECK(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static pyvma_sock *listener(struct sockaddr_in *name)
+{
+	struct any_addr a = ip("10.9.0.1", 0);
+	socklen_t len = sizeof(*name);
+	pyvma_sock *s;
+
+	env_start();
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &s), 0);
+	CHECK_EQ(pyvma_sock_bind(s, (struct sockaddr *)&a.ss, a.len), 0);
+	CHECK_EQ(pyvma_sock_listen(s, 64), 0);
+	CHECK_EQ(pyvma_sock_getsockname(s, (struct sockaddr *)name, &len), 0);
+	return s;
+}
+
+static void open_all(pyvma_sock *l, const struct sockaddr_in *to)
+{
+	char buf[8];
+	int one = 1;
+
+	for (int i = 0; i < COUNT; i++) {
+		CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &client[i]), 0);
+		CHECK_EQ(pyvma_sock_setsockopt(client[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
+		CHECK_EQ(pyvma_sock_connect(client[i], (const struct sockaddr *)to, sizeof(*to), LONG_NS), 0);
+		CHECK_EQ(pyvma_sock_accept(l, NULL, NULL, SOCK_CLOEXEC, LONG_NS, &server[i]), 0);
+		CHECK_EQ(pyvma_sock_send(client[i], &i, sizeof(i), 0, LONG_NS), (int64_t)sizeof(i));
+		CHECK_EQ(pyvma_sock_recv(server[i], buf, sizeof(buf), 0, LONG_NS), (int64_t)sizeof(i));
+		CHECK_EQ(memcmp(buf, &i, sizeof(i)), 0);
+	}
+}
+
+/* Ends in TIME_WAIT at the clients. */
+static void close_all(void)
+{
+	char byte;
+
+	for (int i = 0; i < COUNT; i++) {
+		CHECK_EQ(pyvma_sock_close(client[i]), 0);
+		CHECK_EQ(pyvma_sock_recv(server[i], &byte, 1, 0, LONG_NS), 0);
+		CHECK_EQ(pyvma_sock_close(server[i]), 0);
+	}
+}
+
+static uint32_t living(void)
+{
+	static const enum pv_tcp_state states[] = { PV_TCP_ESTABLISHED, PV_TCP_FIN_WAIT_1, PV_TCP_FIN_WAIT_2, PV_TCP_CLOSE_WAIT,
+						    PV_TCP_LAST_ACK,    PV_TCP_CLOSING,    PV_TCP_SYN_RCVD,   PV_TCP_CLOSED };
+	uint32_t n = 0;
+
+	pv_lock_get(&pv_engine.lock);
+	for (size_t i = 0; i < pv_array_size(states); i++)
+		n += pv_tcp_count(pv_engine.tcp, states[i]);
+	pv_lock_put(&pv_engine.lock);
+	return n;
+}
+
+static void wait_for_none(void)
+{
+	for (int i = 0; living() && i < 10000; i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	CHECK_EQ(living(), 0);
+}
+
+TEST(thousands_of_connections_with_no_fd_to_spare)
+{
+	struct rlimit was, few;
+	struct sockaddr_in name;
+	pyvma_sock *l = listener(&name);
+	size_t before, full;
+	int open_before;
+
+	/* The first one makes what all share. */
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM, 0, &client[0]), 0);
+	CHECK_EQ(pyvma_sock_connect(client[0], (struct sockaddr *)&name, sizeof(name), LONG_NS), 0);
+	CHECK_EQ(pyvma_sock_accept(l, NULL, NULL, 0, LONG_NS, &server[0]), 0);
+	CHECK_EQ(pyvma_sock_close(server[0]), 0);
+	CHECK_EQ(pyvma_sock_close(client[0]), 0);
+	wait_for_none();
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+	open_before = fds();
+	few = (struct rlimit){ (rlim_t)open_before + 2, was.rlim_max };
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+	before = mallinfo2().uordblks;
+	open_all(l, &name);
+	full = mallinfo2().uordblks;
+	CHECK_EQ(fds(), open_before);
+	printf("# %zu bytes for each end of a connection\n", (full - before) / (2 * COUNT));
+	CHECK(!HEAP_TELLS || (full - before) / (2 * COUNT) <= EACH_MAX);
+	/* Whoever asks for more numbers than there are is told, and the connection goes on. */
+	few.rlim_cur = 3;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+	CHECK_EQ(pyvma_sock_fileno(server[7]), -EMFILE);
+	CHECK_EQ(pyvma_sock_fd(server[7]), -EMFILE);
+	CHECK_EQ(pyvma_sock_send(server[7], "x", 1, 0, LONG_NS), 1);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+	CHECK(pyvma_sock_fileno(server[7]) >= 0);
+	CHECK(fds() > open_before);
+	CHECK_EQ(pyvma_sock_recv(client[7], &(char){ 0 }, 1, 0, LONG_NS), 1);
+	close_all();
+	wait_for_none();
+	CHECK_EQ(fds(), open_before);
+	CHECK_EQ(pyvma_sock_close(l), 0);
+}
+
+/* What a first time left (pools, tables, TIME_WAITs) is enough for the second. */
+TEST(they_leave_nothing_behind)
+{
+	struct sockaddr_in name;
+	pyvma_sock *l = listener(&name);
+	size_t after[3];
+
+	for (size_t i = 0; i < pv_array_size(after); i++) {
+		open_all(l, &name);
+		close_all();
+		wait_for_none();
+		after[i] = mallinfo2().uordblks;
+	}
+	/* TIME_WAITs are 160 bytes and a table's entry, and what has a port of its own 100. */
+	CHECK(!HEAP_TELLS || after[2] <= after[1] + COUNT * 384);
+	CHECK_EQ(pyvma_sock_close(l), 0);
+}
+
+/* Without the program's help: what is open when the engine stops has said so to its peer. */
+TEST(a_stop_ends_them_all)
+{
+	struct sockaddr_in name;
+	pyvma_sock *l = listener(&name);
+	uint32_t state;
+
+	open_all(l, &name);
+	pyvma_stop();
+	state = (uint32_t)pyvma_sock_send(server[1], "x", 1, MSG_NOSIGNAL, 0);
+	CHECK_EQ((int)state, -ENETDOWN);
+	for (int i = 0; i < COUNT; i++) {
+		CHECK_EQ(pyvma_sock_close(client[i]), 0);
+		CHECK_EQ(pyvma_sock_close(server[i]), 0);
+	}
+	CHECK_EQ(pyvma_sock_close(l), 0);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
