@@ -45,6 +45,7 @@ class Pair:
     """A server and a client that takes orders."""
 
     def __init__(self, stack: str) -> None:
+        self.said: list[str] = []
         pin = cpus()
         if stack == "pyvma":
             wire, at = SoftnicWire(), f"{HOSTS[0]}:{PORTS[0]}"
@@ -72,8 +73,7 @@ class Pair:
         text = process.stdout.readline() if there else ""
         if not text:
             self.kill()
-            said = [(one.communicate()[1] or "").strip().splitlines()[-1:] for one in {self.server, self.client}]
-            raise UserError("; ".join(text.removeprefix("pyvma-bench: ") for lines in said for text in lines) or "no answer in time")
+            raise UserError("; ".join(said.removeprefix("pyvma-bench: ") for said in self.said) or "no answer in time")
         answer: dict[str, Any] = json.loads(text)
         return answer
 
@@ -98,7 +98,11 @@ class Pair:
         for process in (self.client, self.server):
             if process.poll() is None:
                 process.kill()
-            process.wait()
+            with contextlib.suppress(ValueError, BrokenPipeError):
+                self.said += process.communicate()[1].strip().splitlines()[-1:]
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
 
 
 @contextlib.contextmanager

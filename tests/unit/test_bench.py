@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab import softnic_reason
 
 from pyvma._cli import UserError, _bench_compare, _bench_peer, _bench_run, main
 
@@ -333,6 +334,24 @@ def test_cpus_are_two_cores_of_one_cache(monkeypatch: pytest.MonkeyPatch) -> Non
     for mine, expected in (({2, 3, 4, 6}, (2, 6)), ({2, 3, 4}, (2, 4)), ({2, 3}, (2, 3)), ({2}, (None, None))):
         monkeypatch.setattr(_bench_run.os, "sched_getaffinity", lambda _, mine=mine: mine)
         assert _bench_run.cpus() == expected
+
+
+def test_connections(tmp_path: Path) -> None:
+    """A small number of them: the command's figures are all there, and none of the engine's takes an fd."""
+    skip = softnic_reason()
+    if skip:
+        pytest.skip(skip)
+    out = tmp_path / "report.json"
+    arguments = ["--count", "300", "--churn", "64", "--runs", "1", "--seconds", "0.02", "--json", str(out)]
+    assert main(["bench", "connections", *arguments]) == 0
+    report = json.loads(out.read_text())
+    ours, kernels = report["rows"]
+    assert (ours["who"], kernels["who"]) == ("pyvma-c", "kernel-c")
+    assert ours["count"] == kernels["count"] == 300
+    assert ours["fds"] <= 2 and kernels["fds"] >= 300  # the engine's own: an eventfd of a thread that waits
+    assert set(ours["beside"]) == {"0", "300"} and all(row["p50_us"] > 0 for row in ours["beside"].values())
+    assert ours["exit"]["kept"] == 300 and ours["close"]["closed"] == 300
+    assert all(row["churn"][window] > 0 for row in (ours, kernels) for window in ("1", "32"))
 
 
 def test_medians_and_sums() -> None:
