@@ -11,6 +11,8 @@ from typing import Any
 
 import redis
 import redis.connection
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 import pyvma.socket as socket
 
@@ -21,7 +23,8 @@ redis.connection.socket = socket  # type: ignore[attr-defined]
 
 
 def connect(host: str, port: int) -> redis.Redis:
-    return redis.Redis(host=host, port=port, socket_timeout=LIMIT_S, socket_connect_timeout=LIMIT_S)
+    retry = Retry(ConstantBackoff(0.05), 3)
+    return redis.Redis(host=host, port=port, socket_timeout=LIMIT_S, socket_connect_timeout=LIMIT_S, retry=retry)
 
 
 def offloads(client: redis.Redis) -> list[str]:
