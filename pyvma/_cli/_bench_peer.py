@@ -73,7 +73,8 @@ class Seen:
             self.holes.remove(number)
             self.reordered += 1
         else:
-            self.duplicated += 1
+            # The first is asked until it is answered: what comes of it again was asked for again.
+            self.duplicated += number > 1
             return
         self.unique += 1
 
