@@ -10,6 +10,11 @@
 #define ROOM_NAP_NS PV_NS_PER_MS
 /* Entries of a message that do not make its stack frame a big one. */
 #define FEW 16
+/* A write of that many bytes, with that many segments under way, looks for acknowledgements first. Whoever only writes would else see
+ * none before the buffer is full: megabytes of packets, none of them in the cache any more when they are needed again, and a heap of
+ * acknowledgements in the way of what another connection waits for. */
+#define LOOK_BYTES 2048u
+#define LOOK_SEGMENTS 16u
 
 /* A call that may wait. The lock is held but inside op_wait. */
 struct op {
@@ -103,8 +108,11 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 {
 	struct pv_sock *so = op->so;
 	int64_t sent = 0, n;
+	bool polled = false;
 	int rc;
 
+	if (pv_unlikely(total >= LOOK_BYTES) && pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS)
+		pv_engine_poll(&pv_engine, now());
 	for (;;) {
 		n = pv_tcp_send(so->tc, iov, cnt, send_flags(flags), now());
 		if (n > 0 || (!n && !total)) {
@@ -116,6 +124,12 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			break;
 		}
 		if (!op->may_wait) {
+			/* What makes room may have come; whoever only sends would never see it. */
+			if (!sent && !polled) {
+				polled = true;
+				pv_engine_poll(&pv_engine, now());
+				continue;
+			}
 			n = -EAGAIN;
 			break;
 		}

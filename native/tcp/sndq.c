@@ -396,3 +396,8 @@ uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c)
 {
 	return pv_seq_dist(c->snd_nxt, c->write_seq);
 }
+
+uint32_t pv_tcp_in_flight(const struct pv_tcp *c)
+{
+	return c->in_flight;
+}

@@ -110,6 +110,7 @@ struct pv_pkt *pv_tcp_take(struct pv_tcp *c, int64_t now_ns, int64_t *rc);
 uint32_t pv_tcp_inq(const struct pv_tcp *c); /* FIONREAD: bytes in order and unread */
 uint32_t pv_tcp_outq(const struct pv_tcp *c); /* SIOCOUTQ: bytes not acknowledged, FIN included as in Linux */
 uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
+uint32_t pv_tcp_in_flight(const struct pv_tcp *c); /* segments that were sent and are not acknowledged */
 bool pv_tcp_at_mark(const struct pv_tcp *c); /* SIOCATMARK */
 int pv_tcp_error(struct pv_tcp *c); /* SO_ERROR: errno (positive) and clears it */
 /* PV_EV_* that hold now, as poll(2) shows them. */
