@@ -169,9 +169,11 @@ static inline int run_throughput(struct tr *t, const struct bench_opts *o, struc
 {
 	double tick_ns = bench_tick_ns();
 	uint64_t stall_after = (uint64_t)((double)BENCH_LOST_NS / tick_ns), acked, seq = 1, end, now, moved;
+	/* A stream is flow-controlled: without a window of messages, too, all that is sent comes. */
+	bool acks = o->window || o->tcp;
 
 	r->seen.next = r->seen.first = 1;
-	if (o->window && handshake(t, o, r))
+	if (acks && handshake(t, o, r))
 		return 1;
 	acked = seq;
 	now = moved = r->start = bench_ticks();
@@ -199,8 +201,7 @@ static inline int run_throughput(struct tr *t, const struct bench_opts *o, struc
 			return bench_fail("throughput", rc);
 	}
 	r->end = now;
-	/* A stream is flow-controlled: without a window of messages, too, all that was sent will come. */
-	if ((o->window || o->tcp) && drain(t, o, &seq, acked, r))
+	if (acks && drain(t, o, &seq, acked, r))
 		return bench_fail("throughput", 0);
 	r->sent = seq;
 	return 0;

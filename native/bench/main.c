@@ -19,7 +19,7 @@ static const char usage[] =
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
     "  --gap US (1000)    paced: one message after such a pause, stamped, to a server that reports how long it took\n"
-    "  --mixed --chunk BYTES (16384)  server, TCP: of a mixed client, whose requests (--size, every --gap us; 0: none) go beside a "
+    "  --mixed --chunk BYTES (8192)  server, TCP: of a mixed client, whose requests (--size, every --gap us; 0: none) go beside a "
     "bulk\n"
     "                     stream in one engine, CHUNK bytes a call (0: no such stream)\n"
     "  --tcp              one TCP connection with TCP_NODELAY instead of datagrams (pyvma and kernel)\n"
@@ -241,8 +241,8 @@ static int run(struct args *a, const char *role)
 		return bench_fail("no such role", 0);
 	if (a->o.role == ROLE_MIXED)
 		a->o.mixed = a->o.tcp = true;
-	if (a->o.tcp && !strcmp(a->transport, "raw"))
-		return bench_fail("a raw ring has no TCP", 0);
+	if (a->o.mixed && !strcmp(a->transport, "raw"))
+		return bench_fail("mixed: a raw ring has no connections", 0);
 	if (a->o.role == ROLE_PACED && !a->o.gap_us)
 		return bench_fail("paced: --gap has to be above 0", 0);
 	if (a->o.role == ROLE_SERVER ? !a->o.local.ss_family : !a->o.remote.ss_family)
@@ -267,7 +267,7 @@ static int run(struct args *a, const char *role)
 
 int main(int argc, char **argv)
 {
-	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .chunk = 16384, .rules = 5000 },
+	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .chunk = 8192, .rules = 5000 },
 			  .transport = "kernel",
 			  .cpu = UINT32_MAX,
 			  .cpu2 = UINT32_MAX };

@@ -9,6 +9,7 @@
 enum { MIXED_REQUESTS, MIXED_BULK, MIXED_CONNS };
 
 #define MIXED_MSG_MAX 4096u
+#define MIXED_READ 65536u
 
 /* A message of one size on its way in. */
 struct mixed_in {
@@ -55,7 +56,7 @@ static inline int mixed_turn(struct conn *c, const struct bench_opts *o, uint8_t
 	}
 	if (n < 0 || !o->chunk)
 		return (int)n;
-	n = mixed_bulk(conn_recv(&c[MIXED_BULK], bulk, o->chunk, false));
+	n = mixed_bulk(conn_recv(&c[MIXED_BULK], bulk, MIXED_READ, false));
 	if (n < 0)
 		return (int)n;
 	if (n > 0) {
@@ -70,7 +71,7 @@ static inline int mixed_turn(struct conn *c, const struct bench_opts *o, uint8_t
 static inline int mixed_server(struct conn *c, const struct bench_opts *o, struct bench_result *r)
 {
 	static struct mixed_in in;
-	uint8_t *bulk = calloc(1, PV_MAX(o->chunk, 1u));
+	uint8_t *bulk = calloc(1, MIXED_READ);
 	int rc = bulk ? 0 : -ENOMEM;
 
 	while (!rc && !bench_stop)
@@ -136,7 +137,6 @@ static inline int mixed_client(struct conn *c, const struct bench_opts *o, struc
 		now = bench_ticks();
 	}
 	r->end = now;
-	r->lost = k.out;
 	free(bulk);
 	return n < 0 ? bench_fail("mixed", (int)n) : 0;
 }

@@ -87,7 +87,7 @@ static inline int fill(struct tr *t, bool wait)
 		t->tail -= t->head;
 		t->head = 0;
 	}
-	n = conn_recv(&t->c, t->in + t->tail, IN_SIZE - t->tail, wait);
+	n = conn_recv(&t->c, t->in + t->tail, PV_MIN(IN_SIZE - t->tail, BENCH_SIZE_MAX), wait);
 	if (n > 0)
 		t->tail += (uint32_t)n;
 	/* The client leaves first; a server's result is asked for by a signal. */

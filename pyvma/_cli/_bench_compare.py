@@ -29,6 +29,10 @@ QUANTILES = ("p50", "p99", "p99.9", "p99.99")
 # Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
 # default limit of a receive buffer (208 KiB, at 768 bytes a small message).
 WINDOW = {"raw": 512, "pyvma": 512, "kernel": 256}
+# Bytes in one call of the bulk stream (--proto tcp); a raw ring moves frames as full as a segment of that stream.
+BULK = 1 << 16
+MTU = 1500
+UDP_HEADERS = 28
 BATCH = {"raw": 32, "pyvma-c": 32, "pyvma-py": 64, "kernel-c-block": 32, "kernel-c-spin": 32, "kernel-py-block": 32, "kernel-py-spin": 32}
 
 
@@ -61,6 +65,7 @@ LATENCY_RATIOS = (
     ("kernel-py-block", "pyvma-py"),
     ("kernel-py-spin", "pyvma-py"),
 )
+BULK_RATIOS = (("pyvma-c", "raw"), ("pyvma-c", "kernel-c-block"), ("pyvma-py", "pyvma-c"), ("pyvma-py", "kernel-py-block"))
 RATE_RATIOS = tuple((fast, slow) for slow, fast in LATENCY_RATIOS)
 
 
@@ -72,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="softnic",
         help="what the raw and pyvma rows run over; xdp: AF_XDP on a veth pair, needs root",
     )
-    parser.add_argument("--proto", choices=["udp", "tcp"], default="udp", help="datagrams, or one connection")
+    parser.add_argument(
+        "--proto", choices=["udp", "tcp"], default="udp", help="datagrams, or one connection, which also moves 64 KiB a call in bulk"
+    )
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"
@@ -89,24 +96,32 @@ class Load:
     tcp: bool
     size: int
     seconds: float
+    bulk: bool = False
+
+    def many(self, way: Way, wire: Wire) -> dict[str, int]:
+        """Messages a call and under way at most, one way. A bulk stream over a connection is held back by TCP alone."""
+        if self.bulk and way.stack != "raw":
+            return {"batch": 1, "window": 0}
+        return {"batch": BATCH[way.who], "window": min(WINDOW[way.stack], wire.window)}
 
 
 def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[str]]:
-    """Command lines of server and client."""
+    """Command lines of server and client. A server of more than one message at a time takes what is there."""
     pin, ends = cpus(), wire.ends(way.stack)
-    many = {"batch": BATCH[way.who], "window": min(WINDOW[way.stack], wire.window)} if role == "throughput" else {"batch": 1, "window": 0}
+    many = load.many(way, wire) if role == "throughput" else {"batch": 1, "window": 0}
+    batch = many["batch"], max(many["batch"], 2) if role == "throughput" else 1
     if way.python:
         common = {"stack": way.stack, "block": way.block, "tcp": load.tcp, "size": load.size, "seconds": load.seconds, **many}
 
         def task(number: int, part: str) -> list[str]:
             where = {"local": ends[number], "remote": ends[1 - number], "cpu": pin[number], "interface": wire.interface(number)}
-            return python_command({**common, **where, "role": part})
+            return python_command({**common, **where, "role": part, "batch": batch[part == "server"]})
 
         return task(0, "server"), task(1, role)
 
     def command(number: int, part: str) -> list[str]:
         options: dict[str, Any] = {"local": "{}:{}".format(*ends[number]), "remote": "{}:{}".format(*ends[1 - number])}
-        options |= {"size": load.size, "batch": many["batch"], "block": way.block, "tcp": load.tcp and way.stack != "raw"}
+        options |= {"size": load.size, "batch": batch[part == "server"], "block": way.block, "tcp": load.tcp and way.stack != "raw"}
         if part != "server":
             options |= {"seconds": load.seconds, "window": many["window"]}
         if way.stack == "raw":
@@ -128,12 +143,20 @@ def measure(way: Way, wire: Wire, role: str, load: Load) -> tuple[dict[str, Any]
         return answer, server.stop()
 
 
+def bulk_rate(way: Way, wire: Wire, load: Load) -> float:
+    """Gbit/s of payload that arrived of what was sent as fast as it goes."""
+    size = MTU - UDP_HEADERS if way.stack == "raw" else BULK
+    _, receiver = measure(way, wire, "throughput", replace(load, size=size, bulk=True))
+    return float(receiver["unique"] * size * 8 / receiver["seconds"] / 1e9) if receiver["seconds"] else 0.0
+
+
 def run_row(way: Way, wire: Wire, load: Load) -> dict[str, Any]:
     """Latency and rate of one row, once."""
     wire.fresh()
     try:
         client, _ = measure(way, wire, "ping-pong", replace(load, seconds=load.seconds * 2 / 3))
         sender, receiver = measure(way, wire, "throughput", replace(load, seconds=load.seconds / 3))
+        bulk = bulk_rate(way, wire, replace(load, seconds=load.seconds / 3)) if load.tcp else None
     except UserError as error:
         raise UserError(f"{way.who}: {error}") from None
     if "p50_us" not in client:
@@ -143,13 +166,15 @@ def run_row(way: Way, wire: Wire, load: Load) -> dict[str, Any]:
     row["lost"] = client["lost"] + sender["sent"] - receiver["unique"]
     for name in ("duplicated", "reordered"):
         row[name] = client[name] + receiver[name]
+    if bulk is not None:
+        row["bulk_gbps"] = bulk
     return row
 
 
 def combine(who: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians of the figures, sums of the counts."""
     row: dict[str, Any] = {"who": who}
-    for name in (*(f"{q}_us" for q in QUANTILES), "rate_mps"):
+    for name in (*(f"{q}_us" for q in QUANTILES), "rate_mps", *(["bulk_gbps"] if "bulk_gbps" in runs[0] else [])):
         row[name] = statistics.median(run[name] for run in runs)
     for name in ("lost", "duplicated", "reordered"):
         row[name] = sum(run[name] for run in runs)
@@ -161,7 +186,11 @@ def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """How many times as long (p50) and as many (rate) the first of each pair is."""
     by = {row["who"]: row for row in rows}
     result: dict[str, dict[str, float]] = {"p50": {}, "rate": {}}
-    for kind, figure, pairs in (("p50", "p50_us", LATENCY_RATIOS), ("rate", "rate_mps", RATE_RATIOS)):
+    kinds = [("p50", "p50_us", LATENCY_RATIOS), ("rate", "rate_mps", RATE_RATIOS)]
+    if rows and "bulk_gbps" in rows[0]:
+        result["bulk"] = {}
+        kinds.append(("bulk", "bulk_gbps", BULK_RATIOS))
+    for kind, figure, pairs in kinds:
         for one, other in pairs:
             if one in by and other in by and by[other][figure]:
                 result[kind][f"{one}/{other}"] = by[one][figure] / by[other][figure]
@@ -253,7 +282,8 @@ def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
     title = f"{arguments.proto.upper()}, {arguments.size} bytes, {arguments.ring}; medians of {arguments.runs} runs; half round trip in µs"
     out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     out.add_column("who", no_wrap=True)
-    for name in (*QUANTILES, "messages/s", "lost", "duplicated", "reordered", "p50", "rate"):
+    bulk = "bulk_gbps" in report["rows"][0]
+    for name in (*QUANTILES, "messages/s", *(["bulk Gbit/s"] if bulk else []), "lost", "duplicated", "reordered", "p50", "rate"):
         out.add_column(name, justify="right", no_wrap=True)
     by = {row["who"]: row for row in report["rows"]}
     for row in report["rows"]:
@@ -262,7 +292,8 @@ def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
         counts = [f"{row[name]:,}" for name in ("lost", "duplicated", "reordered")]
         faster = f"{base['p50_us'] / row['p50_us']:.1f} x" if base else "-"
         more = f"{row['rate_mps'] / base['rate_mps']:.1f} x" if base and base["rate_mps"] else "-"
-        out.add_row(row["who"], *figures, f"{row['rate_mps']:,.0f}", *counts, faster, more)
+        rates = [f"{row['rate_mps']:,.0f}", *([f"{row['bulk_gbps']:.2f}"] if bulk else [])]
+        out.add_row(row["who"], *figures, *rates, *counts, faster, more)
     return out
 
 
@@ -274,8 +305,8 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     console.print(f"{facts['cpu']}, {facts['cpus']} CPUs ({kind}), {pinned}; Linux {facts['kernel']}, Python {facts['python']}")
     console.print(table(report, arguments))
     console.print("last two columns: how many times as fast as the blocking kernel socket of the same language")
-    for title, kind in (("p50", "p50"), ("messages/s", "rate")):
-        against = [f"{name.replace('/', ' over ')}: {value:.2f}" for name, value in report["ratios"][kind].items()]
+    for title, kind in (("p50", "p50"), ("messages/s", "rate"), (f"bulk ({BULK >> 10} KiB a call, raw: frames of {MTU} bytes)", "bulk")):
+        against = [f"{name.replace('/', ' over ')}: {value:.2f}" for name, value in report["ratios"].get(kind, {}).items()]
         if against:
             console.print(f"{title} of {', '.join(against)}", highlight=False)
     if report["line_us"] is not None:

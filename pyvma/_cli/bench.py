@@ -14,7 +14,7 @@ import signal
 import subprocess
 from typing import Any
 
-from . import UserError, _bench_compare, _bench_connections
+from . import UserError, _bench_compare, _bench_connections, _bench_mixed
 from ._bench_run import Peer, c_command, running
 
 LADDER = ("99.999", "99.99", "99.9", "99", "90", "75", "50", "25")
@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     bench = commands.add_parser("bench", help="measure round trips and message rates", description=__doc__.splitlines()[0])
     kinds = bench.add_subparsers(dest="kind", metavar="KIND", required=True)
-    server = kinds.add_parser("server", help="answers; stop it with ^C")
+    server = kinds.add_parser("server", help="answers (TCP: one connection); stop it with ^C")
     ping_pong = kinds.add_parser("ping-pong", help="half round trips to a server")
     throughput = kinds.add_parser("throughput", help="one-way message rate to a server")
     for parser in (server, ping_pong, throughput):
@@ -35,6 +35,10 @@ def add_parser(commands: Any) -> None:
             "--interface", metavar="SPEC", help="go through pyvma on this interface, e.g. softnic:fabric=demo,port=0,addr=10.9.0.1/24"
         )
         parser.add_argument("--stack", choices=["pyvma", "kernel"], help="default: pyvma when an interface is configured, else the kernel")
+        parser.add_argument(
+            "--proto", choices=["udp", "tcp"], default="udp", help="datagrams (default), or one connection with TCP_NODELAY"
+        )
+        parser.add_argument("--tcp", dest="proto", action="store_const", const="tcp", help="as sockperf says --proto tcp")
         parser.add_argument("--spin", action="store_true", help="kernel: ask again and again instead of sleeping")
         parser.add_argument("--block", action="store_true", help="pyvma: sleep instead of polling")
         parser.add_argument("--cpu", type=int, help="run on this CPU")
@@ -49,6 +53,8 @@ def add_parser(commands: Any) -> None:
     _bench_compare.add_arguments(compare)
     many = kinds.add_parser("connections", help="memory, latency and rates of many TCP connections", description=_bench_connections.__doc__)
     _bench_connections.add_arguments(many)
+    mixed = kinds.add_parser("mixed", help="short requests beside a bulk stream, against each alone", description=_bench_mixed.__doc__)
+    _bench_mixed.add_arguments(mixed)
 
 
 def endpoint(ip: str, port: int) -> str:
@@ -68,12 +74,15 @@ def command(arguments: argparse.Namespace) -> tuple[list[str], str]:
     if stack == "kernel" and arguments.interface:
         raise UserError("--interface is for --stack pyvma")
     sleeps = arguments.block if stack == "pyvma" else not arguments.spin
-    options: dict[str, Any] = {"interfaces": arguments.interface, "block": sleeps}
+    options: dict[str, Any] = {"interfaces": arguments.interface, "block": sleeps, "tcp": arguments.proto == "tcp"}
     where = endpoint(arguments.ip, arguments.port)
     if arguments.kind == "server":
         options["local"] = where
     else:
         options |= {"remote": where, "seconds": arguments.time, "size": arguments.msg_size}
+    if arguments.kind == "server" and arguments.proto == "tcp":
+        # What is there, by one call: the messages of a throughput client follow each other without a gap.
+        options["batch"] = 2
     if arguments.kind == "throughput":
         if arguments.window and arguments.window < 2 * arguments.batch:
             raise UserError("--window has to be at least twice --batch")
@@ -109,7 +118,7 @@ def report_throughput(result: dict[str, Any]) -> None:
     bandwidth = rate * result["size"] / (1 << 20)
     say(f"Total of {result['sent']} messages sent in {result['seconds']:.3f} sec")
     say(f"Summary: Message Rate is {rate:.0f} [msg/sec]")
-    say(f"Summary: BandWidth is {bandwidth:.3f} MBps ({bandwidth * 8:.3f} Mbps)")
+    say(f"Summary: BandWidth is {bandwidth:.3f} MBps ({bandwidth * 8:.3f} Mbps), {rate * result['size'] * 8 / 1e9:.2f} Gbit/s")
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -118,7 +127,7 @@ def serve(arguments: argparse.Namespace) -> int:
     stopped = []
     with running(Peer(line)) as peer:
         peer.ready()
-        say(f"[SERVER] listen on: IP = {arguments.ip}  PORT = {arguments.port} # UDP ({how})")
+        say(f"[SERVER] listen on: IP = {arguments.ip}  PORT = {arguments.port} # {arguments.proto.upper()} ({how})")
         before = [signal.signal(number, lambda number, frame: stopped.append(number)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
             while not stopped and peer.process.poll() is None:
@@ -142,10 +151,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _bench_compare.run(arguments)
     if arguments.kind == "connections":
         return _bench_connections.run(arguments)
+    if arguments.kind == "mixed":
+        return _bench_mixed.run(arguments)
     if arguments.kind == "server":
         return serve(arguments)
     line, how = command(arguments)
-    say(f"[CLIENT] send on: IP = {arguments.ip}  PORT = {arguments.port} # UDP ({how})")
+    say(f"[CLIENT] send on: IP = {arguments.ip}  PORT = {arguments.port} # {arguments.proto.upper()} ({how})")
     with running(Peer(line)) as peer:
         result = peer.result(arguments.time)
     (report_latency if arguments.kind == "ping-pong" else report_throughput)(result)

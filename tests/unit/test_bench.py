@@ -286,6 +286,49 @@ def test_by_hand_over_the_software_nic(hosts: tuple[str, str], prefix: int, tmp_
     assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in out
 
 
+def test_a_stream_by_hand_over_the_software_nic(tmp_path: Path) -> None:
+    fabric = f"hand{secrets.token_hex(5)}"
+    interfaces = [f"softnic:fabric={fabric},port={port},addr=10.99.1.{port + 1}/24" for port in range(2)]
+    command = [sys.executable, "-m", "pyvma", "bench"]
+    where = ["-i", "10.99.1.1", "-p", "5001", "--block"]
+    with subprocess.Popen(
+        [*command, "server", *where, "--tcp", "--interface", interfaces[0]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        assert "# TCP (pyvma, sleeping)" in process.stdout.readline()
+        line = [*command, "throughput", *where, "--proto", "tcp", "--interface", interfaces[1], "-t", "0.3", "-m", "65536", "--batch", "1"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout.strip().removesuffix(" Gbit/s").split()[-1]) > 0
+        sent = done.stdout.split("Total of ")[1].split()[0]
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, errors
+    assert f"Total {sent} messages received and handled" in out
+    assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in out
+
+
+def test_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "report.json"
+    assert main(["bench", "mixed", "--seconds", "0.6", "--runs", "2", "--gap", "200", "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    assert list(report["rows"]) == ["pyvma", "kernel"]
+    for row in report["rows"].values():
+        for phase in ("requests", "both"):
+            assert 0 < row[phase]["p50_us"] <= row[phase]["p99_us"]
+            assert row[phase]["requests_per_s"] > 0
+        assert row["bulk"]["gbps"] > 0
+        assert row["both"]["gbps"] > 0
+        assert row["bulk_part"] > 0
+        assert row["p99_times"] > 0
+        assert {len(runs) for runs in row["runs"].values()} == {2}
+    assert "p99 beside" in capsys.readouterr().out
+
+
 # ---- compare -----------------------------------------------------------------------------------------------------------------
 
 
@@ -307,11 +350,15 @@ def test_compare_all_rows(proto: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert {"cpu", "cpus", "kernel", "python", "pinned", "virtual"} <= set(report["host"])
     assert report["ratios"]["p50"]["kernel-py-block/pyvma-py"] > 0
     assert report["ratios"]["rate"]["pyvma-c/kernel-c-block"] > 0
+    if proto == "tcp":
+        assert all(row["bulk_gbps"] > 0 for row in report["rows"])
+        assert report["ratios"]["bulk"]["pyvma-py/kernel-py-block"] > 0
     assert report["idle"]["added_mb"] > 0
     assert report["idle"]["cpu_percent"] >= 0
     if report["host"]["cpus"] > 1:
         assert report["line_us"] > 0
     table = capsys.readouterr().out
+    assert ("bulk" in table) == (proto == "tcp")
     for row in report["rows"]:
         assert row["who"] in table
 
