@@ -524,6 +524,162 @@ TEST(rules_that_cannot_be_had)
 	}
 }
 
+/* ---- streams ------------------------------------------------------------------------------------------------------------- */
+
+/* A kernel socket of the other namespace that listens, or that is to connect. */
+static int peer_stream(struct any_addr *listens)
+{
+	struct any_addr any = ip("10.1.0.2", 0);
+	int fd;
+
+	CHECK_EQ(setns(peer_ns, CLONE_NEWNET), 0);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(fd >= 0);
+	if (listens) {
+		CHECK_EQ(bind(fd, (struct sockaddr *)&any.ss, any.len), 0);
+		CHECK_EQ(listen(fd, 5), 0);
+		listens->len = sizeof(listens->ss);
+		CHECK_EQ(getsockname(fd, (struct sockaddr *)&listens->ss, &listens->len), 0);
+	}
+	CHECK_EQ(setns(own_ns, CLONE_NEWNET), 0);
+	return fd;
+}
+
+/* A few bytes each way, and the end. */
+static void talk(pyvma_sock *s, int peer)
+{
+	char buf[8];
+
+	CHECK_EQ(pyvma_sock_send(s, "question", 8, 0, WAIT_NS), 8);
+	CHECK_EQ(recv(peer, buf, 8, MSG_WAITALL), 8);
+	CHECK_EQ(send(peer, "answer", 6, 0), 6);
+	CHECK_EQ(pyvma_sock_recv(s, buf, 6, MSG_WAITALL, WAIT_NS), 6);
+	CHECK(!memcmp(buf, "answer", 6));
+	close(peer);
+	CHECK_EQ(pyvma_sock_recv(s, buf, sizeof(buf), 0, WAIT_NS), 0);
+	CHECK_EQ(pyvma_sock_close(s), 0);
+}
+
+static pyvma_sock *stream(void)
+{
+	pyvma_sock *s;
+
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &s), 0);
+	return s;
+}
+
+/* What the socket says it is, after a call that met the failure or did not: true when it was left to the kernel. The call that failed may
+ * have been one that takes the rule of the connection before away: then the ring is opened again, and this one is nobody's to blame. */
+static bool left(pyvma_sock *s, unsigned int hits, int err)
+{
+	char text[300];
+	bool kernels = pyvma_sock_offload(s, text, sizeof(text)) == PYVMA_KERNEL;
+
+	CHECK(hits || !kernels);
+	return kernels && strstr(text, err == ENOMEM ? "no memory" : "no flow rule");
+}
+
+/* The connections before are over, with their rules. */
+static void settle(void)
+{
+	uint32_t n;
+
+	do {
+		pv_lock_get(&pv_engine.lock);
+		pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+		n = pv_tcp_count(pv_engine.tcp, PV_TCP_LAST_ACK) + pv_tcp_count(pv_engine.tcp, PV_TCP_CLOSING);
+		pv_lock_put(&pv_engine.lock);
+	} while (n);
+}
+
+/* No rule for the flow: the kernel connects, before a segment of ours has left. */
+TEST(connects_without_a_rule)
+{
+	static const int errors[] = { ENOMEM, E2BIG, EPERM };
+	struct any_addr there;
+	int listener;
+
+	setup();
+	listener = peer_stream(&there);
+	for (size_t i = 0; i < pv_array_size(errors); i++) {
+		unsigned int n = 0, hits, nleft = 0;
+
+		do {
+			pyvma_sock *s = stream();
+
+			wait_ring(true);
+			settle();
+			arm(CALL_bpf, ++n, false, errors[i]);
+			CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&there.ss, there.len, WAIT_NS), 0);
+			hits = disarm();
+			nleft += left(s, hits, errors[i]);
+			talk(s, accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+			CHECK(n < 10);
+		} while (hits);
+		CHECK(n > 1 && nleft > 0);
+	}
+	close(listener);
+}
+
+/* No rule for the port: the kernel's listener has it all. */
+TEST(listeners_without_a_rule)
+{
+	static const int errors[] = { ENOMEM, E2BIG, EPERM };
+
+	setup();
+	for (size_t i = 0; i < pv_array_size(errors); i++) {
+		unsigned int n = 0, hits, nleft = 0;
+
+		do {
+			struct any_addr here = ip("10.1.0.1", 0);
+			pyvma_sock *l = stream(), *s;
+			int peer = peer_stream(NULL);
+
+			wait_ring(true);
+			CHECK_EQ(pyvma_sock_bind(l, (struct sockaddr *)&here.ss, here.len), 0);
+			arm(CALL_bpf, ++n, false, errors[i]);
+			CHECK_EQ(pyvma_sock_listen(l, 5), 0);
+			hits = disarm();
+			nleft += left(l, hits, errors[i]);
+			here.len = sizeof(here.ss);
+			CHECK_EQ(pyvma_sock_getsockname(l, (struct sockaddr *)&here.ss, &here.len), 0);
+			CHECK_EQ(connect(peer, (struct sockaddr *)&here.ss, here.len), 0);
+			CHECK_EQ(pyvma_sock_accept(l, NULL, NULL, SOCK_CLOEXEC, WAIT_NS, &s), 0);
+			talk(s, peer);
+			CHECK_EQ(pyvma_sock_close(l), 0);
+			CHECK(n < 10);
+		} while (hits);
+		CHECK(n > 1 && nleft > 0);
+	}
+}
+
+/* Neither a name nor a route can be asked for: the kernel's. */
+TEST(connects_that_cannot_ask)
+{
+	static const enum call calls[] = { CALL_getsockname, CALL_sendto, CALL_recvmsg };
+	struct any_addr there;
+	int listener;
+
+	setup();
+	listener = peer_stream(&there);
+	for (size_t i = 0; i < pv_array_size(calls); i++) {
+		unsigned int n = 0, hits;
+
+		do {
+			pyvma_sock *s = stream();
+
+			arm(calls[i], ++n, false, ENOBUFS);
+			CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&there.ss, there.len, WAIT_NS), 0);
+			hits = disarm();
+			talk(s, accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+			CHECK(n < 20);
+		} while (hits);
+		CHECK(n > 1);
+	}
+	close(listener);
+	exchange();
+}
+
 /* Connecting exchanges the rule of the port for one of the flow. Where the new one fails the socket is the kernel's; where the old one
  * stays, the program goes, lest it takes what is another's: the ring is opened again. */
 TEST(rules_that_cannot_be_exchanged)
