@@ -123,11 +123,18 @@ def python_command(task: dict[str, Any]) -> list[str]:
 
 
 def free_ports(host: str) -> tuple[int, int]:
-    """Two UDP ports of the kernel that nobody has just now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two:
-        one.bind((host, 0))
-        two.bind((host, 0))
-        return one.getsockname()[1], two.getsockname()[1]
+    """Two ports of the kernel that nobody has just now, for UDP or TCP."""
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(ports) < 2:
+            stream = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            stream.bind((host, 0))
+            port = stream.getsockname()[1]
+            datagram = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            with contextlib.suppress(OSError):
+                datagram.bind((host, port))
+                ports.append(port)
+    return ports[0], ports[1]
 
 
 def listed(text: str) -> set[int]:
