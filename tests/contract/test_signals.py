@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal
 import threading
@@ -151,7 +152,8 @@ def test_close_among_calls(net: Net) -> None:
     try:
         for new in following:
             old, current[0] = current[0], new
-            new.sendto(b"y", new.getsockname())
+            with contextlib.suppress(TimeoutError):  # the others have the CPUs
+                new.sendto(b"y", new.getsockname())
             old.close()
             time.sleep(0.001)
     finally:
