@@ -168,5 +168,7 @@ void pv_progress_stop(struct pv_engine *e)
 	pthread_join(e->thread, NULL);
 	close(e->progress.efd);
 	e->progress.efd = -1;
-	e->have_thread = false;
+	pv_lock_get(&e->lock);
+	e->have_thread = false; /* from now on whoever polls does its work */
+	pv_lock_put(&e->lock);
 }

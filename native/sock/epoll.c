@@ -699,6 +699,10 @@ int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_
 	if (n <= 0)
 		return -EINVAL;
 	pv_lock_get(&pv_engine.lock);
+	if (set->closed) { /* it may be nobody's by now */
+		pv_lock_put(&pv_engine.lock);
+		return -EBADF;
+	}
 	set->users++;
 	rc = wait_locked(set, events, n, timeout_ns);
 	set_put(set);

@@ -732,7 +732,7 @@ TEST(a_queue_that_stays_taken)
 
 	start_while_taken(&other);
 	WAIT_FOR(reason_has("taken") || reason_has("XDP program"));
-	CHECK(pv_host_deadline(e) == PV_NEVER);
+	WAIT_FOR(pv_host_deadline(e) == PV_NEVER);
 	other_close(&other);
 	ip("link set v0 down");
 	ip("link set v0 up");

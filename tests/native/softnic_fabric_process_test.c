@@ -617,11 +617,12 @@ TEST(fork_forgets)
 	struct sn_port *a, *b;
 	struct fab_net net;
 	struct sn_rxq *q;
-	int status, sv[2];
+	int status, sv[2], left[2];
 	pid_t pid;
-	char c;
+	char c = 'x';
 
 	CHECK_EQ(pipe(sv), 0);
+	CHECK_EQ(pipe(left), 0);
 	fab_make(&net);
 	a = fab_port(&net, 0);
 	b = fab_port(&net, 1);
@@ -636,19 +637,23 @@ TEST(fork_forgets)
 		a = fab_port(&mine, 2);
 		CHECK_EQ(fab_send(a, frame, len), 0);
 		fab_leave(&mine);
+		CHECK_EQ(write(left[1], &c, 1), 1);
 		/* Stays, as a worker would, while the parent dies. */
 		close(sv[1]);
 		CHECK_EQ(read(sv[0], &c, 1), 0);
 		_exit(0);
 	}
+	close(left[1]);
 	close(sv[0]);
 	CHECK_EQ(fab_send(a, frame, len), 0);
 	for (int got = 0; got < 2;) {
 		got += (int)fab_drain(q);
 		sched_yield();
 	}
-	/* The child holds nothing: the last process to leave is this one. */
+	/* The child holds nothing any more: the last process to leave is this one. */
+	CHECK_EQ(read(left[0], &c, 1), 1);
 	fab_done(&net);
+	close(left[0]);
 	close(sv[1]);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
