@@ -24,7 +24,7 @@ from ._bench_xdp import XdpWire
 
 WIRES: dict[str, type[Wire]] = {"softnic": SoftnicWire, "xdp": XdpWire}
 # Of the table: a narrower terminal wraps its lines, a file has them whole.
-WIDTH = 110
+WIDTH = 132
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
 # Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
 # default limit of a receive buffer (208 KiB, at 768 bytes a small message).
