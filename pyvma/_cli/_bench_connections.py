@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
 
 
+EXIT_S = 10.0
+
+
 class Pair:
     """A server and a client that takes orders."""
 
@@ -96,6 +99,13 @@ class Pair:
     def kill(self) -> None:
         """Ends both, whatever they do."""
         for process in (self.client, self.server):
+            # The client ends at the end of its orders, the server after it. Killed, the last one would leave the fabric behind.
+            if process.stdin and not process.stdin.closed:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
+                process.stdin = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(EXIT_S)
             if process.poll() is None:
                 process.kill()
             with contextlib.suppress(ValueError, BrokenPipeError):
