@@ -92,19 +92,6 @@ def streams(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
             yield a, b
 
 
-def pieces(a: Any, b: Any) -> None:
-    b.send(b"x")
-    with a.recv_batch(4) as batch:
-        bytes(batch[0])
-        batch.addresses
-        batch.messages
-
-
-def forgotten_pieces(a: Any, b: Any) -> None:
-    b.send(b"x")
-    a.recv_batch(4)[0]
-
-
 STREAM_CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "send recv": lambda a, b: (
         b.sendall(b"x"),
@@ -114,8 +101,8 @@ STREAM_CALLS: dict[str, Callable[[Any, Any], Any]] = {
         b.send(b"x"),
         a.recv_into(bytearray(3)),
     ),
-    "pieces": pieces,
-    "forgotten pieces": forgotten_pieces,
+    "pieces": batch,
+    "forgotten pieces": forgotten_batch,
     "dup": lambda a, b: a.dup().close(),
     "known fd": lambda a, b: ours.socket(fileno=os.dup(a.fileno())).close(),
     "errors": lambda a, b: (
