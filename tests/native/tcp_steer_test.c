@@ -130,20 +130,27 @@ TEST(addresses_come_and_go)
 	steer_close(b);
 }
 
+/* A listener on port 7, and a connection of the same address and port. */
+static void listen_and_connect(struct pv_tcp **l, struct pv_tcp **c)
+{
+	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("10.0.0.1"), .port = 7 };
+
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, c), 0);
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, l), 0);
+	pv_tcp_options(*c)->reuse_addr = pv_tcp_options(*l)->reuse_addr = true;
+	CHECK_EQ(pv_tcp_bind(*c, &local), 0);
+	CHECK_EQ(pv_tcp_bind(*l, &local), 0);
+	CHECK_EQ(pv_tcp_listen(*l, 5), 0);
+	CHECK_EQ(pv_tcp_connect(*c, &to, 1), -EINPROGRESS);
+}
+
 /* While a listener's rule brings it a connection needs none of its own, and it has one before that rule goes. */
 TEST(a_listener_leaves_its_connections)
 {
 	struct bench *b = steer_open();
-	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("10.0.0.1"), .port = 7 };
 	struct pv_tcp *c, *l;
 
-	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
-	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &l), 0);
-	pv_tcp_options(c)->reuse_addr = pv_tcp_options(l)->reuse_addr = true;
-	CHECK_EQ(pv_tcp_bind(c, &local), 0);
-	CHECK_EQ(pv_tcp_bind(l, &local), 0);
-	CHECK_EQ(pv_tcp_listen(l, 5), 0);
-	CHECK_EQ(pv_tcp_connect(c, &to, 1), -EINPROGRESS);
+	listen_and_connect(&l, &c);
 	CHECK(has(b, "10.0.0.1", 7) && !flow(b, "10.0.0.1", 7));
 	pv_tcp_close(l, 1);
 	CHECK(!has(b, "10.0.0.1", 7) && flow(b, "10.0.0.1", 7));
@@ -160,16 +167,9 @@ TEST(a_listener_leaves_its_connections)
 TEST(busy_connections)
 {
 	struct bench *b = steer_open();
-	struct pv_endpoint to = { .addr = ip("10.0.0.2"), .port = 80 }, local = { .addr = ip("10.0.0.1"), .port = 7 };
 	struct pv_tcp *c, *l;
 
-	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
-	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &l), 0);
-	pv_tcp_options(c)->reuse_addr = pv_tcp_options(l)->reuse_addr = true;
-	CHECK_EQ(pv_tcp_bind(c, &local), 0);
-	CHECK_EQ(pv_tcp_bind(l, &local), 0);
-	CHECK_EQ(pv_tcp_listen(l, 5), 0);
-	CHECK_EQ(pv_tcp_connect(c, &to, 1), -EINPROGRESS);
+	listen_and_connect(&l, &c);
 	pv_tcp_steer_busy(c);
 	CHECK_EQ(live(b), 1);
 	pv_tcp_set_state(c, PV_TCP_ESTABLISHED);
