@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -531,13 +532,19 @@ def test_shutdown_wakes_a_reader(net: Net) -> None:
 # ---- the fd, which an offloaded stream has only once somebody asks ----
 
 
-def fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def fds() -> Counter[str]:
+    """What the fds lead to: sockets have names of their own, so that one which goes meanwhile does not hide one that has come."""
+    found: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found[os.readlink(f"/proc/self/fd/{number}")] += 1
+    return found
 
 
 def test_connections_take_no_fd_until_asked(net: Net) -> None:
     server, count = listener(net), 20
     pair_first = tcp(net)
+    pair_first.setsockopt(std.IPPROTO_TCP, std.TCP_NODELAY, 1)
     pair_first.connect(server.getsockname())
     accepted(net, server)
     before, ends = fds(), []
@@ -552,14 +559,14 @@ def test_connections_take_no_fd_until_asked(net: Net) -> None:
         assert client.getsockopt(std.IPPROTO_TCP, std.TCP_NODELAY) and peer.getsockopt(std.SOL_SOCKET, std.SO_KEEPALIVE)
         repr(client), client.gettimeout(), client.type, client.getpeername()
         ends += [client, peer]
-    taken = fds() - before
-    assert taken == 0 if net.offloaded else taken == 2 * count
+    taken = (fds() - before).total()
+    assert taken == 0 if net.offloaded else taken >= 2 * count
     numbers = {end.fileno() for end in ends}
     assert len(numbers) == 2 * count and min(numbers) >= 0
     assert [end.fileno() for end in ends] == [end.fileno() for end in ends]
     for end in ends:
         end.close()
-    assert fds() == before
+    assert not fds() - before
     assert all(end.fileno() == -1 for end in ends)
 
 

@@ -307,6 +307,8 @@ def test_a_router_says_that_the_path_is_narrower(veth: Veth, family: int) -> Non
         finally:
             veth.here.ip("route", "del", "10.99.0.0/24")
             veth.here.ip("-6", "route", "del", "fd99::/64")
+            # A deleted namespace lets go of its devices some time later: the next one's r0 could be too early.
+            veth.there.ip("link", "del", "r0")
 
 
 def test_links_addresses_and_routes_come_and_go(veth: Veth) -> None:
