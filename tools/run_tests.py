@@ -4,18 +4,20 @@
 
 A step is a command. Its output goes to build/test-logs/STEP.log and is shown when the step fails. A step that does not end in time
 is killed with its whole process group and counts as failed; the others still run, but for those that need what it makes.
-As many steps run at a time as there are lanes. The last line is `N passed, N failed`.
+As many steps run at a time as there are lanes. Tests that failed run once more when everything else is over, with the machine to
+themselves: those that pass then are named, so that nothing unsteady goes unseen. The last line is `N passed, N failed`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +50,8 @@ class Step:
     group: str = ""
     env: dict[str, str] = field(default_factory=dict)
     after: str = ""
+    again: tuple[str, ...] = ()
+    """What makes the command run only the tests that failed; empty: it cannot."""
 
     @property
     def counts(self) -> bool:
@@ -63,11 +67,13 @@ def build(preset: str) -> Step:
 
 def ctest(preset: str, env: dict[str, str], *more: str) -> Step:
     command = ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--timeout", "180", "-j1", *more]
-    return Step(f"ctest-{preset}", command, 1500, env=env, after=f"build-{preset}")
+    return Step(f"ctest-{preset}", command, 1500, env=env, after=f"build-{preset}", again=("--rerun-failed",))
 
 
 def pytest(name: str, *what: str) -> Step:
-    return Step(name, [PYTHON, "-m", "pytest", "-q", "--durations=25", "-p", "no:cacheprovider", *what], 2400, "pytest")
+    cache = f"cache_dir={LOGS / name}-cache"
+    command = [PYTHON, "-m", "pytest", "-q", "--durations=25", "-o", cache, *what]
+    return Step(name, command, 2400, "pytest", again=("--last-failed", "--last-failed-no-failures=none"))
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -174,15 +180,24 @@ class Run:
         return code == 0
 
 
+def failures(log: Path) -> list[str]:
+    """The lines by which pytest and ctest name the tests that failed."""
+    lines = log.read_text(errors="replace").splitlines()
+    return [line.strip() for line in lines if re.match(r"(FAILED|ERROR) \S|\s+\d+ - \S+ \(", line)]
+
+
 class Plan:
     """The steps that wait, those under way, and what became of the others."""
 
     def __init__(self, chosen: list[Step], lanes: int) -> None:
+        self.chosen = chosen
         self.waiting = list(chosen)
         self.lanes = lanes
         self.end = time.monotonic() + TOTAL_LIMIT_S
         self.running: list[Run] = []
         self.passed: dict[str, bool] = {}
+        self.unsteady: list[str] = []  # tests that failed, and passed at the second attempt
+        self.broken: list[str] = []  # tests that failed twice
 
     def drop(self) -> None:
         """What cannot run any more has failed."""
@@ -200,6 +215,21 @@ class Plan:
             self.waiting.remove(step)
             self.running.append(Run.start(step, min(step.limit_s, self.end - time.monotonic())))
 
+    def second_attempts(self) -> None:
+        """One step at a time, for those that can run just what failed."""
+        for step in [step for step in self.chosen if step.again and self.passed.get(step.name) is False and time.monotonic() < self.end]:
+            names = failures(LOGS / f"{step.name}.log")
+            if not names:  # it did not end, or something else is wrong
+                continue
+            again = replace(step, name=f"{step.name}-again", command=[*step.command, *step.again])
+            run = Run.start(again, min(step.limit_s, self.end - time.monotonic()))
+            while not run.ended():
+                time.sleep(POLL_S)
+            self.passed[step.name] = run.finish()
+            still = [] if self.passed[step.name] else failures(run.log)
+            self.broken += still
+            self.unsteady += [name for name in names if name not in still]
+
     def go(self) -> list[bool]:
         try:
             while self.waiting or self.running:
@@ -209,6 +239,7 @@ class Plan:
                 for run in [run for run in self.running if run.ended()]:
                     self.running.remove(run)
                     self.passed[run.step.name] = run.finish()
+            self.second_attempts()
         finally:
             for run in self.running:
                 kill_group(run.process)
@@ -236,8 +267,11 @@ def main() -> int:
     # Whoever ends this ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     started = time.monotonic()
-    results = Plan(chosen, max(arguments.lanes, 1)).go()
+    plan = Plan(chosen, max(arguments.lanes, 1))
+    results = plan.go()
     failed = results.count(False)
+    for title, names in (("passed at the second attempt only", plan.unsteady), ("failed twice", plan.broken)):
+        print("".join(f"{title}: {name}\n" for name in names), end="")
     print(f"{time.monotonic() - started:.0f} s")
     print(f"{len(results) - failed} passed, {failed} failed")
     return 1 if failed else 0
