@@ -44,6 +44,8 @@
 	  "how long the application may stay away from the stack before that thread takes over; ten times as long at most after "  \
 	  "a "                                                                                                                     \
 	  "busy while")                                                                                                            \
+	X(TEXT, asyncio_mode, "fd", 0, 0, "", NULL, 1,                                                                             \
+	  "how the event loop of pyvma.asyncio waits: fd sleeps when idle, busy spins")                                            \
 	X(LEVEL, log_level, "warn", 0, 0, "", "VMA_TRACELEVEL", 1, "none, error, warn, info or debug")                             \
 	X(TEXT, log_file, "", 0, 0, "", "VMA_LOG_FILE", 1,                                                                         \
 	  "append log lines to this file instead of stderr; %d is the process id")                                                 \

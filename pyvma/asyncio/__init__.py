@@ -19,9 +19,9 @@ __all__ = ["EventLoop", "EventLoopPolicy", "new_event_loop", "run"]
 _T = TypeVar("_T")
 
 
-def new_event_loop() -> EventLoop:
-    """A loop, for `loop_factory` of asyncio.Runner and the like."""
-    return EventLoop()
+def new_event_loop(*, mode: str | None = None) -> EventLoop:
+    """A loop, for `loop_factory` of asyncio.Runner and the like. `mode`: "fd" or "busy"; None: as configured."""
+    return EventLoop(mode=mode)
 
 
 class EventLoopPolicy(_std.DefaultEventLoopPolicy):  # type: ignore[misc, unused-ignore]
@@ -39,7 +39,8 @@ def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
         _std.set_event_loop(loop)
         if debug is not None:
             loop.set_debug(debug)
-        return loop.run_until_complete(main)
+        result: _T = loop.run_until_complete(main)
+        return result
     finally:
         try:
             _cancel_all(loop)

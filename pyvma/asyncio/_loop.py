@@ -1,59 +1,171 @@
-"""The loop itself: uvloop's, with one set of offloaded sockets that its own epoll watches by the set's fd."""
+"""The loop itself: uvloop's, with one set of offloaded sockets that its own epoll watches by the set's fd.
+
+Everything of this package that waits for an offloaded socket does so by `EventLoop._watch` and `_unwatch`. A turn is one native call that
+runs the engine and says which sockets are ready, and then the target of each.
+
+fd mode. The set's fd is among uvloop's, and readable when a ring has received something: uvloop sleeps, and its thread is the one that is
+woken. A turn ends by arming the rings and looking once more, so nothing is missed between the last look and the sleep. The engine's own
+thread keeps the timers meanwhile, and takes the rings over when the loop is away for long.
+
+Busy mode. A turn spins for a moment, without the GIL, unless callbacks wait, and then stands in line again behind them; what uvloop
+watches ends the spin, too. While no offloaded socket is watched the loop sleeps as uvloop does.
+"""
 
 from __future__ import annotations
 
+import asyncio as _asyncio
+import collections
+import contextvars
+import gc
+import os
+import select as _select
+import socket as _std
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-import uvloop
-
-from .._native import check, ffi, lib, start
+from .. import _config
+from .._native import check, ffi, is_started, lib, start
 from ..socket import socket as _our_socket
+from ._sock_calls import SockCalls
 
 _ADD, _DEL, _MOD = 1, 2, 3
 _MOST = 256
+_ROUNDS = 4  # of one turn in fd mode, as long as no callback waits
+_MODES = ("fd", "busy")
+_READ, _WRITE = _select.EPOLLIN, _select.EPOLLOUT
+_BROKEN = _select.EPOLLERR | _select.EPOLLHUP
 
-Target = Callable[[int], None]
+Target = Callable[[int], object]
 """What the loop calls with the EPOLL bits of a socket that is ready."""
 
+_loops: weakref.WeakSet[EventLoop] = weakref.WeakSet()
 
-class EventLoop(uvloop.Loop):
-    """As uvloop.Loop, with offloaded sockets."""
 
-    def __init__(self) -> None:
+class _Readers:
+    """What add_reader() and add_writer() have of one socket. `key`: the socket, or the fd of one that has no object here."""
+
+    __slots__ = ("key", "reader", "writer")
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        self.reader: _asyncio.Handle | None = None
+        self.writer: _asyncio.Handle | None = None
+
+    def events(self) -> int:
+        return (_READ if self.reader is not None else 0) | (_WRITE if self.writer is not None else 0)
+
+    def ready(self, bits: int) -> None:
+        if bits & (_READ | _BROKEN) and self.reader is not None:
+            self.reader._run()
+        if bits & (_WRITE | _BROKEN) and self.writer is not None:
+            self.writer._run()
+
+
+def _ready_queue(loop: Any) -> collections.deque[Any] | None:
+    """uvloop's queue of callbacks that wait, which it does not show: the deque that a callback of ours turns up in."""
+    handle = loop.call_soon(int)
+    found = [item for item in gc.get_referents(loop) if type(item) is collections.deque and len(item) == 1 and item[0] is handle]
+    handle.cancel()
+    return found[0] if len(found) == 1 else None
+
+
+def _choose_mode(mode: str | None) -> str:
+    if mode is None:
+        mode = _config.value_of("asyncio_mode")
+    if mode not in _MODES:
+        raise ValueError(f"mode must be 'fd' or 'busy', not {mode!r}")
+    return mode
+
+
+class EventLoop(SockCalls):
+    """As uvloop.Loop, with offloaded sockets. `mode`: "fd", which sleeps when idle, or "busy", which spins; None: as configured."""
+
+    def __init__(self, *, mode: str | None = None) -> None:
+        self._mode = _choose_mode(mode)
         super().__init__()
         self._set: Any = None
-        self._watches: dict[int, tuple[Target, _our_socket]] = {}
+        self._fileno = -1  # of the set, when it is among uvloop's
+        self._forked = False
+        self._turning = False  # in busy mode: a turn stands in line
+        self._watches: dict[Any, tuple[Target, Any]] = {}
+        self._readers: dict[Any, _Readers] = {}
+        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._events: Any = ffi.new("struct pyvma_event[]", _MOST)
+        self._event: Any = ffi.new("struct pyvma_event *")
+        self._context = contextvars.Context()
+        queue = _ready_queue(self)
+        if queue is None:
+            self._mode = "fd"  # a spin must not keep callbacks waiting
+        self._queue: collections.deque[Any] | tuple[None] = (None,) if queue is None else queue
+        _loops.add(self)
+
+    # ---- the set ----
 
     def _open_set(self) -> Any:
         """The set, made for the first socket: a loop with none of ours is uvloop's and nothing else."""
+        self._check_usable()
         if self._set is None:
             start()
             out = ffi.new("pyvma_epoll **")
             check(lib.pyvma_epoll_open(out))
-            self._set = out[0]
-            super().add_reader(check(lib.pyvma_epoll_fileno(self._set)), self._turn)
+            self._set = ffi.gc(out[0], lib.pyvma_epoll_close)
+            if self._mode == "fd":
+                self._fileno = check(lib.pyvma_epoll_fileno(self._set))
+                super().add_reader(self._fileno, self._turn)
         return self._set
 
-    def _watch(self, sock: _our_socket, events: int, target: Target) -> None:
-        """Has `target` called with EPOLL bits whenever an offloaded socket is ready for `events`, or in error; adds or changes."""
-        opened = self._open_set()
-        event = ffi.new("struct pyvma_event *", (events, id(sock)))
-        op = _MOD if id(sock) in self._watches else _ADD
-        check(lib.pyvma_epoll_ctl_sock(opened, op, sock._open_sock(), event))  # type: ignore[attr-defined]
-        self._watches[id(sock)] = (target, sock)
+    def _close_set(self) -> None:
+        taken, self._set = self._set, None
+        if taken is not None:
+            ffi.gc(taken, None)
+            lib.pyvma_epoll_close(taken)
+        self._watches.clear()
+        readers, self._readers = self._readers, {}
+        for entry in readers.values():
+            _let_go(entry.key)
 
-    def _unwatch(self, sock: _our_socket) -> None:
+    def _check_usable(self) -> None:
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        if self._forked:
+            raise RuntimeError("this event loop was made before the fork, and its offloaded sockets are the parent's: make a new one")
+
+    def _control(self, op: int, key: Any, events: int) -> None:
+        opened, event = self._open_set(), self._event
+        event.events, event.data = events, key if type(key) is int else id(key)
+        if type(key) is int:
+            check(lib.pyvma_epoll_ctl(opened, op, key, event))
+        else:
+            check(lib.pyvma_epoll_ctl_sock(opened, op, key._open_sock(), event))
+
+    def _watch(self, sock: Any, events: int, target: Target) -> None:
+        """Has `target` called with EPOLL bits whenever an offloaded socket is ready for `events`, or in error; adds or changes.
+
+        Level-triggered. `sock` may be the fd of one. What a target raises goes to the exception handler.
+        """
+        key = sock if type(sock) is int else id(sock)
+        self._control(_MOD if key in self._watches else _ADD, sock, events)
+        self._watches[key] = (target, sock)
+        if self._mode == "busy" and not self._turning:
+            self._turning = True
+            self.call_soon(self._spin, context=self._context)
+
+    def _unwatch(self, sock: Any) -> None:
         """Ends that. Must come before the socket is closed; nothing happens when it was not watched."""
-        if self._watches.pop(id(sock), None) is not None:
-            check(lib.pyvma_epoll_ctl_sock(self._set, _DEL, sock._open_sock(), ffi.NULL))  # type: ignore[attr-defined]
+        key = sock if type(sock) is int else id(sock)
+        if self._watches.pop(key, None) is None or self._forked or self._set is None:
+            return
+        try:
+            self._control(_DEL, sock, 0)
+        except OSError:  # closed already: the set has forgotten it
+            return
 
-    def _turn(self) -> None:
-        """One call finds out about every socket that is ready."""
-        events = self._events
-        for i in range(check(lib.pyvma_epoll_wait(self._set, events, _MOST, 0))):
-            found = self._watches.get(events[i].data)
+    def _tell(self, n: int) -> None:
+        """Calls the targets of what a native call left in the events."""
+        events, watches = self._events, self._watches
+        for i in range(n):
+            found = watches.get(events[i].data)
             if found is None:  # an earlier one of this turn ended it
                 continue
             try:
@@ -63,11 +175,172 @@ class EventLoop(uvloop.Loop):
             except BaseException as error:
                 self.call_exception_handler({"message": "exception while a ready socket was handled", "exception": error})
 
+    def _turn(self) -> None:
+        """The set's fd is readable. Ends when nothing is ready any more and the rings are armed, or stands in line behind callbacks."""
+        if self._forked:
+            return
+        queue = self._queue
+        for _ in range(_ROUNDS):
+            n = lib.pyvma_epoll_wait(self._set, self._events, _MOST, 0)
+            if n == 0:
+                return
+            self._tell(check(n))
+            if queue or self._set is None:
+                return
+
+    def _spin(self) -> None:
+        """Busy mode's turn."""
+        self._turning = False
+        if self._forked or not self._watches:
+            return
+        self._turning = True
+        try:
+            n = lib.pyvma_epoll_wait(self._set, self._events, _MOST, 0 if self._queue else 20000)
+            self._tell(check(n))
+        finally:
+            if self._set is not None and not self.is_closed():
+                self.call_soon(self._spin, context=self._context)
+
+    # ---- who has a socket ----
+
+    def _own(self, sock: Any, transport: Any) -> None:
+        """Takes note that a socket is a transport's, for as long as that lives or until _disown()."""
+        self._owners[id(sock)] = transport
+
+    def _disown(self, sock: Any) -> None:
+        self._owners.pop(id(sock), None)
+
+    def _ensure_no_transport(self, sock: Any) -> None:
+        owner = self._owners.get(id(sock))
+        if owner is not None and not owner.is_closing():
+            raise RuntimeError(f"File descriptor {sock._number()!r} is used by transport {owner!r}")
+
+    # ---- readers and writers ----
+
+    def _readers_of(self, fileobj: Any, make: bool) -> _Readers | None:
+        """The entry of an offloaded socket or of an fd that leads to one; None: it is uvloop's, or there is none and none is made."""
+        if isinstance(fileobj, _our_socket):
+            if fileobj._sock is None:  # type: ignore[attr-defined]
+                return None if make else self._readers.get(id(fileobj))  # closed meanwhile, or the kernel's
+            number = _std.socket.fileno(fileobj)
+            found = self._readers.get(id(fileobj)) or (self._readers.get(number) if number >= 0 else None)
+            if found is None:
+                self._ensure_no_transport(fileobj)
+        elif type(fileobj) is int:
+            if fileobj < 0 or not is_started() or lib.pyvma_is_sock(fileobj) <= 0:
+                return self._readers.get(fileobj)
+            found = self._readers.get(fileobj) or next((r for r in self._readers.values() if _number(r.key) == fileobj), None)
+        else:
+            return None
+        if found is None and make:
+            found = _Readers(fileobj)
+        return found
+
+    def _apply(self, entry: _Readers) -> None:
+        key = entry.key if type(entry.key) is int else id(entry.key)
+        events = entry.events()
+        if events:
+            self._watch(entry.key, events, entry.ready)
+            if key not in self._readers:
+                self._readers[key] = entry
+                _hold(entry.key)
+        elif self._readers.pop(key, None) is not None:
+            self._unwatch(entry.key)
+            _let_go(entry.key)
+
+    def _add(self, fileobj: Any, which: str, callback: Callable[..., object], args: tuple[Any, ...]) -> bool:
+        if self._forked or self.is_closed():
+            self._check_usable()
+        entry = self._readers_of(fileobj, True)
+        if entry is None:
+            return False
+        old = getattr(entry, which)
+        setattr(entry, which, _asyncio.Handle(callback, args, self, None))
+        try:
+            if old is None:
+                self._apply(entry)
+        except BaseException:
+            setattr(entry, which, old)
+            raise
+        if old is not None:
+            old.cancel()
+        return True
+
+    def _remove(self, fileobj: Any, which: str) -> bool | None:
+        """None: it is uvloop's."""
+        entry = self._readers_of(fileobj, False)
+        if entry is None:
+            return False if isinstance(fileobj, _our_socket) and fileobj._sock is not None else None  # type: ignore[attr-defined]
+        old = getattr(entry, which)
+        if old is None:
+            return False
+        old.cancel()
+        setattr(entry, which, None)
+        self._apply(entry)
+        return True
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        """As uvloop.Loop.add_reader()."""
+        if not self._add(fd, "reader", callback, args):
+            super().add_reader(fd, callback, *args)
+
+    def remove_reader(self, fd: Any) -> Any:
+        """As uvloop.Loop.remove_reader()."""
+        done = self._remove(fd, "reader")
+        return super().remove_reader(fd) if done is None else done
+
+    def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        """As uvloop.Loop.add_writer()."""
+        if not self._add(fd, "writer", callback, args):
+            super().add_writer(fd, callback, *args)
+
+    def remove_writer(self, fd: Any) -> Any:
+        """As uvloop.Loop.remove_writer()."""
+        done = self._remove(fd, "writer")
+        return super().remove_writer(fd) if done is None else done
+
+    # ---- life ----
+
+    def run_forever(self) -> None:
+        """As uvloop.Loop.run_forever()."""
+        self._check_usable()
+        super().run_forever()
+
+    def run_until_complete(self, future: Any) -> Any:
+        """As uvloop.Loop.run_until_complete()."""
+        self._check_usable()
+        return super().run_until_complete(future)
+
     def close(self) -> None:
         """As uvloop.Loop.close()."""
+        if self._forked:  # what uvloop would undo is the parent's
+            return
         if not self.is_closed() and not self.is_running() and self._set is not None:
-            super().remove_reader(check(lib.pyvma_epoll_fileno(self._set)))
-            lib.pyvma_epoll_close(self._set)
-            self._set = None
-            self._watches.clear()
+            if self._fileno >= 0:
+                super().remove_reader(self._fileno)
+                self._fileno = -1
+            self._close_set()
         super().close()
+
+
+def _number(key: Any) -> int:
+    return -1 if type(key) is int else _std.socket.fileno(key)
+
+
+def _hold(key: Any) -> None:
+    """close() of a socket that is watched comes into force when it is watched no more: as uvloop has it."""
+    if type(key) is not int:
+        key._io_refs += 1
+
+
+def _let_go(key: Any) -> None:
+    if type(key) is not int:
+        key._decref_socketios()
+
+
+def _mark_forked() -> None:
+    for loop in _loops:
+        loop._forked = loop._set is not None
+
+
+os.register_at_fork(after_in_child=_mark_forked)
