@@ -1,7 +1,7 @@
 """BSD sockets over user-space rings.
 
-`pyvma.socket` stands in for the standard library's `socket`; `pyvma.ring` tells devices, interfaces and counters. Importing starts
-nothing: the engine starts with the first socket, or with :func:`start`.
+`pyvma.socket` stands in for the standard library's `socket`, `patch()` sets it there for a whole program; `pyvma.ring` tells devices,
+interfaces and counters. Importing starts nothing: the engine starts with the first socket, or with :func:`start`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["configure", "counters", "offload", "settings", "start", "stop", "version"]
+from ._patch import Patched, PatchWarning, patch, unpatch
+
+__all__ = ["PatchWarning", "Patched", "configure", "counters", "offload", "patch", "settings", "start", "stop", "unpatch", "version"]
 
 Setting = bool | int | float | str | Iterable[str]
 

@@ -22,6 +22,8 @@ from .socket import socket as _our_socket
 globals().update({name: value for name, value in vars(_std).items() if not name.startswith("_")})
 __all__ = sorted(name for name in vars(_std) if not name.startswith("_"))
 
+# By name: pyvma.patch() sets ours in the module.
+_std_epoll, _std_poll, _std_select = _std.epoll, _std.poll, _std.select
 _ADD, _DEL, _MOD = 1, 2, 3
 _MANY = 1022  # FD_SETSIZE - 1, what epoll.poll() asks for unless told
 _UINT_MAX, _USHRT_MAX, _INT_MAX = 0xFFFFFFFF, 0xFFFF, 0x7FFFFFFF
@@ -124,7 +126,7 @@ class epoll:  # type: ignore[no-redef]
     @classmethod
     def fromfd(cls, fd: int) -> Any:
         """As select.epoll.fromfd(): an epoll fd of the kernel's, with the standard library's class."""
-        return _std.epoll.fromfd(fd)
+        return _std_epoll.fromfd(fd)
 
     def _open(self) -> _Set:
         if self._set is None:
@@ -187,7 +189,7 @@ class _Poller:
 
     def __init__(self) -> None:
         self._set: _Set | None = None
-        self._kernel = _std.poll()
+        self._kernel = _std_poll()
         self.masks: dict[int, int] = {}
         self.ours: set[int] = set()
 
@@ -322,7 +324,7 @@ def select(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /) 
     except TypeError:
         lists = []
     if not any(_is_ours(item) for items in lists for item in items):
-        return _std.select(rlist, wlist, xlist, timeout)
+        return _std_select(rlist, wlist, xlist, timeout)
     numbers = [[_number(item) for item in items] for items in lists]
     if timeout is not None:
         timeout_ns = _nanoseconds(timeout)

@@ -45,6 +45,7 @@ _DATAGRAM_MAX = 65536
 _STREAM_MAX = 1 << 20  # a single recvmsg of a stream; more takes another call
 _INT_MAX = 0x7FFFFFFF
 _MISSING = object()
+_NOT_OURS = "only UDP and TCP over IPv4 and IPv6 are offloaded"
 _NO_TLS = (
     "SSLContext.wrap_socket() works on the fd of a kernel socket, and an offloaded stream has none: use wrap_bio() and carry its bytes "
     "by send() and recv()"
@@ -243,9 +244,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._handle = self._sock = None
-        self._why = "only UDP and TCP over IPv4 and IPv6 are offloaded"
+        self._why = _NOT_OURS
         if fileno is not None or not _is_ours(family, type, proto):
             super().__init__(family, type, proto, fileno)
+            if self.type == _std.SOCK_STREAM and _socket.socket.family.__get__(self) in (_std.AF_INET, _std.AF_INET6):
+                self._why = "there is no interface to offload to"
             if not _is_ours(_socket.socket.family.__get__(self), self.type, self.proto):
                 found = _exported(fileno) if fileno is not None and family == -1 else None
                 if found is None:
@@ -414,7 +417,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         """As socket.accept(), with a socket of this module."""
         if self._sock is None:
             fd, address = self._accept()  # type: ignore[attr-defined]
-            sock = socket(self.family, self.type, self.proto, fileno=fd)
+            sock = _accepted(self.family, self.type, self.proto, fileno=fd)
         else:
             sock, address = self._accept_ours()
         if _std.getdefaulttimeout() is None and self.gettimeout():
@@ -428,10 +431,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         name = ffi.cast("struct sockaddr *", storage)
         self._wait(lambda timeout_ns: lib.pyvma_sock_accept(sock, name, size, _std.SOCK_CLOEXEC, timeout_ns, out))
         if lib.pyvma_sock_offload(out[0], ffi.NULL, 0) == lib.PYVMA_OFFLOADED:
-            made: Any = socket.__new__(socket)
+            made: Any = _accepted.__new__(_accepted)
             made._begin(out[0], self.family, self.type, self.proto)
         else:  # it came by the kernel
-            made = socket(self.family, self.type, self.proto, fileno=check(lib.pyvma_sock_detach(out[0])))
+            made = _accepted(self.family, self.type, self.proto, fileno=check(lib.pyvma_sock_detach(out[0])))
         return made, format_address(bytes(ffi.buffer(storage)[: size[0]]))
 
     @_face(0, 1)
@@ -691,6 +694,10 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         row = ffi.new("struct pyvma_sock_stats *")
         check(lib.pyvma_sock_stats(sock, row))
         return {name: getattr(row, name) for name, _ in ffi.typeof("struct pyvma_sock_stats").fields}
+
+
+_accepted: Any = socket
+"""The class of what accept() makes; while the standard library is patched, the one that stands there."""
 
 
 def _rebind(function: Any) -> Any:

@@ -17,7 +17,11 @@ class UserError(Exception):
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(prog="pyvma", description="BSD sockets over user-space rings")
+    top = argparse.ArgumentParser(
+        prog="pyvma",
+        description="BSD sockets over user-space rings",
+        epilog="A program as it is, with its sockets offloaded: python -m pyvma [OPTION...] SCRIPT | -m MODULE | -c CODE [ARGUMENT...]",
+    )
     top.add_argument("--version", action="store_true", help="print the version and stop")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
