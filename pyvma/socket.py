@@ -696,6 +696,8 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         return {name: getattr(row, name) for name, _ in ffi.typeof("struct pyvma_sock_stats").fields}
 
 
+_native._calls.bind(socket)
+
 _accepted: Any = socket
 """The class of what accept() makes; while the standard library is patched, the one that stands there."""
 

@@ -388,7 +388,7 @@ static PyObject *recv_batch_lent(struct handle *h, long n, int flags)
 	if (!b)
 		return NULL;
 	io.msgs = b->msgs;
-	int64_t got = run(h, &io, do_recv_lent);
+	int64_t got = run_receive(h, &io, do_recv_lent);
 	b->lent = io.lent;
 	b->n = got < 0 ? 0 : (uint32_t)got;
 	if (got >= 0)
@@ -523,7 +523,7 @@ static PyObject *recv_batch_into(struct handle *h, PyObject *buffers, int flags)
 	if (want <= 0)
 		goto out;
 	struct io io = { .sock = h->sock, .msgs = p.msgs, .n = p.n, .flags = flags };
-	int64_t n = run(h, &io, do_recv_batch);
+	int64_t n = run_receive(h, &io, do_recv_batch);
 	list = n < 0 ? NULL : PyList_New((Py_ssize_t)n);
 	for (int64_t i = 0; list && i < n; i++) {
 		struct address from = { .len = p.msgs[i].addrlen };
@@ -613,7 +613,7 @@ PyObject *calls_send_batch(PyObject *self, PyObject *args)
 	}
 	if (want > 0) {
 		struct io io = { .sock = h->sock, .msgs = p.msgs, .n = p.n, .flags = flags };
-		int64_t n = run(h, &io, do_send_batch);
+		int64_t n = calls_run(h, &io, do_send_batch);
 
 		result = n < 0 ? NULL : PyLong_FromLongLong(n);
 	} else if (want == 0) {

@@ -10,10 +10,12 @@
 #include "_calls.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <structmember.h>
 
 #define STACK_MAX 2048
+#define SPARE_MAX (256u << 10) /* what an event loop reads at most by one call */
 
 static PyTypeObject *handle_type;
 static PyObject *name_handle;
@@ -22,6 +24,17 @@ static PyObject *name_handle;
 enum method { SEND, SENDALL, SENDTO, RECV, RECV_INTO, RECVFROM, RECVFROM_INTO, METHODS };
 static const char *const method_names[METHODS] = { "send", "sendall", "sendto", "recv", "recv_into", "recvfrom", "recvfrom_into" };
 static PyObject *stdlib_methods[METHODS];
+
+/* Whether waiting polls before it sleeps. A sleep of HOLD_NS would only be a detour. */
+static bool calls_engine_spins(void)
+{
+	static int spins = -1;
+	char text[32];
+
+	if (spins < 0)
+		spins = pyvma_config_get("rx_poll", text, sizeof(text)) > 0 && strcmp(text, "0") != 0;
+	return spins;
+}
 
 /* ---- the handle -------------------------------------------------------------------------------------------------------- */
 
@@ -39,6 +52,9 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	h->sock = (pyvma_sock *)(uintptr_t)pointer;
 	h->timeout_ns = -1;
 	h->stream = 0;
+	h->whose = CALLS_UNDECIDED;
+	h->quick = calls_engine_spins();
+	h->watches = NULL;
 	h->family = family;
 	h->to_tuple = h->from_tuple = NULL;
 	h->to.len = h->from.len = 0;
@@ -92,18 +108,51 @@ static PyType_Slot handle_slots[] = {
 };
 static PyType_Spec handle_spec = { "pyvma._native._calls.Handle", sizeof(struct handle), 0, Py_TPFLAGS_DEFAULT, handle_slots };
 
-struct handle *calls_handle(PyObject *self)
-{
-	PyObject *found = PyObject_GetAttr(self, name_handle);
+/* Where an instance has its _handle: the slot's descriptor knows, and to ask it costs as much as all the rest of a call. */
+static PyTypeObject *slot_type;
+static Py_ssize_t slot_at;
 
-	if (!found) {
-		PyErr_Clear();
+/* PyMemberDescrObject, the same in every CPython since 3.3. */
+struct member_descriptor {
+	PyObject ob_base;
+	PyTypeObject *type;
+	PyObject *name, *qualname;
+	PyMemberDef *member;
+};
+
+/* bind(type): instances of the type and its subclasses have their _handle where the type's slot of that name says. */
+static PyObject *calls_bind(PyObject *module, PyObject *type)
+{
+	PyObject *found = PyObject_GetAttr(type, name_handle);
+
+	(void)module;
+	if (!found)
+		return NULL;
+	if (!PyType_Check(type) || !Py_IS_TYPE(found, &PyMemberDescr_Type) ||
+	    ((struct member_descriptor *)found)->member->type != T_OBJECT_EX) {
+		Py_DECREF(found);
+		PyErr_SetString(PyExc_TypeError, "_handle is no slot of the type");
 		return NULL;
 	}
-	if (Py_IS_TYPE(found, handle_type) && ((struct handle *)found)->sock)
-		return (struct handle *)found;
+	slot_at = ((struct member_descriptor *)found)->member->offset;
+	Py_INCREF(type);
+	Py_XDECREF(slot_type);
+	slot_type = (PyTypeObject *)type;
 	Py_DECREF(found);
-	return NULL;
+	Py_RETURN_NONE;
+}
+
+struct handle *calls_handle(PyObject *self)
+{
+	PyObject *found;
+
+	if (!slot_type || (!Py_IS_TYPE(self, slot_type) && !PyType_IsSubtype(Py_TYPE(self), slot_type)))
+		return NULL;
+	found = *(PyObject **)((char *)self + slot_at);
+	if (!found || !Py_IS_TYPE(found, handle_type) || !((struct handle *)found)->sock)
+		return NULL;
+	Py_INCREF(found);
+	return (struct handle *)found;
 }
 
 static PyObject *stdlib_call(enum method which, PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -173,6 +222,89 @@ int calls_after_signal(int64_t deadline, int64_t *timeout_ns)
 	return *timeout_ns > 0 ? 0 : (int)calls_raise(-ETIMEDOUT, 1);
 }
 
+int64_t calls_run(const struct handle *h, struct io *io, engine_call *call)
+{
+	int64_t timeout_ns = h->timeout_ns, deadline = 0;
+
+	if (!io->sock)
+		return calls_raise(-EBADF, 0);
+	if (timeout_ns > 0) { /* the standard library waits for a socket with a timeout whatever the flags say */
+		io->flags &= ~MSG_DONTWAIT;
+		deadline = calls_now_ns() + timeout_ns;
+	}
+	for (;;) {
+		int64_t n = call_released(io, call, timeout_ns);
+
+		if (n >= 0)
+			return n;
+		if (n != -EINTR)
+			return calls_raise(n, timeout_ns);
+		if (calls_after_signal(deadline, &timeout_ns))
+			return -1;
+	}
+}
+
+bool calls_ask_whose(struct handle *h)
+{
+	char text[128];
+	int state = pyvma_sock_offload(h->sock, text, sizeof(text));
+
+	h->whose = state == PYVMA_OFFLOADED ? CALLS_OURS : state == PYVMA_KERNEL ? CALLS_KERNEL : CALLS_UNDECIDED;
+	return h->whose == CALLS_OURS;
+}
+
+static bool waits(const struct handle *h, const struct io *io)
+{
+	return h->timeout_ns > 0 || (h->timeout_ns < 0 && !(io->flags & MSG_DONTWAIT));
+}
+
+/* -ETIMEDOUT may be the connection's end instead of the wait's: then it has hung up, and nothing but that was there to be told. */
+static bool connection_timed_out(struct handle *h, struct io *io, engine_call *call, int64_t *n)
+{
+	if (!h->stream || !(h->timeout_ns && h->quick) || !(pyvma_sock_poll(io->sock, POLLHUP, 0) & POLLHUP))
+		return !(h->timeout_ns && h->quick);
+	*n = call(io, 0);
+	return *n == 0;
+}
+
+/* Nothing was there: the whole wait begins now, HOLD_NS later than it could have. */
+int64_t calls_receive_again(struct handle *h, struct io *io, engine_call *call, int64_t n)
+{
+	int64_t start;
+
+	if (n == -EINTR && PyErr_CheckSignals())
+		return -1;
+	if (n == -ETIMEDOUT && connection_timed_out(h, io, call, &n))
+		return calls_raise(-ETIMEDOUT, 0);
+	if (n >= 0)
+		return n;
+	if (n != -EINTR && n != -ETIMEDOUT && (n != -EAGAIN || !waits(h, io)))
+		return calls_raise(n, 0);
+	start = calls_now_ns();
+	n = calls_run(h, io, call);
+	h->quick = calls_engine_spins() && calls_now_ns() - start < HOLD_NS;
+	return n;
+}
+
+/* A stream that may wait takes everything, as the kernel's does; what went counts more than what came after it. */
+int64_t calls_send_again(struct handle *h, struct io *io, engine_call *call, int64_t n)
+{
+	struct io rest = *io;
+
+	if (n == -EINTR && PyErr_CheckSignals())
+		return -1;
+	if (n == -EINTR || (n == -EAGAIN && waits(h, io)))
+		return calls_run(h, io, call);
+	if (n < 0)
+		return calls_raise(n, 0);
+	if (!h->stream || h->timeout_ns >= 0 || !waits(h, io))
+		return n;
+	rest.buf = (char *)io->buf + n;
+	rest.len -= (size_t)n;
+	int64_t more = call_released(&rest, call, h->timeout_ns);
+	return n + (more > 0 ? more : 0);
+}
+
 static int64_t do_send(struct io *io, int64_t timeout_ns)
 {
 	return pyvma_sock_send(io->sock, io->buf, io->len, io->flags, timeout_ns);
@@ -208,7 +340,7 @@ static int64_t send_rest(const struct handle *h, struct io *io, int64_t n, int64
 		io->len -= (size_t)n;
 		if (h->timeout_ns > 0 && (left.timeout_ns = deadline - calls_now_ns()) <= 0)
 			return calls_raise(-ETIMEDOUT, 1);
-		n = run(&left, io, do_send);
+		n = run_send(&left, io, do_send);
 	}
 	return n;
 }
@@ -231,7 +363,7 @@ static int64_t send_common(enum method which, PyObject *self, PyObject *const *a
 	io.buf = data.buf;
 	io.len = (size_t)data.len;
 	int64_t deadline = which == SENDALL && h->timeout_ns > 0 ? calls_now_ns() + h->timeout_ns : 0;
-	int64_t n = run(h, &io, do_send);
+	int64_t n = run_send(h, &io, do_send);
 	if (which == SENDALL && n >= 0 && (size_t)n < io.len)
 		n = send_rest(h, &io, n, deadline);
 	PyBuffer_Release(&data);
@@ -283,7 +415,7 @@ static PyObject *calls_sendto(PyObject *self, PyObject *const *args, Py_ssize_t 
 		io.sock = h->sock;
 		io.buf = data.buf;
 		io.len = (size_t)data.len;
-		int64_t n = run(h, &io, do_sendto);
+		int64_t n = run_send(h, &io, do_sendto);
 		result = n < 0 ? NULL : PyLong_FromLongLong(n);
 	}
 	PyBuffer_Release(&data);
@@ -311,19 +443,27 @@ static PyObject *make_bytes(const char *from, size_t have, int64_t n)
 /* Results up to STACK_MAX are received in the stack, larger ones in memory that is cut down afterwards by copying what came. */
 static PyObject *recv_bytes(struct handle *h, struct io *io, long size, engine_call *call)
 {
-	char small[STACK_MAX];
+	static char *spare; /* SPARE_MAX bytes; whoever has it is the one with the GIL, or has taken it away */
+	char small[STACK_MAX], *room = NULL;
 
 	io->sock = h->sock;
 	size_t most = h->stream ? (io->flags & MSG_WAITALL ? (size_t)PY_SSIZE_T_MAX : STREAM_MAX) : DATAGRAM_MAX;
 
 	io->len = (size_t)size < most ? (size_t)size : most;
-	io->buf = io->len <= sizeof(small) ? small : PyMem_Malloc(io->len);
+	io->buf = small;
+	if (io->len > sizeof(small)) {
+		room = io->len <= SPARE_MAX ? spare : NULL;
+		spare = room ? NULL : spare;
+		io->buf = room = room ? room : PyMem_Malloc(io->len <= SPARE_MAX ? SPARE_MAX : io->len);
+	}
 	if (!io->buf)
 		return PyErr_NoMemory();
-	int64_t n = run(h, io, call);
+	int64_t n = run_receive(h, io, call);
 	PyObject *result = n < 0 ? NULL : make_bytes(io->buf, io->len, n);
-	if (io->buf != small)
-		PyMem_Free(io->buf);
+	if (io->len <= SPARE_MAX && !spare)
+		spare = room;
+	else
+		PyMem_Free(room);
 	return result;
 }
 
@@ -421,7 +561,7 @@ static PyObject *calls_recv_into(PyObject *self, PyObject *const *args, Py_ssize
 		return stdlib_call(RECV_INTO, self, args, nargs, kwnames);
 	}
 	io.sock = h->sock;
-	int64_t n = io.len ? run(h, &io, do_recv) : 0;
+	int64_t n = io.len ? run_receive(h, &io, do_recv) : 0;
 	PyBuffer_Release(&buffer);
 	Py_DECREF(h);
 	return n < 0 ? NULL : PyLong_FromLongLong(n);
@@ -439,7 +579,7 @@ static PyObject *calls_recvfrom_into(PyObject *self, PyObject *const *args, Py_s
 		return stdlib_call(RECVFROM_INTO, self, args, nargs, kwnames);
 	}
 	io.sock = h->sock;
-	int64_t n = run(h, &io, do_recvfrom);
+	int64_t n = run_receive(h, &io, do_recvfrom);
 	PyBuffer_Release(&buffer);
 	PyObject *result = n < 0 ? NULL : with_sender(h, PyLong_FromLongLong(n), &addr);
 	Py_DECREF(h);
@@ -504,6 +644,7 @@ static PyObject *module_format_address(PyObject *module, PyObject *args)
 static PyMethodDef module_methods[] = {
 	{ "parse_address", module_parse_address, METH_VARARGS, NULL },
 	{ "format_address", module_format_address, METH_VARARGS, NULL },
+	{ "bind", calls_bind, METH_O, NULL },
 	{ 0 },
 };
 static struct PyModuleDef module_def = {
@@ -532,7 +673,8 @@ PyMODINIT_FUNC PyInit__calls(void)
 	name_handle = PyUnicode_InternFromString("_handle");
 	handle_type = (PyTypeObject *)PyType_FromSpec(&handle_spec);
 	if (module && calls && name_handle && handle_type && !import_stdlib() && !calls_batch_init(module) &&
-	    !PyModule_AddObjectRef(module, "Handle", (PyObject *)handle_type) && !PyModule_AddObjectRef(module, "Calls", calls)) {
+	    !calls_poller_init(module, handle_type) && !PyModule_AddObjectRef(module, "Handle", (PyObject *)handle_type) &&
+	    !PyModule_AddObjectRef(module, "Calls", calls)) {
 		Py_DECREF(calls);
 		return module;
 	}

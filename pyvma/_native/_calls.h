@@ -57,7 +57,10 @@ struct handle {
 	pyvma_sock *sock; /* NULL when closed or detached */
 	long long timeout_ns;
 	char stream; /* bytes, not datagrams */
+	char whose; /* enum calls_whose, as of the last call */
+	bool quick; /* what it waited for came soon, the last time */
 	int family;
+	struct watch *watches; /* of each poller that waits for it */
 	PyObject *to_tuple; /* the last address of sendto and what it means; only if nothing can change that */
 	struct address to;
 	PyObject *from_tuple; /* the last sender and its address as a tuple */
@@ -124,29 +127,55 @@ int64_t calls_raise(int64_t rc, int64_t timeout_ns);
 /* After a signal: runs Python's handlers and says how long is left. -1: a handler raised, or the time is over. */
 int calls_after_signal(int64_t deadline, int64_t *timeout_ns);
 
-/* >= 0, or -1 with an exception. A signal in between runs its handler and then the call goes on (PEP 475). */
-static inline __attribute__((always_inline)) int64_t run(const struct handle *h, struct io *io, engine_call *call)
+/* The engine's call without the GIL. */
+static inline __attribute__((always_inline)) int64_t call_released(struct io *io, engine_call *call, int64_t timeout_ns)
 {
-	int64_t timeout_ns = h->timeout_ns;
-	int64_t deadline = 0;
+	PyThreadState *state = PyEval_SaveThread();
+	int64_t n = call(io, timeout_ns);
 
+	PyEval_RestoreThread(state);
+	return n;
+}
+
+/* >= 0, or -1 with an exception. A signal in between runs its handler and then the call goes on (PEP 475). */
+int64_t calls_run(const struct handle *h, struct io *io, engine_call *call);
+
+/*
+ * The GIL. To give it away and take it again costs 50 ns when nobody wants it, and when a busy thread does, the 5 ms until that one
+ * gives it back. So a call that finds data or room keeps it, and one that has to wait keeps it for HOLD_NS, unless what it waited for
+ * last took longer than that anyway. What the kernel may be asked to do, or to copy much, is done without it.
+ */
+#define HOLD_NS 20000
+#define HELD_MAX 65536u
+
+enum calls_whose { CALLS_UNDECIDED, CALLS_OURS, CALLS_KERNEL };
+bool calls_ask_whose(struct handle *h);
+int64_t calls_receive_again(struct handle *h, struct io *io, engine_call *call, int64_t n);
+int64_t calls_send_again(struct handle *h, struct io *io, engine_call *call, int64_t n);
+
+static inline bool calls_is_ours(struct handle *h)
+{
+	return __builtin_expect(h->whose == CALLS_OURS, 1) || (h->whose == CALLS_UNDECIDED && calls_ask_whose(h));
+}
+
+static inline __attribute__((always_inline)) int64_t run_receive(struct handle *h, struct io *io, engine_call *call)
+{
 	if (!io->sock) /* an argument's __index__ or __buffer__ closed it */
 		return calls_raise(-EBADF, 0);
-	if (timeout_ns > 0) { /* the standard library waits for a socket with a timeout whatever the flags say */
-		io->flags &= ~MSG_DONTWAIT;
-		deadline = calls_now_ns() + timeout_ns;
-	}
-	for (;;) {
-		PyThreadState *state = PyEval_SaveThread();
-		int64_t n = call(io, timeout_ns);
-		PyEval_RestoreThread(state);
-		if (n >= 0)
-			return n;
-		if (n != -EINTR)
-			return calls_raise(n, timeout_ns);
-		if (calls_after_signal(deadline, &timeout_ns))
-			return -1;
-	}
+	if ((io->flags & MSG_WAITALL) || !calls_is_ours(h))
+		return calls_run(h, io, call);
+	int64_t n = call(io, h->timeout_ns && h->quick ? HOLD_NS : 0);
+	return __builtin_expect(n >= 0, 1) ? n : calls_receive_again(h, io, call, n);
+}
+
+static inline __attribute__((always_inline)) int64_t run_send(struct handle *h, struct io *io, engine_call *call)
+{
+	if (!io->sock)
+		return calls_raise(-EBADF, 0);
+	if (io->len > HELD_MAX || !calls_is_ours(h))
+		return calls_run(h, io, call);
+	int64_t n = call(io, 0);
+	return __builtin_expect(n == (int64_t)io->len, 1) ? n : calls_send_again(h, io, call, n);
 }
 
 /* The standard library's recv(size, flags). A new reference. */
@@ -159,5 +188,10 @@ int calls_batch_init(PyObject *module);
 /* recv_batch(n or buffers, flags=0), send_batch(messages, flags=0, address=None) */
 PyObject *calls_recv_batch(PyObject *self, PyObject *args);
 PyObject *calls_send_batch(PyObject *self, PyObject *args);
+
+/* ---- event loops ------------------------------------------------------------------------------------------------------- */
+
+/* Adds the type Poller. */
+int calls_poller_init(PyObject *module, PyTypeObject *handle_type);
 
 #endif

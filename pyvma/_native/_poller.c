@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Poller: the set of sockets that an event loop waits for, and its turn: one call that polls the engine, drains the set and calls the
+ * target of every socket that is ready. Read item by item through cffi an event costs as much as the engine needs for a datagram.
+ *
+ * A target may do anything, close the poller and end the watch of a socket whose event is still to be told included: the memory of a
+ * watch stays until no turn is under way.
+ */
+#include "_calls.h"
+
+#include <string.h>
+#include <sys/epoll.h>
+
+#define EVENTS_MAX 256
+#define ALWAYS ((uint32_t)(EPOLLERR | EPOLLHUP))
+
+struct poller;
+
+/* What the poller knows of a socket; its address is the data of the socket's events. */
+struct watch {
+	struct watch *next, *prev; /* of the poller */
+	struct watch *same; /* the next poller's of the same handle */
+	struct poller *poller;
+	struct handle *handle; /* a reference */
+	PyObject *target; /* a reference; NULL: the watch has ended */
+	uint32_t events;
+};
+
+struct poller {
+	PyObject ob_base;
+	pyvma_epoll *set; /* NULL: closed */
+	struct watch *first, *ended;
+	unsigned int turns; /* under way */
+	bool quick; /* what the last wait waited for came soon */
+	PyObject *failed; /* called with the exception of a target */
+};
+
+static PyTypeObject *handle_type;
+
+static struct watch *find(const struct poller *p, const struct handle *h)
+{
+	struct watch *w = h->watches;
+
+	while (w && w->poller != p)
+		w = w->same;
+	return w;
+}
+
+/* ---- watches ----------------------------------------------------------------------------------------------------------- */
+
+static void free_ended(struct poller *p)
+{
+	while (p->ended) {
+		struct watch *w = p->ended;
+
+		p->ended = w->next;
+		PyMem_Free(w);
+	}
+}
+
+/* The poller knows it no more. What it referred to may run code of its own when it goes: last. */
+static void end_watch(struct poller *p, struct watch *w)
+{
+	struct watch **at = &w->handle->watches;
+	struct handle *h = w->handle;
+	PyObject *target = w->target;
+
+	while (*at != w)
+		at = &(*at)->same;
+	*at = w->same;
+	if (w->next)
+		w->next->prev = w->prev;
+	if (w->prev)
+		w->prev->next = w->next;
+	else
+		p->first = w->next;
+	w->target = NULL;
+	w->handle = NULL;
+	w->next = p->ended;
+	p->ended = w;
+	if (!p->turns)
+		free_ended(p);
+	Py_DECREF(target);
+	Py_DECREF(h);
+}
+
+static PyObject *raise_closed(void)
+{
+	PyErr_SetString(PyExc_ValueError, "the poller is closed");
+	return NULL;
+}
+
+static PyObject *raise_errno(int rc)
+{
+	calls_raise(rc, 0);
+	return NULL;
+}
+
+static int add_watch(struct poller *p, struct handle *h, uint32_t events, PyObject *target)
+{
+	struct watch *w = PyMem_Malloc(sizeof(*w));
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct watch){ .next = p->first, .same = h->watches, .poller = p, .handle = h, .target = target, .events = events };
+	rc = pyvma_epoll_ctl_sock(p->set, EPOLL_CTL_ADD, h->sock, &(struct pyvma_event){ events, (uintptr_t)w });
+	if (rc) {
+		PyMem_Free(w);
+		return rc;
+	}
+	Py_INCREF(h);
+	Py_INCREF(target);
+	if (p->first)
+		p->first->prev = w;
+	p->first = w;
+	h->watches = w;
+	return 0;
+}
+
+static PyObject *poller_watch(PyObject *self, PyObject *args)
+{
+	struct poller *p = (struct poller *)self;
+	PyObject *target, *before;
+	struct handle *h;
+	unsigned int events;
+	struct watch *w;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "O!IO:watch", handle_type, &h, &events, &target))
+		return NULL;
+	if (!p->set)
+		return raise_closed();
+	if (!h->sock)
+		return raise_errno(-EBADF);
+	w = find(p, h);
+	if (!w) {
+		rc = add_watch(p, h, events, target);
+		return rc ? raise_errno(rc) : Py_BuildValue("");
+	}
+	if (events != w->events) {
+		rc = pyvma_epoll_ctl_sock(p->set, EPOLL_CTL_MOD, h->sock, &(struct pyvma_event){ events, (uintptr_t)w });
+		if (rc)
+			return raise_errno(rc);
+		w->events = events;
+	}
+	before = w->target;
+	Py_INCREF(target);
+	w->target = target;
+	Py_DECREF(before);
+	return Py_BuildValue("");
+}
+
+/* A socket that was closed has left the set by itself. */
+static PyObject *poller_unwatch(PyObject *self, PyObject *handle)
+{
+	struct poller *p = (struct poller *)self;
+	struct handle *h = (struct handle *)handle;
+	struct watch *w;
+
+	if (!Py_IS_TYPE(handle, handle_type)) {
+		PyErr_SetString(PyExc_TypeError, "a Handle is needed");
+		return NULL;
+	}
+	w = find(p, h);
+	if (!w)
+		return PyBool_FromLong(0);
+	if (p->set && h->sock)
+		pyvma_epoll_ctl_sock(p->set, EPOLL_CTL_DEL, h->sock, NULL);
+	end_watch(p, w);
+	return PyBool_FromLong(1);
+}
+
+/* ---- the turn ---------------------------------------------------------------------------------------------------------- */
+
+/* The exception of a target is told, so that the others get their turn, too. -1: that raised, or it ends the program. */
+static int tell_failure(struct poller *p)
+{
+	PyObject *type, *value, *trace, *result;
+
+	if (PyErr_ExceptionMatches(PyExc_SystemExit) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+		return -1;
+	PyErr_Fetch(&type, &value, &trace);
+	PyErr_NormalizeException(&type, &value, &trace);
+	if (trace)
+		PyException_SetTraceback(value, trace);
+	result = PyObject_CallFunctionObjArgs(p->failed, value, NULL);
+	Py_XDECREF(type);
+	Py_XDECREF(value);
+	Py_XDECREF(trace);
+	Py_XDECREF(result);
+	return result ? 0 : -1;
+}
+
+static int call_targets(struct poller *p, const struct pyvma_event *events, int n)
+{
+	for (int i = 0; i < n; i++) {
+		struct watch *w = (struct watch *)(uintptr_t)events[i].data;
+		uint32_t bits;
+
+		if (!w || !w->target || !(bits = events[i].events & (w->events | ALWAYS)))
+			continue;
+		PyObject *target = w->target, *number = PyLong_FromUnsignedLong(bits);
+		Py_INCREF(target);
+		PyObject *result = number ? PyObject_CallFunctionObjArgs(target, number, NULL) : NULL;
+		Py_XDECREF(number);
+		Py_DECREF(target);
+		if (!result && tell_failure(p))
+			return -1;
+		Py_XDECREF(result);
+	}
+	return 0;
+}
+
+/*
+ * What is ready, waiting for it until the deadline at most; as calls that wait do (_calls.h) it keeps the GIL for HOLD_NS if that was
+ * enough the last time. Not polled at all: `budget_ns` is 0.
+ */
+static int wait_events(struct poller *p, struct pyvma_event *events, int64_t deadline)
+{
+	int64_t left = deadline - calls_now_ns(), start;
+	int n;
+
+	if (left <= 0)
+		return 0;
+	if (p->quick) {
+		n = pyvma_epoll_wait(p->set, events, EVENTS_MAX, left < HOLD_NS ? left : HOLD_NS);
+		left = deadline - calls_now_ns();
+		if (n || left <= 0)
+			return n;
+	}
+	start = calls_now_ns();
+	PyThreadState *state = PyEval_SaveThread();
+	n = pyvma_epoll_wait(p->set, events, EVENTS_MAX, left);
+	PyEval_RestoreThread(state);
+	p->quick = calls_now_ns() - start < HOLD_NS;
+	return n;
+}
+
+/* Events told, or -1 with an exception. */
+static int take_turns(struct poller *p, int64_t budget_ns, PyObject *ready)
+{
+	struct pyvma_event events[EVENTS_MAX];
+	int64_t deadline = budget_ns > 0 ? calls_now_ns() + budget_ns : 0;
+	int told = 0;
+
+	for (;;) {
+		int n = p->set ? pyvma_epoll_wait(p->set, events, EVENTS_MAX, 0) : 0;
+
+		if (n == 0 && deadline && p->set)
+			n = wait_events(p, events, deadline);
+		if (n == -EINTR)
+			return PyErr_CheckSignals() ? -1 : told;
+		if (n < 0) {
+			calls_raise(n, 0);
+			return -1;
+		}
+		told += n;
+		if (call_targets(p, events, n))
+			return -1;
+		if (!n || !deadline || !ready || calls_now_ns() >= deadline)
+			return told;
+		Py_ssize_t waiting = PyObject_Size(ready);
+		if (waiting)
+			return waiting < 0 ? -1 : told;
+	}
+}
+
+static PyObject *poller_turn(PyObject *self, PyObject *args)
+{
+	struct poller *p = (struct poller *)self;
+	PyObject *ready = Py_None;
+	long long budget_ns = 0;
+	int told;
+
+	if (!PyArg_ParseTuple(args, "|LO:turn", &budget_ns, &ready))
+		return NULL;
+	if (!p->set)
+		return raise_closed();
+	p->turns++;
+	told = take_turns(p, budget_ns, ready == Py_None ? NULL : ready);
+	if (!--p->turns)
+		free_ended(p);
+	return told < 0 ? NULL : PyLong_FromLong(told);
+}
+
+/* ---- the type ---------------------------------------------------------------------------------------------------------- */
+
+static void close_set(struct poller *p)
+{
+	pyvma_epoll *set = p->set;
+
+	p->set = NULL;
+	if (set)
+		pyvma_epoll_close(set);
+	while (p->first)
+		end_watch(p, p->first);
+}
+
+static PyObject *poller_close(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	close_set((struct poller *)self);
+	return Py_BuildValue("");
+}
+
+static PyObject *poller_fileno(PyObject *self, PyObject *unused)
+{
+	struct poller *p = (struct poller *)self;
+	int fd;
+
+	(void)unused;
+	if (!p->set)
+		return raise_closed();
+	fd = pyvma_epoll_fileno(p->set);
+	return fd < 0 ? raise_errno(fd) : PyLong_FromLong(fd);
+}
+
+static PyObject *poller_pointer(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong((uintptr_t)((struct poller *)self)->set);
+}
+
+static PyObject *poller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static const char *const names[] = { "failed", NULL };
+	PyObject *failed;
+	struct poller *p;
+	int rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", (char **)(uintptr_t)names, &failed))
+		return NULL;
+	p = PyObject_GC_New(struct poller, type);
+	if (!p)
+		return NULL;
+	p->first = p->ended = NULL;
+	p->turns = 0;
+	p->quick = true;
+	p->failed = failed;
+	Py_INCREF(failed);
+	rc = pyvma_epoll_open(&p->set);
+	PyObject_GC_Track(p);
+	if (!rc)
+		return (PyObject *)p;
+	Py_DECREF(p);
+	return raise_errno(rc);
+}
+
+static int poller_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((struct poller *)self)->failed);
+	for (const struct watch *w = ((struct poller *)self)->first; w; w = w->next)
+		Py_VISIT(w->target);
+	return 0;
+}
+
+static int poller_clear(PyObject *self)
+{
+	close_set((struct poller *)self);
+	Py_CLEAR(((struct poller *)self)->failed);
+	return 0;
+}
+
+static void poller_dealloc(PyObject *self)
+{
+	PyTypeObject *type = Py_TYPE(self);
+
+	PyObject_GC_UnTrack(self);
+	poller_clear(self);
+	PyObject_GC_Del(self);
+	Py_DECREF(type);
+}
+
+static PyMethodDef poller_methods[] = {
+	{ "watch", poller_watch, METH_VARARGS, NULL }, { "unwatch", poller_unwatch, METH_O, NULL },
+	{ "turn", poller_turn, METH_VARARGS, NULL },   { "fileno", poller_fileno, METH_NOARGS, NULL },
+	{ "close", poller_close, METH_NOARGS, NULL },  { 0 },
+};
+static PyGetSetDef poller_getset[] = {
+	{ "pointer", poller_pointer, NULL, NULL, NULL },
+	{ 0 },
+};
+static PyType_Slot poller_slots[] = {
+	{ Py_tp_doc,
+	  DOC("Poller(failed): a set of sockets. watch(handle, events, target) adds or changes one: target(bits) is called by "
+	      "the turn that finds "
+	      "it ready, level-triggered. turn(budget_ns=0, ready=None) tells what is ready now; with a budget it waits "
+	      "that long for the "
+	      "first, and with `ready` it goes on until the budget is used up or `ready` is not empty. An exception of "
+	      "a target ends the "
+	      "turn. pointer is the pyvma_epoll, for other fds: their data has to be 0.") },
+	{ Py_tp_new, poller_new },
+	{ Py_tp_dealloc, poller_dealloc },
+	{ Py_tp_traverse, poller_traverse },
+	{ Py_tp_clear, poller_clear },
+	{ Py_tp_methods, poller_methods },
+	{ Py_tp_getset, poller_getset },
+	{ 0 },
+};
+static PyType_Spec poller_spec = { "pyvma._native._calls.Poller", sizeof(struct poller), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+				   poller_slots };
+
+int calls_poller_init(PyObject *module, PyTypeObject *handles)
+{
+	PyObject *type = PyType_FromSpec(&poller_spec);
+	int rc = type ? PyModule_AddObjectRef(module, "Poller", type) : -1;
+
+	handle_type = handles;
+	Py_XDECREF(type);
+	return rc;
+}
