@@ -8,7 +8,7 @@
  */
 #include "_calls.h"
 
-#include <string.h>
+#include <limits.h>
 #include <sys/epoll.h>
 
 #define EVENTS_MAX 256
@@ -21,7 +21,8 @@ struct watch {
 	struct watch *next, *prev; /* of the poller */
 	struct watch *same; /* the next poller's of the same handle */
 	struct poller *poller;
-	struct handle *handle; /* a reference */
+	struct handle *handle; /* a reference; NULL: by its fd */
+	int fd;
 	PyObject *target; /* a reference; NULL: the watch has ended */
 	uint32_t events;
 };
@@ -37,13 +38,50 @@ struct poller {
 
 static PyTypeObject *handle_type;
 
-static struct watch *find(const struct poller *p, const struct handle *h)
-{
-	struct watch *w = h->watches;
+/* What a caller means: a handle, or an fd, which is rare. */
+struct key {
+	struct handle *handle;
+	int fd;
+};
 
-	while (w && w->poller != p)
-		w = w->same;
+static int parse_key(PyObject *given, struct key *out)
+{
+	long fd;
+
+	*out = (struct key){ .fd = -1 };
+	if (Py_IS_TYPE(given, handle_type)) {
+		out->handle = (struct handle *)given;
+		return 0;
+	}
+	if (as_long(given, 0, INT_MAX, &fd)) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_ValueError, "no fd");
+		return -1;
+	}
+	out->fd = (int)fd;
+	return 0;
+}
+
+static struct watch *find(const struct poller *p, struct key key)
+{
+	struct watch *w = key.handle ? key.handle->watches : p->first;
+
+	if (key.handle)
+		while (w && w->poller != p)
+			w = w->same;
+	else
+		while (w && (w->handle || w->fd != key.fd))
+			w = w->next;
 	return w;
+}
+
+static int control(struct poller *p, int op, struct key key, uint32_t events, struct watch *w)
+{
+	struct pyvma_event event = { events, (uintptr_t)w };
+
+	if (!key.handle)
+		return pyvma_epoll_ctl(p->set, op, key.fd, &event);
+	return key.handle->sock ? pyvma_epoll_ctl_sock(p->set, op, key.handle->sock, &event) : -EBADF;
 }
 
 /* ---- watches ----------------------------------------------------------------------------------------------------------- */
@@ -61,13 +99,16 @@ static void free_ended(struct poller *p)
 /* The poller knows it no more. What it referred to may run code of its own when it goes: last. */
 static void end_watch(struct poller *p, struct watch *w)
 {
-	struct watch **at = &w->handle->watches;
 	struct handle *h = w->handle;
 	PyObject *target = w->target;
 
-	while (*at != w)
-		at = &(*at)->same;
-	*at = w->same;
+	if (h) {
+		struct watch **at = &h->watches;
+
+		while (*at != w)
+			at = &(*at)->same;
+		*at = w->same;
+	}
 	if (w->next)
 		w->next->prev = w->prev;
 	if (w->prev)
@@ -81,7 +122,7 @@ static void end_watch(struct poller *p, struct watch *w)
 	if (!p->turns)
 		free_ended(p);
 	Py_DECREF(target);
-	Py_DECREF(h);
+	Py_XDECREF(h);
 }
 
 static PyObject *raise_closed(void)
@@ -96,50 +137,52 @@ static PyObject *raise_errno(int rc)
 	return NULL;
 }
 
-static int add_watch(struct poller *p, struct handle *h, uint32_t events, PyObject *target)
+static int add_watch(struct poller *p, struct key key, uint32_t events, PyObject *target)
 {
 	struct watch *w = PyMem_Malloc(sizeof(*w));
 	int rc;
 
 	if (!w)
 		return -ENOMEM;
-	*w = (struct watch){ .next = p->first, .same = h->watches, .poller = p, .handle = h, .target = target, .events = events };
-	rc = pyvma_epoll_ctl_sock(p->set, EPOLL_CTL_ADD, h->sock, &(struct pyvma_event){ events, (uintptr_t)w });
+	*w =
+	    (struct watch){ .next = p->first, .poller = p, .handle = key.handle, .fd = key.fd, .target = target, .events = events };
+	rc = control(p, EPOLL_CTL_ADD, key, events, w);
 	if (rc) {
 		PyMem_Free(w);
 		return rc;
 	}
-	Py_INCREF(h);
+	Py_XINCREF(key.handle);
 	Py_INCREF(target);
 	if (p->first)
 		p->first->prev = w;
 	p->first = w;
-	h->watches = w;
+	if (key.handle) {
+		w->same = key.handle->watches;
+		key.handle->watches = w;
+	}
 	return 0;
 }
 
 static PyObject *poller_watch(PyObject *self, PyObject *args)
 {
 	struct poller *p = (struct poller *)self;
-	PyObject *target, *before;
-	struct handle *h;
+	PyObject *given, *target, *before;
 	unsigned int events;
 	struct watch *w;
+	struct key key;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "O!IO:watch", handle_type, &h, &events, &target))
+	if (!PyArg_ParseTuple(args, "OIO:watch", &given, &events, &target) || parse_key(given, &key))
 		return NULL;
 	if (!p->set)
 		return raise_closed();
-	if (!h->sock)
-		return raise_errno(-EBADF);
-	w = find(p, h);
+	w = find(p, key);
 	if (!w) {
-		rc = add_watch(p, h, events, target);
+		rc = add_watch(p, key, events, target);
 		return rc ? raise_errno(rc) : Py_BuildValue("");
 	}
 	if (events != w->events) {
-		rc = pyvma_epoll_ctl_sock(p->set, EPOLL_CTL_MOD, h->sock, &(struct pyvma_event){ events, (uintptr_t)w });
+		rc = control(p, EPOLL_CTL_MOD, key, events, w);
 		if (rc)
 			return raise_errno(rc);
 		w->events = events;
@@ -152,21 +195,19 @@ static PyObject *poller_watch(PyObject *self, PyObject *args)
 }
 
 /* A socket that was closed has left the set by itself. */
-static PyObject *poller_unwatch(PyObject *self, PyObject *handle)
+static PyObject *poller_unwatch(PyObject *self, PyObject *given)
 {
 	struct poller *p = (struct poller *)self;
-	struct handle *h = (struct handle *)handle;
 	struct watch *w;
+	struct key key;
 
-	if (!Py_IS_TYPE(handle, handle_type)) {
-		PyErr_SetString(PyExc_TypeError, "a Handle is needed");
+	if (parse_key(given, &key))
 		return NULL;
-	}
-	w = find(p, h);
+	w = find(p, key);
 	if (!w)
 		return PyBool_FromLong(0);
-	if (p->set && h->sock)
-		pyvma_epoll_ctl_sock(p->set, EPOLL_CTL_DEL, h->sock, NULL);
+	if (p->set)
+		control(p, EPOLL_CTL_DEL, key, 0, NULL);
 	end_watch(p, w);
 	return PyBool_FromLong(1);
 }
@@ -383,14 +424,14 @@ static PyGetSetDef poller_getset[] = {
 	{ 0 },
 };
 static PyType_Slot poller_slots[] = {
-	{ Py_tp_doc,
-	  DOC("Poller(failed): a set of sockets. watch(handle, events, target) adds or changes one: target(bits) is called by "
-	      "the turn that finds "
-	      "it ready, level-triggered. turn(budget_ns=0, ready=None) tells what is ready now; with a budget it waits "
-	      "that long for the "
-	      "first, and with `ready` it goes on until the budget is used up or `ready` is not empty. An exception of "
-	      "a target ends the "
-	      "turn. pointer is the pyvma_epoll, for other fds: their data has to be 0.") },
+	{ Py_tp_doc, DOC("Poller(failed): a set of sockets. watch(handle or fd, events, target) adds or changes one: target(bits) "
+			 "is called by "
+			 "the turn that finds "
+			 "it ready, level-triggered. turn(budget_ns=0, ready=None) tells what is ready now; with a budget it waits "
+			 "that long for the "
+			 "first, and with `ready` it goes on until the budget is used up or `ready` is not empty. An exception of "
+			 "a target ends the "
+			 "turn. pointer is the pyvma_epoll, for other fds: their data has to be 0.") },
 	{ Py_tp_new, poller_new },
 	{ Py_tp_dealloc, poller_dealloc },
 	{ Py_tp_traverse, poller_traverse },

@@ -170,6 +170,23 @@ assert gone() is None
 a.send(b"x")
 assert b.recv(10) == b"x"
 """,
+    "by_number": """
+a, b = pair()
+poller, seen = Poller(fail), []
+for _ in range(2):
+    poller.watch(b.fileno(), IN, seen.append)
+poller.watch(a.fileno(), OUT, seen.append)
+assert poller.turn() == 1 and seen == [OUT]
+a.send(b"x")
+assert poller.unwatch(a.fileno()) and not poller.unwatch(a.fileno())
+assert poller.turn(LONG) == 1 and seen == [OUT, IN]
+try:
+    poller.watch(-1, IN, print)
+except ValueError:
+    pass
+else:
+    raise SystemExit("no such number")
+""",
     "two_pollers": """
 a, b = pair()
 one, other, seen = Poller(fail), Poller(fail), []
@@ -184,7 +201,7 @@ assert other.unwatch(b._handle)
     "bad_arguments": """
 a, b = pair()
 poller = Poller(fail)
-for arguments in ((), (1, IN, print), (b, IN, print), (b._handle, "x", print), (b._handle, IN)):
+for arguments in ((), (1.5, IN, print), (b, IN, print), (b._handle, "x", print), (b._handle, IN)):
     try:
         poller.watch(*arguments)
     except TypeError:
