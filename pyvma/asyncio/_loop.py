@@ -25,13 +25,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _config
-from .._native import check, ffi, is_started, lib, start
+from .._native import is_started, lib, start
+from .._native._calls import Poller
 from ..socket import socket as _our_socket
 from ._sock_calls import SockCalls
 
-_ADD, _DEL, _MOD = 1, 2, 3
-_MOST = 256
 _ROUNDS = 4  # of one turn in fd mode, as long as no callback waits
+_SPIN_NS = 50_000  # of one turn in busy mode: what uvloop's timers and fds may be late
 _MODES = ("fd", "busy")
 _READ, _WRITE = _select.EPOLLIN, _select.EPOLLOUT
 _BROKEN = _select.EPOLLERR | _select.EPOLLHUP
@@ -84,15 +84,13 @@ class EventLoop(SockCalls):
     def __init__(self, *, mode: str | None = None) -> None:
         self._mode = _choose_mode(mode)
         super().__init__()
-        self._set: Any = None
+        self._set: Poller | None = None
         self._fileno = -1  # of the set, when it is among uvloop's
         self._forked = False
         self._turning = False  # in busy mode: a turn stands in line
-        self._watches: dict[Any, tuple[Target, Any]] = {}
+        self._watches: dict[int, tuple[Any, Any]] = {}  # what the set knows a socket by, and the socket
         self._readers: dict[Any, _Readers] = {}
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._events: Any = ffi.new("struct pyvma_event[]", _MOST)
-        self._event: Any = ffi.new("struct pyvma_event *")
         self._context = contextvars.Context()
         queue = _ready_queue(self)
         if queue is None:
@@ -102,24 +100,24 @@ class EventLoop(SockCalls):
 
     # ---- the set ----
 
-    def _open_set(self) -> Any:
+    def _open_set(self) -> Poller:
         """The set, made for the first socket: a loop with none of ours is uvloop's and nothing else."""
         self._check_usable()
         if self._set is None:
             start()
-            out = ffi.new("pyvma_epoll **")
-            check(lib.pyvma_epoll_open(out))
-            self._set = ffi.gc(out[0], lib.pyvma_epoll_close)
+            self._set = Poller(self._target_failed)
             if self._mode == "fd":
-                self._fileno = check(lib.pyvma_epoll_fileno(self._set))
+                self._fileno = self._set.fileno()
                 super().add_reader(self._fileno, self._turn)
         return self._set
+
+    def _target_failed(self, error: BaseException) -> None:
+        self.call_exception_handler({"message": "exception while a ready socket was handled", "exception": error})
 
     def _close_set(self) -> None:
         taken, self._set = self._set, None
         if taken is not None:
-            ffi.gc(taken, None)
-            lib.pyvma_epoll_close(taken)
+            taken.close()
         self._watches.clear()
         readers, self._readers = self._readers, {}
         for entry in readers.values():
@@ -131,49 +129,27 @@ class EventLoop(SockCalls):
         if self._forked:
             raise RuntimeError("this event loop was made before the fork, and its offloaded sockets are the parent's: make a new one")
 
-    def _control(self, op: int, key: Any, events: int) -> None:
-        opened, event = self._open_set(), self._event
-        event.events, event.data = events, key if type(key) is int else id(key)
-        if type(key) is int:
-            check(lib.pyvma_epoll_ctl(opened, op, key, event))
-        else:
-            check(lib.pyvma_epoll_ctl_sock(opened, op, key._open_sock(), event))
-
     def _watch(self, sock: Any, events: int, target: Target) -> None:
         """Has `target` called with EPOLL bits whenever an offloaded socket is ready for `events`, or in error; adds or changes.
 
         Level-triggered. `sock` may be the fd of one. What a target raises goes to the exception handler.
         """
-        key = sock if type(sock) is int else id(sock)
-        self._control(_MOD if key in self._watches else _ADD, sock, events)
-        self._watches[key] = (target, sock)
+        if type(sock) is int:
+            key = known = sock
+        else:
+            sock._open_sock()
+            key, known = id(sock), sock._handle
+        (self._set or self._open_set()).watch(known, events, target)
+        self._watches[key] = (known, sock)
         if self._mode == "busy" and not self._turning:
             self._turning = True
             self.call_soon(self._spin, context=self._context)
 
     def _unwatch(self, sock: Any) -> None:
-        """Ends that. Must come before the socket is closed; nothing happens when it was not watched."""
-        key = sock if type(sock) is int else id(sock)
-        if self._watches.pop(key, None) is None or self._forked or self._set is None:
-            return
-        try:
-            self._control(_DEL, sock, 0)
-        except OSError:  # closed already: the set has forgotten it
-            return
-
-    def _tell(self, n: int) -> None:
-        """Calls the targets of what a native call left in the events."""
-        events, watches = self._events, self._watches
-        for i in range(n):
-            found = watches.get(events[i].data)
-            if found is None:  # an earlier one of this turn ended it
-                continue
-            try:
-                found[0](events[i].events)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": "exception while a ready socket was handled", "exception": error})
+        """Ends that, also after the socket was closed; nothing happens when it was not watched."""
+        found = self._watches.pop(sock if type(sock) is int else id(sock), None)
+        if found is not None and not self._forked and self._set is not None:
+            self._set.unwatch(found[0])
 
     def _turn(self) -> None:
         """The set's fd is readable. Ends when nothing is ready any more and the rings are armed, or stands in line behind callbacks."""
@@ -181,22 +157,17 @@ class EventLoop(SockCalls):
             return
         queue = self._queue
         for _ in range(_ROUNDS):
-            n = lib.pyvma_epoll_wait(self._set, self._events, _MOST, 0)
-            if n == 0:
-                return
-            self._tell(check(n))
-            if queue or self._set is None:
+            if self._set is None or not self._set.turn() or queue:
                 return
 
     def _spin(self) -> None:
         """Busy mode's turn."""
         self._turning = False
-        if self._forked or not self._watches:
+        if self._forked or not self._watches or self._set is None:
             return
         self._turning = True
         try:
-            n = lib.pyvma_epoll_wait(self._set, self._events, _MOST, 0 if self._queue else 20000)
-            self._tell(check(n))
+            self._set.turn(0 if self._queue else _SPIN_NS, self._queue)
         finally:
             if self._set is not None and not self.is_closed():
                 self.call_soon(self._spin, context=self._context)
