@@ -36,6 +36,7 @@ def main() -> int:
     assert spec is not None
     assert spec.origin is not None
     module = types.ModuleType(f"test.{suite}")
+    module.__file__, module.__package__ = spec.origin, "test"
     sys.modules[module.__name__] = module
     source = Path(spec.origin).read_text().replace("127.0.0.1", host)
     exec(compile(source, spec.origin, "exec"), vars(module))
