@@ -397,6 +397,8 @@ class SSLSocket(_Standard, _Stream):  # type: ignore[misc, no-redef]
 
     def _is_connected(self) -> bool:
         """Whether the stream is. Of one that is not any more, data that had come must not pass for what came by TLS."""
+        if self._sock is not None:
+            check(lib.pyvma_sock_poll(self._sock, select.POLLIN, 0))  # what has arrived counts
         try:
             self.getpeername()
         except OSError as error:
