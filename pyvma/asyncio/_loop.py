@@ -28,6 +28,7 @@ from .. import _config
 from .._native import is_started, lib, start
 from .._native._calls import Poller
 from ..socket import socket as _our_socket
+from ._endpoints import Endpoints, Target
 from ._sock_calls import SockCalls
 
 _ROUNDS = 4  # of one turn in fd mode, as long as no callback waits
@@ -35,9 +36,6 @@ _SPIN_NS = 50_000  # of one turn in busy mode: what uvloop's timers and fds may 
 _MODES = ("fd", "busy")
 _READ, _WRITE = _select.EPOLLIN, _select.EPOLLOUT
 _BROKEN = _select.EPOLLERR | _select.EPOLLHUP
-
-Target = Callable[[int], object]
-"""What the loop calls with the EPOLL bits of a socket that is ready."""
 
 _loops: weakref.WeakSet[EventLoop] = weakref.WeakSet()
 
@@ -78,7 +76,7 @@ def _choose_mode(mode: str | None) -> str:
     return mode
 
 
-class EventLoop(SockCalls):
+class EventLoop(SockCalls, Endpoints):
     """As uvloop.Loop, with offloaded sockets. `mode`: "fd", which sleeps when idle, or "busy", which spins; None: as configured."""
 
     def __init__(self, *, mode: str | None = None) -> None:
@@ -90,7 +88,6 @@ class EventLoop(SockCalls):
         self._turning = False  # in busy mode: a turn stands in line
         self._watches: dict[int, tuple[Any, Any]] = {}  # what the set knows a socket by, and the socket
         self._readers: dict[Any, _Readers] = {}
-        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._context = contextvars.Context()
         queue = _ready_queue(self)
         if queue is None:
@@ -286,6 +283,8 @@ class EventLoop(SockCalls):
         """As uvloop.Loop.close()."""
         if self._forked:  # what uvloop would undo is the parent's
             return
+        if not self.is_closed() and not self.is_running():
+            self._close_owned()
         if not self.is_closed() and not self.is_running() and self._set is not None:
             if self._fileno >= 0:
                 super().remove_reader(self._fileno)
