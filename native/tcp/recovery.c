@@ -20,6 +20,7 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 	c->cwnd = pv_tcp_initial_cwnd(c);
 	c->ssthresh = PV_TCP_SSTHRESH_INF;
 	c->cwnd_cnt = c->prior_cwnd = c->prior_ssthresh = 0;
+	c->prior_limited = false;
 	c->in_flight = c->sacked = c->lost = c->retrans = 0;
 	c->reordering = PV_TCP_REORDERING;
 	c->fack = c->high_seq = c->recover = c->tlp_high_seq = c->cwnd_usage_seq = c->rack_end = c->rtt_seq = c->snd_una;
@@ -81,6 +82,7 @@ void pv_tcp_reduction_begin(struct pv_tcp *c)
 	c->flags &= ~(PV_TF_TLP | PV_TF_TLP_RETRANS);
 	c->cwnd_cnt = 0;
 	c->prior_cwnd = c->cwnd;
+	c->prior_limited = pv_tcp_cwnd_limited(c);
 	c->prr_delivered = c->prr_out = 0;
 	c->ssthresh = c->cc->ssthresh(c);
 	queue_cwr(c);
@@ -176,6 +178,10 @@ static void undo(struct pv_tcp *c, bool unmark)
 		pv_tcp_unmark_lost(c);
 	if (c->prior_ssthresh) {
 		c->cwnd = PV_MAX(c->cwnd, c->prior_cwnd);
+		/* PRR's cwnd follows what is out and so was in use whole; this one may not have been, and the next segment that goes
+		 * tells (RFC 7661 4.1). */
+		c->flags = (c->flags & ~PV_TF_CWND_LIMITED) | (c->prior_limited ? PV_TF_CWND_LIMITED : 0);
+		c->cwnd_usage_seq = c->snd_una;
 		if (c->prior_ssthresh > c->ssthresh) {
 			c->ssthresh = c->prior_ssthresh;
 			c->flags &= ~PV_TF_CWR;
@@ -460,6 +466,7 @@ static void enter_loss(struct pv_tcp *c, int64_t now_ns)
 	if (c->ca <= PV_CA_DISORDER || pv_seq_le(c->high_seq, c->snd_una) || (c->ca == PV_CA_LOSS && !c->retransmits)) {
 		c->prior_ssthresh = pv_tcp_current_ssthresh(c);
 		c->prior_cwnd = c->cwnd;
+		c->prior_limited = pv_tcp_cwnd_limited(c);
 		c->ssthresh = c->cc->ssthresh(c);
 		if (c->cc->event)
 			c->cc->event(c, PV_CC_RTO, now_ns);

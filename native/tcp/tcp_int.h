@@ -277,6 +277,7 @@ struct pv_tcp {
 	pv_seq rack_end, rack_dsack_round;
 	uint8_t rack_reo_mult, rack_reo_persist;
 	bool rack_reo_seen;
+	bool prior_limited; /* was cwnd in use whole before the reduction that prior_cwnd is of? */
 	/* RTT and RTO (RFC 6298). rttvar_ns is four times the deviation, floor included; rto_ns is without backoff (see pv_tcp_rto_ns). */
 	int64_t srtt_ns, rttvar_ns, rto_ns, mdev_ns, mdev_max_ns;
 	pv_seq rtt_seq;

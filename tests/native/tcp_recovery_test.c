@@ -254,6 +254,36 @@ TEST(undo_by_dsack)
 	rec_close(&p);
 }
 
+/* A cwnd of which little was in use does not grow because a recovery that was none had clamped it to that. */
+TEST(undo_of_what_was_not_in_use)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .cwnd = 100 });
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t first = 1 + 20 * i;
+
+		rec_write(&p, 10);
+		peer_skip(&p);
+		peer_run(&p, 100 * MS);
+		rec_sack(&p, first, first + 1, first + 10);
+		peer_run(&p, 80 * MS);
+		rec_sent(&p, first);
+		CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+		rec_write(&p, 10);
+		peer_skip(&p);
+		CHECK_EQ(pv_tcp_pipe(p.c), p.c->cwnd);
+		/* It was only late, and so its copy comes again. */
+		rec_sack(&p, first + 10, first, first + 1);
+		CHECK_EQ(p.c->t->c.undone, i + 1);
+		CHECK_EQ(p.c->cwnd, 100);
+		peer_skip(&p);
+		rec_ack(&p, first + 20);
+		CHECK_EQ(p.c->cwnd, 100);
+	}
+	rec_close(&p);
+}
+
 /* Two were sent again, one of them for good reason: that stays a loss. */
 TEST(undo_needs_all)
 {
