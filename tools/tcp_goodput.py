@@ -7,16 +7,21 @@ and a second namespace behind a third port receives. Before each run the sender'
 whole round trip's delay. With `--over veth` both senders, the stack on AF_XDP, share one end of a veth
 pair, and a router at the other leads through one port to the receiver.
 
-CUBIC on both sides, no metrics kept from one connection to the next; the senders take turns, each run has its own seed, and medians are
-printed: Mbit/s of payload at the receiver, retransmissions per hundred segments (TCP_INFO of the sender). Needs root.
+With `--over pair` the receiver is at the other end of that pair, and its firewall drops: losses only, and no delay (`--rtt 0`). The kernel
+sends frames as long as the stack's (no TSO, no GSO), or a loss would be of 64 KiB at once.
 
-Usage: tools/tcp_goodput.py [--over uplink|veth] [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N]
-           [--seed N] [--family 4|6]
+CUBIC on both sides, no metrics kept from one connection to the next; the senders take turns, each run has its own seed, and medians are
+printed: Mbit/s of payload at the receiver of all flows together, the quotient and its standard error, retransmissions per hundred segments
+(TCP_INFO of the sender). Needs root; `--over pair` also nft and ethtool.
+
+Usage: tools/tcp_goodput.py [--over uplink|veth|pair] [--loss 0,1,5] [--reorder 0,5] [--rtt 1,10,50] [--rate SPEC] [--seconds S] [--runs N]
+           [--flows N] [--seed N] [--family 4|6]
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import sys
@@ -24,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # The installed package, also in the processes that this starts, and not the source tree.
 os.environ["PYTHONSAFEPATH"] = "1"
@@ -38,43 +44,70 @@ ENGINE_PORT, SENDER_PORT = 0, 8
 ENGINE = {4: "10.79.0.1", 6: "fd79::1"}
 SENDER = {4: "10.79.0.3", 6: "fd79::3"}
 RECEIVER = {4: "10.79.0.2", 6: "fd79::2"}
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 LISTEN = """
 l = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
 l.bind((host, 0))
-l.listen()
+l.listen(flows)
 l.settimeout(30)
 l.getsockname()[1]
 """
 CONNECT = """
-s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
-s.settimeout(30)
-s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'cubic')
-s.connect((host, port))
+socks = [socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM) for _ in range(flows)]
+for s in socks:
+    s.settimeout(30)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'cubic')
+    s.connect((host, port))
 """
-ACCEPT = "s, _ = l.accept()\ns.settimeout(30)\nl.close()"
+ACCEPT = """
+socks = [l.accept()[0] for _ in range(flows)]
+for s in socks:
+    s.settimeout(30)
+l.close()
+"""
+# One thread a flow, and the first is this one.
+EACH = """
+def each(work):
+    others = [threading.Thread(target=work, args=(n,)) for n in range(1, len(socks))]
+    for thread in others:
+        thread.start()
+    work(0)
+    for thread in others:
+        thread.join()
+"""
 # TCP_INFO when the time is over.
 SEND = """
-data, end = bytes(1 << 16), time.monotonic() + seconds
-while time.monotonic() < end:
-    s.send(data)
-s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 224)
+infos, data, end = [b''] * len(socks), bytes(1 << 16), time.monotonic() + seconds
+def send(n):
+    while time.monotonic() < end:
+        socks[n].send(data)
+    infos[n] = socks[n].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 224)
+each(send)
+infos
 """
-RESET = "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\ns.close()"
+RESET = """
+for s in socks:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    s.close()
+"""
+# What came within the time from each flow's first byte.
 RECEIVE = """
-room = memoryview(bytearray(1 << 18))
-got, start = s.recv_into(room), time.monotonic()
-at, end = start, start + seconds
-try:
-    while at < end and (n := s.recv_into(room)):
-        at = time.monotonic()
-        got += n if at < end else 0
-    while s.recv_into(room):
+got = [0] * len(socks)
+def receive(n):
+    room, s = memoryview(bytearray(1 << 18)), socks[n]
+    got[n], start = s.recv_into(room), time.monotonic()
+    at, end = start, start + seconds
+    try:
+        while at < end and (size := s.recv_into(room)):
+            at = time.monotonic()
+            got[n] += size if at < end else 0
+        while s.recv_into(room):
+            pass
+    except ConnectionResetError:
         pass
-except ConnectionResetError:
-    pass
-s.close()
+    s.close()
+each(receive)
 got
 """
 
@@ -121,22 +154,24 @@ class Wire:
         """Nothing is on its way any more."""
         raise NotImplementedError
 
-    def run(self, name: str, faults: Faults, family: int, seconds: float) -> Result:
+    def run(self, name: str, faults: Faults, family: int, flows: int, seconds: float) -> Result:
         """One sender sends for so long; the handshake sees the path, but not the losses."""
         sender = self.senders[name]
         self.path(name, faults, False)
-        listening = self.receiver(LISTEN, family=family, host=self.host[family])
-        sender(CONNECT, family=family, host=self.host[family], port=listening)
+        names: dict[str, Any] = {"family": family, "host": self.host[family], "flows": flows}
+        listening = self.receiver(LISTEN, **names)
+        sender(CONNECT, port=listening, **names)
         self.receiver(ACCEPT)
         self.path(name, faults, True)
         try:
-            self.receiver.start(RECEIVE, seconds=seconds)
-            info = fields(sender(SEND, seconds=seconds + 0.2, limit_s=LIMIT_S))
+            self.receiver.start(EACH + RECEIVE, seconds=seconds)
+            infos = [fields(info) for info in sender(EACH + SEND, seconds=seconds + 0.2, limit_s=LIMIT_S)]
         finally:
             self.clear(name)
             sender(RESET)
-        got: int = self.receiver.finish(LIMIT_S)
-        return Result(got * 8e-6 / seconds, 100 * info["retrans"] / max(info["segs"], 1), info)
+        got: list[int] = self.receiver.finish(LIMIT_S)
+        info = {name: round(statistics.mean(info[name] for info in infos)) for name in infos[0]}
+        return Result(sum(got) * 8e-6 / seconds, 100 * info["retrans"] / max(info["segs"], 1), info)
 
 
 class Fabric(Wire):
@@ -184,6 +219,7 @@ class Veth(Fabric):
         for family in (4, 6):
             here.ip(f"-{family}", "route", "add", "default", "via", veth.KERNEL[family])
             receiver_ns.ip(f"-{family}", "route", "add", veth.ENGINE[family], "via", SENDER[family])
+        self.router = router
         self.host, self.ports = RECEIVER, {"kernel": SENDER_PORT, "pyvma": SENDER_PORT}
         self.receiver = stack.enter_context(Actor(netns=receiver_ns.name))
         self.senders = {
@@ -192,15 +228,48 @@ class Veth(Fabric):
         }
 
 
+class Pair(Wire):
+    """Both senders on one end of a veth pair, the receiver at the other."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        here, self.there = stack.enter_context(veth.namespaces())
+        here.run("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
+        here.run("ethtool", "-K", "v0", "tso", "off", "gso", "off")
+        self.host = veth.KERNEL
+        self.receiver = stack.enter_context(Actor(netns=self.there.name))
+        self.senders = {
+            "kernel": stack.enter_context(Actor(netns=here.name)),
+            "pyvma": stack.enter_context(Actor(["xdp:device=v0"], netns=here.name)),
+        }
+
+    def path(self, name: str, faults: Faults, whole: bool) -> None:
+        if faults.reorder or faults.rtt or faults.rate:
+            raise SystemExit("a pair has no delay, rate or reordering: --rtt 0 --reorder 0")
+        if whole and faults.loss:
+            chain = "add table inet t; add chain inet t c { type filter hook input priority 0; }"
+            self.there.run("nft", f"{chain}; add rule inet t c numgen random mod 1000 < {round(faults.loss * 10)} drop")
+
+    def clear(self, name: str) -> None:
+        self.there.run("nft", "add table inet t; delete table inet t")
+
+
 @contextmanager
 def wire(kind: str) -> Iterator[Wire]:
     """All of it, for as long as it is used."""
     with ExitStack() as stack:
-        yield Fabric(stack) if kind == "uplink" else Veth(stack)
+        yield {"uplink": Fabric, "veth": Veth, "pair": Pair}[kind](stack)
 
 
 def median(results: list[Result], field: str) -> float:
     return statistics.median(float(getattr(result, field)) for result in results)
+
+
+def error(results: dict[str, list[Result]]) -> float:
+    """Relative standard error of the quotient of both senders' means."""
+    runs = [[run.mbit_s for run in done] for done in results.values()]
+    if len(runs[0]) < 2:
+        return math.nan
+    return math.sqrt(sum((statistics.stdev(some) / statistics.mean(some)) ** 2 / len(some) for some in runs))
 
 
 def compare(on: Wire, options: argparse.Namespace, loss: float, reorder: float, rtt: float) -> float:
@@ -209,15 +278,14 @@ def compare(on: Wire, options: argparse.Namespace, loss: float, reorder: float, 
     for seed in range(options.seed, options.seed + options.runs):
         faults = Faults(loss, reorder, rtt, options.rate, seed)
         for name, done in results.items():
-            done.append(on.run(name, faults, options.family, options.seconds))
+            done.append(on.run(name, faults, options.family, options.flows, options.seconds))
             if options.verbose:
                 print(f"    {name:<7}{done[-1].mbit_s:>9.2f} {done[-1].info}", flush=True)
     ours, kernels = (median(results[name], "mbit_s") for name in ("pyvma", "kernel"))
     again = [median(results[name], "retransmitted") for name in ("pyvma", "kernel")]
-    print(
-        f"{loss:>5g} %{reorder:>7g} %{rtt:>7g} ms{ours:>11.2f}{kernels:>10.2f}{ours / kernels:>8.2f}{again[0]:>12.2f}{again[1]:>9.2f}",
-        flush=True,
-    )
+    path = f"{loss:>5g} %{reorder:>7g} %{rtt:>7g} ms"
+    ratio = f"{ours / kernels:>8.2f}{error(results) * ours / kernels:>7.2f}"
+    print(f"{path}{ours:>11.2f}{kernels:>10.2f}{ratio}{again[0]:>12.2f}{again[1]:>9.2f}", flush=True)
     return ours / kernels
 
 
@@ -227,18 +295,19 @@ def numbers(text: str) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--over", choices=("uplink", "veth"), default="uplink")
+    parser.add_argument("--over", choices=("uplink", "veth", "pair"), default="uplink")
     parser.add_argument("--loss", type=numbers, default=[0, 1, 5], help="per cent")
     parser.add_argument("--reorder", type=numbers, default=[0, 5], help="per cent of the frames, passed by one to three others")
     parser.add_argument("--rtt", type=numbers, default=[1, 10, 50], help="ms")
     parser.add_argument("--rate", default="", help='of the link, e.g. "100Mbit"; none by default')
+    parser.add_argument("--flows", type=int, default=1, help="connections at once: their sum varies less")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1, help="of the first run")
     parser.add_argument("--family", type=int, choices=(4, 6), default=4)
     parser.add_argument("--verbose", action="store_true", help="each run, with fields of TCP_INFO")
     options = parser.parse_args()
-    print(f"{'loss':>7}{'reorder':>9}{'RTT':>10}{'pyvma':>11}{'kernel':>10}{'ratio':>8}{'again/100':>12}{'kernel':>9}")
+    print(f"{'loss':>7}{'reorder':>9}{'RTT':>10}{'pyvma':>11}{'kernel':>10}{'ratio':>8}{'+-':>7}{'again/100':>12}{'kernel':>9}")
     ratios = []
     with wire(options.over) as on:
         for rtt in options.rtt:
