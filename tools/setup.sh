@@ -39,6 +39,11 @@ tcpdump
 curl                   # real programs that speak TCP
 nginx
 redis-server
+wrk
+mosquitto
+dnsmasq-base
+postgresql
+openssl                # certificates of tests
 libpython3.11-testsuite  # CPython's own test_socket
 codespell
 libbpf-dev             # libbpf: the AF_XDP ring
