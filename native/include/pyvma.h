@@ -185,6 +185,16 @@ PYVMA_EXPORT int pyvma_epoll_wait(pyvma_epoll *ep, struct pyvma_event *events, i
 /* An fd that is readable while the set has something to tell, for sets within sets and other loops. Now and then it has nothing
  * after all. Not to be closed or changed. */
 PYVMA_EXPORT int pyvma_epoll_fileno(pyvma_epoll *ep);
+/*
+ * For event loops that sleep in a poll of their own. The fd is readable when a frame came, so that its poller's thread polls the rings,
+ * by pyvma_epoll_turn: after each wake-up, and as long as that returns more than 0. It may sleep on the fd after a 0 only.
+ */
+PYVMA_EXPORT int pyvma_epoll_loop_fd(pyvma_epoll *ep);
+/*
+ * Polls once; how many of `events` were filled, which does not wait. spin_ns < 0: when that is none, whatever comes from now on makes
+ * the fd above readable. Else it polls for so long until there are some or `other`, -1 for none, is readable; and says nothing by that fd.
+ */
+PYVMA_EXPORT int pyvma_epoll_turn(pyvma_epoll *ep, struct pyvma_event *events, int n, int64_t spin_ns, int other);
 
 /* ---- what became of a socket ------------------------------------------------------------------------------------------- */
 

@@ -79,12 +79,14 @@ struct pv_engine {
 	struct pv_clock clock;
 	struct pv_list followers;
 	uint32_t exports; /* fds that show readiness to whoever polls them, behind our back: the progress thread works for those */
+	uint32_t
+	    loops; /* event loops that are woken by the rings, and then poll; their deadlines are the progress thread's to keep */
 	uint32_t lent; /* packets away by pyvma_sock_recv_lent */
 	struct pv_waiter progress;
 	bool progress_stop;
 	int extra_fd; /* epoll set of fds that the progress thread watches for the socket layer; -1: none yet */
 	struct pv_port ports[PV_IFACE_MAX];
-	uint32_t nports;
+	uint32_t nports, ports_gen; /* the latter counts changes of the former */
 	_Atomic(uint32_t)
 	    kernel_index[PV_IFACE_MAX + 1]; /* by the stack's number: the kernel's, 0: not the kernel's; any thread reads */
 	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */

@@ -67,7 +67,7 @@ static void forget(struct pv_engine *e)
 	pv_host_stop(e);
 	e->leader = NULL;
 	e->progress.asleep = e->sleeper = e->progress_parked = false;
-	e->exports = e->interest = 0;
+	e->exports = e->interest = e->loops = 0;
 	pv_list_init(&e->followers);
 	e->have_thread = false;
 	if (pv_engine_hooks())

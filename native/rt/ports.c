@@ -303,6 +303,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	if (p->notify_fd < 0)
 		p->notify_fd = -1;
 	e->nports++;
+	e->ports_gen++;
 	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, ic.mtu);
 	return 0;
 }
@@ -328,6 +329,7 @@ void pv_port_close(struct pv_engine *e, struct pv_port *p)
 	(void)pv_stack_iface_del(e->stack, p->index);
 	close_ring(e, p);
 	*p = e->ports[--e->nports];
+	e->ports_gen++;
 }
 
 int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n)

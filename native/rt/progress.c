@@ -7,6 +7,10 @@
  * doubling up to ten times that; otherwise each frame would wake two threads. Parked: a leader has been there for two looks in a row;
  * no more looks until a leader leaves and says so. An idle process costs nothing in the first state and nothing in the third.
  *
+ * Event loops sleep on the rings' fds without being in a call of ours (sock/turn.c). Frames are theirs: this thread hears of them, too,
+ * and gives the loops an interval to come; only if none does it takes the rings over, until one is seen again. Standing by, it keeps the
+ * loops' deadlines, since those sleep until a frame comes.
+ *
  * While an fd is exported (fileno) nobody may be waiting in a call of ours, so a non-blocking reader does not make it stand by.
  */
 #include <errno.h>
@@ -26,36 +30,52 @@
 struct standby {
 	uint64_t seen; /* e->polls at the last look */
 	uint32_t factor;
+	bool away; /* event loops did not come when there was something for them */
 	bool led; /* somebody led at the last look */
 };
 
-/* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set, fds[2] the
- * kernel's changes. */
-static void sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until)
+static int doze(struct pollfd *fds, nfds_t n, int64_t until)
 {
-	until = PV_MIN(until, pv_host_deadline(e));
 	struct timespec ts = pv_clock_left(until);
+
+	return ppoll(fds, n, until == PV_NEVER ? NULL : &ts, NULL);
+}
+
+/* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set, fds[2] the
+ * kernel's changes. After one of the others it goes on for `grace_ns` on those three; true: and nothing happened meanwhile. */
+static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until, int64_t grace_ns)
+{
+	bool graced = false;
 	uint64_t count;
 
+	until = PV_MIN(until, pv_host_deadline(e));
 	fds[0] = (struct pollfd){ .fd = e->progress.efd, .events = POLLIN };
 	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	pv_lock_put(&e->lock);
-	ppoll(fds, n, until == PV_NEVER ? NULL : &ts, NULL);
+	if (doze(fds, n, until) > 0 && grace_ns && !fds[0].revents && !fds[1].revents && !fds[2].revents)
+		graced = doze(fds, OWN_FDS, PV_MIN(until, pv_clock_kernel_ns() + grace_ns)) == 0;
 	pv_lock_get(&e->lock);
 	if (fds[0].revents && read(e->progress.efd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		return;
+		return false;
 	if (fds[1].revents && e->extra_fd >= 0 && pv_engine_hooks())
 		pv_engine_hooks()->extra();
 	if (fds[2].revents || pv_host_due(e))
 		pv_host_read(e);
+	return graced;
 }
 
 static void stand_by(struct pv_engine *e, struct standby *s)
 {
 	struct pollfd fds[OWN_FDS];
-	int64_t until = pv_clock_kernel_ns() + e->cfg->progress_interval * s->factor * PV_NS_PER_MS;
+	int64_t until;
+	bool keeps = !e->leader && e->loops;
 
+	/* A leader says when it leaves; other callers just stay away. */
+	if (!e->leader)
+		s->factor = 1;
+	until = pv_clock_kernel_ns() + e->cfg->progress_interval * s->factor * PV_NS_PER_MS;
+	s->away = false;
 	e->progress_parked = e->leader && s->led;
 	if (e->progress_parked)
 		until = PV_NEVER;
@@ -63,9 +83,13 @@ static void stand_by(struct pv_engine *e, struct standby *s)
 	s->factor = PV_MIN(2 * s->factor, (uint32_t)STANDBY_MAX);
 	s->seen = e->polls;
 	e->progress.asleep = true;
-	e->progress.until = INT64_MIN; /* deadlines are the leader's */
-	sleep_on(e, fds, OWN_FDS, until);
+	if (keeps)
+		until = PV_MIN(until, pv_stack_deadline(e->stack));
+	e->progress.until = keeps ? until : INT64_MIN; /* deadlines are the leader's */
+	e->sleeper |= keeps;
+	sleep_on(e, fds, OWN_FDS, until, 0);
 	e->progress.asleep = false;
+	e->sleeper = e->leader && e->leader->asleep;
 	e->progress_parked = false;
 	pv_stack_grow(e->stack);
 	pv_ports_events(e);
@@ -87,6 +111,7 @@ static void run(struct pv_engine *e, struct standby *s)
 {
 	struct pollfd fds[PV_IFACE_MAX + OWN_FDS];
 	nfds_t n = OWN_FDS;
+	int64_t grace_ns = e->loops && !e->exports && !s->away ? e->cfg->progress_interval * PV_NS_PER_MS : 0;
 
 	s->factor = 1;
 	s->led = false;
@@ -111,7 +136,7 @@ static void run(struct pv_engine *e, struct standby *s)
 	e->progress.until = pv_stack_deadline(e->stack);
 	e->progress.asleep = true;
 	e->sleeper = true;
-	sleep_on(e, fds, n, e->progress.until);
+	s->away |= sleep_on(e, fds, n, e->progress.until, grace_ns) && e->polls == s->seen;
 	e->progress.asleep = false;
 	e->sleeper = e->leader && e->leader->asleep;
 }

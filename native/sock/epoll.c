@@ -158,11 +158,11 @@ static int kernel_sync(struct pv_entry *en)
 
 /* ---- what is ready ----------------------------------------------------------------------------------------------------- */
 
-static void ring_bell(struct pyvma_epoll *set)
+void pv_epoll_ring_bell(struct pyvma_epoll *set)
 {
 	uint64_t one = 1;
 
-	if (set->rung || (!set->exported && !set->sleepers))
+	if (set->rung || !(set->exported || set->sleepers || set->armed))
 		return;
 	set->rung = write(set->bell, &one, sizeof(one)) == sizeof(one);
 }
@@ -185,7 +185,7 @@ static void make_ready(struct pv_entry *en)
 		pv_list_add(&set->ready, &en->on_ready);
 	pv_list_for_each(it, &set->watch.waiters)
 		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
-	ring_bell(set);
+	pv_epoll_ring_bell(set);
 }
 
 void pv_epoll_event(struct pv_sock *so, uint32_t bits)
@@ -249,18 +249,19 @@ static bool tell(struct pv_entry *en, struct pyvma_event *out)
 	return true;
 }
 
-/* For every entry of the kernel's set and the bell: in pieces it would tell some twice. */
+/* For every entry of the kernel's set, the rings and the bell: in pieces it would tell some twice. */
 static bool told_room(struct pyvma_epoll *set)
 {
+	uint32_t need = set->nkernel + set->nring + 1;
 	struct epoll_event *grown;
 
-	if (set->nkernel < set->ntold)
+	if (need <= set->ntold)
 		return true;
-	grown = realloc(set->told, 2 * (set->nkernel + 8) * sizeof(*grown));
+	grown = realloc(set->told, 2 * (need + 8) * sizeof(*grown));
 	if (!grown)
 		return set->ntold > 0;
 	set->told = grown;
-	set->ntold = 2 * (set->nkernel + 8);
+	set->ntold = 2 * (need + 8);
 	return true;
 }
 
@@ -279,7 +280,7 @@ static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 		uint32_t index = (uint32_t)ev[i].data.u64;
 		struct pv_entry *en;
 
-		if (ev[i].data.u64 == BELL)
+		if (ev[i].data.u64 == BELL || ev[i].data.u64 == PV_EPOLL_RING)
 			continue;
 		/* Somebody added it by the fd that this set has shown. */
 		if (!(ev[i].data.u64 >> 32)) {
@@ -329,7 +330,7 @@ static bool has_kernel(const struct pyvma_epoll *set)
 	return set->nkernel || set->exported;
 }
 
-static int collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
+int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
 {
 	int got = 0;
 
@@ -418,7 +419,7 @@ static void set_free(struct pyvma_epoll *set)
 }
 
 /* The lock is held before and not after. */
-static void set_put(struct pyvma_epoll *set)
+void pv_epoll_put(struct pyvma_epoll *set)
 {
 	bool last = --set->users == 0 && set->closed;
 
@@ -460,7 +461,7 @@ int pyvma_epoll_open(pyvma_epoll **out)
 	pv_list_init(&set->watch.waiters);
 	pv_list_init(&set->ready);
 	pv_list_init(&set->unused);
-	set_put(set);
+	pv_epoll_put(set);
 	*out = rc ? NULL : set;
 	return rc;
 }
@@ -478,11 +479,12 @@ void pyvma_epoll_close(pyvma_epoll *set)
 			entry_put(entry_at(set, i));
 	if (set->exported)
 		pv_ready_poll(false);
+	pv_loop_close(set);
 	pv_list_for_each(it, &set->watch.waiters)
 		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
 	if (set->sleepers && write(set->bell, &one, sizeof(one)) < 0)
 		set->rung = true;
-	set_put(set);
+	pv_epoll_put(set);
 	pv_registry_put();
 }
 
@@ -493,7 +495,7 @@ int pyvma_epoll_fileno(pyvma_epoll *set)
 		set->exported = true;
 		pv_ready_poll(true);
 		if (!pv_list_empty(&set->ready))
-			ring_bell(set);
+			pv_epoll_ring_bell(set);
 	}
 	pv_lock_put(&pv_engine.lock);
 	return set->kep;
@@ -515,7 +517,8 @@ static int entry_set(struct pv_entry *en, const struct pyvma_event *ev)
 		en->spent = before.spent;
 		return rc;
 	}
-	if (en->so && pv_sock_is_ours(en->so))
+	/* What it says by now no event will tell. */
+	if (en->so && pv_sock_is_ours(en->so) && entry_bits(en))
 		make_ready(en);
 	return 0;
 }
@@ -543,7 +546,7 @@ static int entry_add(struct pyvma_epoll *set, struct pv_sock *so, int key, const
 	if (rc)
 		entry_put(en);
 	else if (set->sleepers)
-		ring_bell(set); /* they look again, and may have to wait in another way */
+		pv_epoll_ring_bell(set); /* they look again, and may have to wait in another way */
 	return rc;
 }
 
@@ -659,7 +662,7 @@ static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, in
 		w.kevents = POLLIN;
 		pv_engine_timers(e);
 		rc = pv_wait(e, &w);
-		got = set->closed ? 0 : collect(set, out, n, rc != 0 || w.sleeps);
+		got = set->closed ? 0 : pv_epoll_collect(set, out, n, rc != 0 || w.sleeps);
 	}
 	pv_wait_fini(e, &w);
 	return got ? got : rc;
@@ -675,7 +678,7 @@ static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, 
 			return -EBADF;
 		if (set->nsock && pv_engine.stack)
 			pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
-		got = collect(set, out, n, rc || timeout_ns == 0 || !set->nsock);
+		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !set->nsock);
 		if (got || timeout_ns == 0)
 			return got;
 		if (rc)
@@ -705,6 +708,6 @@ int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_
 	}
 	set->users++;
 	rc = wait_locked(set, events, n, timeout_ns);
-	set_put(set);
+	pv_epoll_put(set);
 	return rc;
 }

@@ -45,6 +45,11 @@ struct pyvma_epoll {
 	uint32_t turns; /* since the kernel's set was looked at */
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
+	/* Of an event loop (turn.c): `armed`: it may sleep, and what becomes ready rings the bell. */
+	bool looped, armed;
+	struct pv_list on_loops;
+	uint32_t nring, ports_gen;
+	int ring_fd[PV_IFACE_MAX]; /* in the kernel's set */
 	struct pyvma_epoll *next; /* free list */
 };
 
@@ -55,6 +60,18 @@ void pv_epoll_event(struct pv_sock *so, uint32_t bits);
 void pv_epoll_moved(struct pv_sock *so);
 /* The socket is gone. Takes the lock itself; the registry's is held. */
 void pv_epoll_gone(struct pv_sock *so);
+
+/* For turn.c. What is ready goes to `out`; `kernel`: the kernel's set is looked at in any case. */
+int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel);
+void pv_epoll_ring_bell(struct pyvma_epoll *set);
+/* The end of a call that counted itself in `users`: gives the lock back. */
+void pv_epoll_put(struct pyvma_epoll *set);
+/* What the kernel's set calls the fds of the rings. */
+#define PV_EPOLL_RING (UINT64_MAX - 1)
+
+/* turn.c: the set is closed; this is a forked child. */
+void pv_loop_close(struct pyvma_epoll *set);
+void pv_loops_forked(void);
 
 /* What poll(2) would show of a socket of ours; `kernel`: its kernel leg included. */
 uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel);

@@ -303,6 +303,7 @@ static void on_forked(void)
 
 	lose_all(false);
 	pv_stream_holds_forked();
+	pv_loops_forked();
 	if (some)
 		pv_log(PV_LOG_WARN, "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
 }

@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 194), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 194), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 201), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 201), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -607,207 +607,214 @@ static void *_cffi_types[] = {
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 28), // pyvma_epoll * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *)
-/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 205), // pyvma_epoll *
+/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 212), // pyvma_epoll *
 /* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 212), // struct pyvma_event const *
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // struct pyvma_event const *
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // pyvma_sock *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 213), // pyvma_sock *
 /* 40 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 212), // struct pyvma_event *
+/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // struct pyvma_event *
 /* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
 /* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
-/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
-/* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
+/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 44),
+/* 51 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 52 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
 /* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 57 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 58 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 59 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // void *
-/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 67), // unsigned int *
+/* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
+/* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 60 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void *, unsigned int *)
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // void const *
-/* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // void *
+/* 67 */ _CFFI_OP(_CFFI_OP_POINTER, 74), // unsigned int *
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
+/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, pyvma_sock * *)
-/* 75 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 77 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 79 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 80 */ _CFFI_OP(_CFFI_OP_POINTER, 215), // struct pyvma_msg *
-/* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // void const *
+/* 74 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 76 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
+/* 77 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 79 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, pyvma_sock * *)
+/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 83 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
 /* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 216), // struct pyvma_sock_stats *
-/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 89 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 90 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 91 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // struct sockaddr *
-/* 92 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
-/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 91),
-/* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
-/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 99 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 104 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // struct sockaddr const *
-/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 109 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
-/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 111 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
-/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 59),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // pyvma_sock const *
-/* 120 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 125 */ _CFFI_OP(_CFFI_OP_POINTER, 210), // struct pyvma_config_row *
-/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 127 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
-/* 128 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 129 */ _CFFI_OP(_CFFI_OP_POINTER, 211), // struct pyvma_counter *
-/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 131 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
-/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 133 */ _CFFI_OP(_CFFI_OP_POINTER, 213), // struct pyvma_interface *
-/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 137 */ _CFFI_OP(_CFFI_OP_POINTER, 214), // struct pyvma_kernel_interface *
-/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 209), // struct msghdr *
-/* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 145 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 149 */ _CFFI_OP(_CFFI_OP_POINTER, 209), // struct msghdr const *
-/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 59),
-/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // struct pyvma_msg *
+/* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 223), // struct pyvma_sock_stats *
+/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // struct sockaddr *
+/* 99 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 102 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 98),
+/* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 106 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
+/* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 109 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // struct sockaddr const *
+/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
+/* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 119 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
+/* 121 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
+/* 126 */ _CFFI_OP(_CFFI_OP_POINTER, 213), // pyvma_sock const *
+/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 128 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
+/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // struct pyvma_config_row *
+/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 136 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // struct pyvma_counter *
+/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 139 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 140 */ _CFFI_OP(_CFFI_OP_POINTER, 220), // struct pyvma_interface *
+/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 144 */ _CFFI_OP(_CFFI_OP_POINTER, 221), // struct pyvma_kernel_interface *
+/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 150 */ _CFFI_OP(_CFFI_OP_POINTER, 216), // struct msghdr *
+/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 156 */ _CFFI_OP(_CFFI_OP_POINTER, 216), // struct msghdr const *
 /* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
 /* 161 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 59),
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
 /* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 164 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 165 */ _CFFI_OP(_CFFI_OP_NOOP, 91),
-/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
-/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 171 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 172 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 165 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 167 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 168 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 172 */ _CFFI_OP(_CFFI_OP_NOOP, 98),
+/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
 /* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
 /* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
-/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 183 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 228), // void()(pyvma_epoll *)
-/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION, 228), // void()(struct pyvma_msg *, uint32_t)
-/* 189 */ _CFFI_OP(_CFFI_OP_NOOP, 80),
-/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 182 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 184 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 187 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 188 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
+/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 228), // void()(void)
-/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 194 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 195 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[16]
-/* 196 */ (_cffi_opcode_t)(16),
-/* 197 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[256]
-/* 198 */ (_cffi_opcode_t)(256),
-/* 199 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[32]
-/* 200 */ (_cffi_opcode_t)(32),
-/* 201 */ _CFFI_OP(_CFFI_OP_ARRAY, 194), // char[64]
-/* 202 */ (_cffi_opcode_t)(64),
-/* 203 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 205 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
-/* 206 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // pyvma_sock
-/* 207 */ _CFFI_OP(_CFFI_OP_POINTER, 208), // struct iovec *
-/* 208 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 209 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 210 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 211 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 212 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
-/* 213 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
-/* 214 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
-/* 215 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
-/* 216 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_sock_stats
-/* 217 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct sockaddr
-/* 218 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct sockaddr_storage
-/* 219 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // struct sockaddr_storage[16]
-/* 220 */ (_cffi_opcode_t)(16),
-/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 223 */ _CFFI_OP(_CFFI_OP_ARRAY, 222), // uint8_t[16]
-/* 224 */ (_cffi_opcode_t)(16),
-/* 225 */ _CFFI_OP(_CFFI_OP_ARRAY, 222), // uint8_t[6]
-/* 226 */ (_cffi_opcode_t)(6),
-/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 235), // void()(pyvma_epoll *)
+/* 193 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 235), // void()(struct pyvma_msg *, uint32_t)
+/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION, 235), // void()(void)
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 201 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 202 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[16]
+/* 203 */ (_cffi_opcode_t)(16),
+/* 204 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[256]
+/* 205 */ (_cffi_opcode_t)(256),
+/* 206 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[32]
+/* 207 */ (_cffi_opcode_t)(32),
+/* 208 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[64]
+/* 209 */ (_cffi_opcode_t)(64),
+/* 210 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 211 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 212 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
+/* 213 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // pyvma_sock
+/* 214 */ _CFFI_OP(_CFFI_OP_POINTER, 215), // struct iovec *
+/* 215 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 216 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 217 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 218 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 219 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
+/* 220 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
+/* 221 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
+/* 222 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
+/* 223 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_sock_stats
+/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct sockaddr
+/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct sockaddr_storage
+/* 226 */ _CFFI_OP(_CFFI_OP_ARRAY, 225), // struct sockaddr_storage[16]
+/* 227 */ (_cffi_opcode_t)(16),
+/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 229 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 230 */ _CFFI_OP(_CFFI_OP_ARRAY, 229), // uint8_t[16]
+/* 231 */ (_cffi_opcode_t)(16),
+/* 232 */ _CFFI_OP(_CFFI_OP_ARRAY, 229), // uint8_t[6]
+/* 233 */ (_cffi_opcode_t)(6),
+/* 234 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 235 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -850,10 +857,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(80), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(80), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -961,10 +968,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(125), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(125), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1062,10 +1069,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(129), arg1, (char **)&x1);
+      _cffi_type(136), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(129), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(136), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1294,6 +1301,44 @@ _cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
 #  define _cffi_f_pyvma_epoll_fileno _cffi_d_pyvma_epoll_fileno
 #endif
 
+static int _cffi_d_pyvma_epoll_loop_fd(pyvma_epoll * x0)
+{
+  return pyvma_epoll_loop_fd(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_loop_fd(PyObject *self, PyObject *arg0)
+{
+  pyvma_epoll * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_loop_fd(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_loop_fd _cffi_d_pyvma_epoll_loop_fd
+#endif
+
 static int _cffi_d_pyvma_epoll_open(pyvma_epoll * * x0)
 {
   return pyvma_epoll_open(x0);
@@ -1330,6 +1375,77 @@ _cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
 }
 #else
 #  define _cffi_f_pyvma_epoll_open _cffi_d_pyvma_epoll_open
+#endif
+
+static int _cffi_d_pyvma_epoll_turn(pyvma_epoll * x0, struct pyvma_event * x1, int x2, int64_t x3, int x4)
+{
+  return pyvma_epoll_turn(x0, x1, x2, x3, x4);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_turn(PyObject *self, PyObject *args)
+{
+  pyvma_epoll * x0;
+  struct pyvma_event * x1;
+  int x2;
+  int64_t x3;
+  int x4;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_epoll_turn", 5, 5, &arg0, &arg1, &arg2, &arg3, &arg4))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(28), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(44), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(44), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, int);
+  if (x2 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  x3 = _cffi_to_c_int(arg3, int64_t);
+  if (x3 == (int64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  x4 = _cffi_to_c_int(arg4, int);
+  if (x4 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_epoll_turn(x0, x1, x2, x3, x4); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_epoll_turn _cffi_d_pyvma_epoll_turn
 #endif
 
 static int _cffi_d_pyvma_epoll_wait(pyvma_epoll * x0, struct pyvma_event * x1, int x2, int64_t x3)
@@ -1422,10 +1538,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(133), arg1, (char **)&x1);
+      _cffi_type(140), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(133), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(140), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1500,10 +1616,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(137), arg1, (char **)&x1);
+      _cffi_type(144), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(137), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(144), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1587,19 +1703,19 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(91), arg1, (char **)&x1);
+      _cffi_type(98), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(91), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg2, (char **)&x2);
+      _cffi_type(67), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(67), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1716,10 +1832,10 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg1, (char **)&x1);
+      _cffi_type(111), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1815,10 +1931,10 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg1, (char **)&x1);
+      _cffi_type(111), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2045,19 +2161,19 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(91), arg1, (char **)&x1);
+      _cffi_type(98), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(91), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg2, (char **)&x2);
+      _cffi_type(67), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(67), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2109,19 +2225,19 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(91), arg1, (char **)&x1);
+      _cffi_type(98), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(91), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg2, (char **)&x2);
+      _cffi_type(67), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(67), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2185,19 +2301,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(59), arg3, (char **)&x3);
+      _cffi_type(66), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(59), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg4, (char **)&x4);
+      _cffi_type(67), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(67), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2253,10 +2369,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(59), arg2, (char **)&x2);
+      _cffi_type(66), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(59), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2347,10 +2463,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(119), arg0, (char **)&x0);
+      _cffi_type(126), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(119), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(126), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2533,10 +2649,10 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(59), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(59), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2604,10 +2720,10 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(80), arg1, (char **)&x1);
+      _cffi_type(87), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(80), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2675,10 +2791,10 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(80), arg1, (char **)&x1);
+      _cffi_type(87), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(80), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2750,10 +2866,10 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(59), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(59), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2767,19 +2883,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(91), arg4, (char **)&x4);
+      _cffi_type(98), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(91), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(98), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg5, (char **)&x5);
+      _cffi_type(67), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(67), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2837,10 +2953,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(143), arg1, (char **)&x1);
+      _cffi_type(150), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(143), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(150), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2904,10 +3020,10 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(73), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2975,10 +3091,10 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(80), arg1, (char **)&x1);
+      _cffi_type(87), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(80), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3044,10 +3160,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(149), arg1, (char **)&x1);
+      _cffi_type(156), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(149), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(156), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3115,10 +3231,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(73), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3132,10 +3248,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg4, (char **)&x4);
+      _cffi_type(111), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(111), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3255,10 +3371,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg3, (char **)&x3);
+      _cffi_type(73), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3360,10 +3476,10 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(87), arg1, (char **)&x1);
+      _cffi_type(94), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(94), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3415,10 +3531,10 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg1, (char **)&x1);
+      _cffi_type(111), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3682,79 +3798,81 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_KERNEL", (void *)_cffi_const_PYVMA_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_OFFLOADED", (void *)_cffi_const_PYVMA_OFFLOADED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 188), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 123), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 127), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 185), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 134), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 192), (void *)_cffi_d_pyvma_epoll_close },
   { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_epoll_ctl },
   { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_epoll_ctl_sock },
   { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_loop_fd },
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 131), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 138), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 135), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 94), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 101), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 20), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 102), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 74), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 48), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 89), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 89), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 120), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 125), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 160), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 141), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 147), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 102), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 139), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 192), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 76), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 160), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 167), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 148), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 154), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 183), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 146), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 199), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 59) },
+                _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
                _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 59) },
+                _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 67) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 74) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 207) },
+               _CFFI_OP(_CFFI_OP_NOOP, 214) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 59) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
                       _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -3781,216 +3899,216 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 201) },
+            _CFFI_OP(_CFFI_OP_NOOP, 208) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 221) },
+             _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
-              _CFFI_OP(_CFFI_OP_NOOP, 81) },
+              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 221) },
+            _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 199) },
+            _CFFI_OP(_CFFI_OP_NOOP, 206) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 201) },
+            _CFFI_OP(_CFFI_OP_NOOP, 208) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 201) },
+            _CFFI_OP(_CFFI_OP_NOOP, 208) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 225) },
+           _CFFI_OP(_CFFI_OP_NOOP, 232) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 222) },
+               _CFFI_OP(_CFFI_OP_NOOP, 229) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 222) },
+             _CFFI_OP(_CFFI_OP_NOOP, 229) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 81) },
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 81) },
+           _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 219) },
+            _CFFI_OP(_CFFI_OP_NOOP, 226) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 223) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 230) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 81) },
+               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 81) },
+               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 81) },
+               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 81) },
+              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 199) },
+            _CFFI_OP(_CFFI_OP_NOOP, 206) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 195) },
+            _CFFI_OP(_CFFI_OP_NOOP, 202) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 81) },
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 197) },
+              _CFFI_OP(_CFFI_OP_NOOP, 204) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 59) },
+            _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 81) },
+           _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 81) },
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 81) },
+               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 218) },
+            _CFFI_OP(_CFFI_OP_NOOP, 225) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 46) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 59) },
+            _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 221) },
+              _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 221) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 221) },
+              _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 81) },
+              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 81) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 227) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 234) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 227) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 234) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 208, 0,
+  { "iovec", 215, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 209, 0,
+  { "msghdr", 216, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 210, 0,
+  { "pyvma_config_row", 217, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 211, 0,
+  { "pyvma_counter", 218, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_epoll", 205, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 212, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 212, 0,
+  { "pyvma_event", 219, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
-  { "pyvma_interface", 213, 0,
+  { "pyvma_interface", 220, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 23 },
-  { "pyvma_kernel_interface", 214, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 221, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 42, 5 },
-  { "pyvma_msg", 215, 0,
+  { "pyvma_msg", 222, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 47, 7 },
-  { "pyvma_sock", 206, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 213, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 216, 0,
+  { "pyvma_sock_stats", 223, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 54, 16 },
-  { "sockaddr", 217, 0,
+  { "sockaddr", 224, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 70, 1 },
-  { "sockaddr_storage", 218, 0,
+  { "sockaddr_storage", 225, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 71, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 203, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 210, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_epoll", 205 },
-  { "pyvma_sock", 206 },
-  { "socklen_t", 67 },
-  { "ssize_t", 204 },
+  { "pyvma_epoll", 212 },
+  { "pyvma_sock", 213 },
+  { "socklen_t", 74 },
+  { "ssize_t", 211 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4000,12 +4118,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  52,  /* num_globals */
+  54,  /* num_globals */
   13,  /* num_struct_unions */
   1,  /* num_enums */
   4,  /* num_typenames */
   NULL,  /* no includes */
-  229,  /* num_types */
+  236,  /* num_types */
   0,  /* flags */
 };
 

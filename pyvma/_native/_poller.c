@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 
 #define EVENTS_MAX 256
+#define REST_ROUNDS 4
 #define ALWAYS ((uint32_t)(EPOLLERR | EPOLLHUP))
 
 struct poller;
@@ -32,6 +33,7 @@ struct poller {
 	pyvma_epoll *set; /* NULL: closed */
 	struct watch *first, *ended;
 	unsigned int turns; /* under way */
+	int other; /* in a turn: an fd that ends the wait when it is readable; -1: none */
 	bool quick; /* what the last wait waited for came soon */
 	PyObject *failed; /* called with the exception of a target */
 };
@@ -253,6 +255,12 @@ static int call_targets(struct poller *p, const struct pyvma_event *events, int 
 	return 0;
 }
 
+static int look(struct poller *p, struct pyvma_event *events, int64_t wait_ns)
+{
+	return p->other < 0 ? pyvma_epoll_wait(p->set, events, EVENTS_MAX, wait_ns)
+			    : pyvma_epoll_turn(p->set, events, EVENTS_MAX, wait_ns, p->other);
+}
+
 /*
  * What is ready, waiting for it until the deadline at most; as calls that wait do (_calls.h) it keeps the GIL for HOLD_NS if that was
  * enough the last time. Not polled at all: `budget_ns` is 0.
@@ -265,14 +273,14 @@ static int wait_events(struct poller *p, struct pyvma_event *events, int64_t dea
 	if (left <= 0)
 		return 0;
 	if (p->quick) {
-		n = pyvma_epoll_wait(p->set, events, EVENTS_MAX, left < HOLD_NS ? left : HOLD_NS);
+		n = look(p, events, left < HOLD_NS ? left : HOLD_NS);
 		left = deadline - calls_now_ns();
 		if (n || left <= 0)
 			return n;
 	}
 	start = calls_now_ns();
 	PyThreadState *state = PyEval_SaveThread();
-	n = pyvma_epoll_wait(p->set, events, EVENTS_MAX, left);
+	n = look(p, events, left);
 	PyEval_RestoreThread(state);
 	p->quick = calls_now_ns() - start < HOLD_NS;
 	return n;
@@ -286,7 +294,7 @@ static int take_turns(struct poller *p, int64_t budget_ns, PyObject *ready)
 	int told = 0;
 
 	for (;;) {
-		int n = p->set ? pyvma_epoll_wait(p->set, events, EVENTS_MAX, 0) : 0;
+		int n = p->set ? look(p, events, 0) : 0;
 
 		if (n == 0 && deadline && p->set)
 			n = wait_events(p, events, deadline);
@@ -312,17 +320,53 @@ static PyObject *poller_turn(PyObject *self, PyObject *args)
 	struct poller *p = (struct poller *)self;
 	PyObject *ready = Py_None;
 	long long budget_ns = 0;
-	int told;
+	int told, other = -1;
 
-	if (!PyArg_ParseTuple(args, "|LO:turn", &budget_ns, &ready))
+	if (!PyArg_ParseTuple(args, "|LOi:turn", &budget_ns, &ready, &other))
 		return NULL;
 	if (!p->set)
 		return raise_closed();
+	p->other = other;
 	p->turns++;
 	told = take_turns(p, budget_ns, ready == Py_None ? NULL : ready);
 	if (!--p->turns)
 		free_ended(p);
 	return told < 0 ? NULL : PyLong_FromLong(told);
+}
+
+/* 1: nothing is ready, and the fd of loop_fd() tells of what comes; 0: there may be more; -1: with an exception. */
+static int take_rest(struct poller *p, PyObject *ready)
+{
+	struct pyvma_event events[EVENTS_MAX];
+
+	for (int round = 0; round < REST_ROUNDS && p->set; round++) {
+		int n = pyvma_epoll_turn(p->set, events, EVENTS_MAX, -1, -1);
+
+		if (n == 0)
+			return 1;
+		if (n < 0)
+			return (int)calls_raise(n, 0);
+		if (call_targets(p, events, n))
+			return -1;
+		Py_ssize_t waiting = PyObject_Size(ready);
+		if (waiting)
+			return waiting < 0 ? -1 : 0;
+	}
+	return !p->set;
+}
+
+static PyObject *poller_rest(PyObject *self, PyObject *ready)
+{
+	struct poller *p = (struct poller *)self;
+	int done;
+
+	if (!p->set)
+		return raise_closed();
+	p->turns++;
+	done = take_rest(p, ready);
+	if (!--p->turns)
+		free_ended(p);
+	return done < 0 ? NULL : PyBool_FromLong(done);
 }
 
 /* ---- the type ---------------------------------------------------------------------------------------------------------- */
@@ -357,6 +401,14 @@ static PyObject *poller_fileno(PyObject *self, PyObject *unused)
 	return fd < 0 ? raise_errno(fd) : PyLong_FromLong(fd);
 }
 
+static PyObject *poller_loop_fd(PyObject *self, PyObject *unused)
+{
+	struct poller *p = (struct poller *)self;
+
+	(void)unused;
+	return p->set ? PyLong_FromLong(pyvma_epoll_loop_fd(p->set)) : raise_closed();
+}
+
 static PyObject *poller_pointer(PyObject *self, void *unused)
 {
 	(void)unused;
@@ -377,6 +429,7 @@ static PyObject *poller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		return NULL;
 	p->first = p->ended = NULL;
 	p->turns = 0;
+	p->other = -1;
 	p->quick = true;
 	p->failed = failed;
 	Py_INCREF(failed);
@@ -417,6 +470,7 @@ static void poller_dealloc(PyObject *self)
 static PyMethodDef poller_methods[] = {
 	{ "watch", poller_watch, METH_VARARGS, NULL }, { "unwatch", poller_unwatch, METH_O, NULL },
 	{ "turn", poller_turn, METH_VARARGS, NULL },   { "fileno", poller_fileno, METH_NOARGS, NULL },
+	{ "rest", poller_rest, METH_O, NULL },         { "loop_fd", poller_loop_fd, METH_NOARGS, NULL },
 	{ "close", poller_close, METH_NOARGS, NULL },  { 0 },
 };
 static PyGetSetDef poller_getset[] = {
@@ -424,14 +478,17 @@ static PyGetSetDef poller_getset[] = {
 	{ 0 },
 };
 static PyType_Slot poller_slots[] = {
-	{ Py_tp_doc, DOC("Poller(failed): a set of sockets. watch(handle or fd, events, target) adds or changes one: target(bits) "
-			 "is called by "
-			 "the turn that finds "
-			 "it ready, level-triggered. turn(budget_ns=0, ready=None) tells what is ready now; with a budget it waits "
-			 "that long for the "
-			 "first, and with `ready` it goes on until the budget is used up or `ready` is not empty. An exception of "
-			 "a target ends the "
-			 "turn. pointer is the pyvma_epoll, for other fds: their data has to be 0.") },
+	{ Py_tp_doc,
+	  DOC("Poller(failed): a set of sockets. watch(handle or fd, events, target) adds or changes one: target(bits) "
+	      "is called by "
+	      "the turn that finds "
+	      "it ready, level-triggered. turn(budget_ns=0, ready=None) tells what is ready now; with a budget it waits "
+	      "that long for the "
+	      "first, and with `ready` it goes on until the budget is used up or `ready` is not empty. An exception of "
+	      "a target ends the "
+	      "turn. `other`: an fd that ends the wait, too, which then spins. rest(ready) tells what is ready until nothing is, "
+	      "and then True: what comes makes the fd of loop_fd() readable; False: something in `ready` waits, or there "
+	      "may be more. pointer is the pyvma_epoll, for other fds: their data has to be 0.") },
 	{ Py_tp_new, poller_new },
 	{ Py_tp_dealloc, poller_dealloc },
 	{ Py_tp_traverse, poller_traverse },

@@ -31,7 +31,6 @@ from ..socket import socket as _our_socket
 from ._endpoints import Endpoints, Target
 from ._sock_calls import SockCalls
 
-_ROUNDS = 4  # of one turn in fd mode, as long as no callback waits
 _SPIN_NS = 50_000  # of one turn in busy mode: what uvloop's timers and fds may be late
 _MODES = ("fd", "busy")
 _READ, _WRITE = _select.EPOLLIN, _select.EPOLLOUT
@@ -86,6 +85,8 @@ class EventLoop(SockCalls, Endpoints):
         self._fileno = -1  # of the set, when it is among uvloop's
         self._forked = False
         self._turning = False  # in busy mode: a turn stands in line
+        self._alone = False  # and no other callback did
+        self._backend = self._get_backend_id()
         self._watches: dict[int, tuple[Any, Any]] = {}  # what the set knows a socket by, and the socket
         self._readers: dict[Any, _Readers] = {}
         self._context = contextvars.Context()
@@ -104,7 +105,7 @@ class EventLoop(SockCalls, Endpoints):
             start()
             self._set = Poller(self._target_failed)
             if self._mode == "fd":
-                self._fileno = self._set.fileno()
+                self._fileno = self._set.loop_fd()
                 super().add_reader(self._fileno, self._turn)
         return self._set
 
@@ -140,7 +141,7 @@ class EventLoop(SockCalls, Endpoints):
         self._watches[key] = (known, sock)
         if self._mode == "busy" and not self._turning:
             self._turning = True
-            self.call_soon(self._spin, context=self._context)
+            self._stand_in_line(self._spin)
 
     def _unwatch(self, sock: Any) -> None:
         """Ends that, also after the socket was closed; nothing happens when it was not watched."""
@@ -150,24 +151,33 @@ class EventLoop(SockCalls, Endpoints):
 
     def _turn(self) -> None:
         """The set's fd is readable. Ends when nothing is ready any more and the rings are armed, or stands in line behind callbacks."""
-        if self._forked:
+        poller = self._set
+        if self._forked or poller is None:
             return
-        queue = self._queue
-        for _ in range(_ROUNDS):
-            if self._set is None or not self._set.turn() or queue:
-                return
+        done = False
+        try:
+            done = poller.rest(self._queue)
+        finally:
+            if not done:
+                self._stand_in_line(self._turn)
 
     def _spin(self) -> None:
         """Busy mode's turn."""
         self._turning = False
-        if self._forked or not self._watches or self._set is None:
+        poller, queue = self._set, self._queue
+        if self._forked or poller is None or not self._watches:
             return
         self._turning = True
         try:
-            self._set.turn(0 if self._queue else _SPIN_NS, self._queue)
+            poller.turn(_SPIN_NS if self._alone and not queue else 0, queue, self._backend)
         finally:
-            if self._set is not None and not self.is_closed():
-                self.call_soon(self._spin, context=self._context)
+            # uvloop writes to kernel sockets after a whole round of callbacks: none of them shall wait for a spin.
+            self._alone = not queue
+            self._stand_in_line(self._spin)
+
+    def _stand_in_line(self, turn: Callable[[], None]) -> None:
+        if self._set is not None and not self.is_closed():
+            self.call_soon(turn, context=self._context)
 
     # ---- who has a socket ----
 
