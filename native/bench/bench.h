@@ -35,6 +35,8 @@ struct bench_opts {
 	uint32_t gap_us; /* paced: between two messages; mixed: between two requests, 0: none */
 	uint32_t chunk; /* mixed: bytes of the bulk stream in one call, 0: no such stream */
 	uint32_t rules; /* how many at once */
+	uint32_t connections; /* load */
+	bool http; /* load: HTTP requests instead of messages */
 	bool mixed; /* requests beside a bulk stream, each on a connection of its own */
 	bool tcp; /* one connection instead of datagrams */
 	bool block; /* wait in the kernel or engine instead of polling from here */

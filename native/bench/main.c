@@ -7,6 +7,7 @@
 
 #include "bench/bench.h"
 #include "bench/conns.h"
+#include "bench/load.h"
 
 volatile sig_atomic_t bench_stop;
 
@@ -15,6 +16,7 @@ static const char usage[] =
     "       pyvma-bench line --cpu A --cpu2 B [--seconds S]\n"
     "       pyvma-bench idle [--interfaces SPEC] [--local ADDR:PORT] [--seconds S]\n"
     "       pyvma-bench connections --transport pyvma|kernel --local ADDR:PORT | --remote ADDR:PORT   orders: conns.h\n"
+    "       pyvma-bench load --transport pyvma|kernel --remote ADDR:PORT [--connections N (64)] [--tcp] [--http] [--seconds S]\n"
     "       pyvma-bench rules --device IFNAME [--rules N (5000)]\n"
     "  --local ADDR:PORT  --remote ADDR:PORT   a server with --remote is connected to it; IPv6 as [ADDR]:PORT\n"
     "  --size BYTES (64)  --seconds S (1)  --batch N (1)  --window N (0: send blindly)  --cpu N\n"
@@ -105,6 +107,8 @@ enum {
 	O_CHUNK,
 	O_MIXED,
 	O_RULES,
+	O_CONNECTIONS,
+	O_HTTP,
 	O_CPU,
 	O_CPU2,
 	O_BLOCK,
@@ -127,6 +131,8 @@ static const struct option options[] = {
 	{ "chunk", 1, NULL, O_CHUNK },
 	{ "mixed", 0, NULL, O_MIXED },
 	{ "rules", 1, NULL, O_RULES },
+	{ "connections", 1, NULL, O_CONNECTIONS },
+	{ "http", 0, NULL, O_HTTP },
 	{ "cpu", 1, NULL, O_CPU },
 	{ "cpu2", 1, NULL, O_CPU2 },
 	{ "block", 0, NULL, O_BLOCK },
@@ -162,6 +168,11 @@ static int parse_one(int c, const char *v, struct args *a)
 		return parse_num(v, 0, 1u << 20, &a->o.window);
 	case O_RULES:
 		return parse_num(v, 1, 60000, &a->o.rules);
+	case O_CONNECTIONS:
+		return parse_num(v, 1, LOAD_MAX, &a->o.connections);
+	case O_HTTP:
+		a->o.http = a->o.tcp = true;
+		return 0;
 	case O_GAP:
 		return parse_num(v, 0, 1000000, &a->o.gap_us);
 	case O_CHUNK:
@@ -267,10 +278,12 @@ static int run(struct args *a, const char *role)
 
 int main(int argc, char **argv)
 {
-	struct args a = { .o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .chunk = 8192, .rules = 5000 },
-			  .transport = "kernel",
-			  .cpu = UINT32_MAX,
-			  .cpu2 = UINT32_MAX };
+	struct args a = {
+		.o = { .seconds = 1, .size = 64, .batch = 1, .gap_us = 1000, .chunk = 8192, .rules = 5000, .connections = 64 },
+		.transport = "kernel",
+		.cpu = UINT32_MAX,
+		.cpu2 = UINT32_MAX
+	};
 	struct sigaction sa = { .sa_handler = on_signal };
 	const char *role;
 	int rc;
@@ -295,5 +308,10 @@ int main(int argc, char **argv)
 		return 1;
 	if (!strcmp(role, "connections"))
 		return bench_conns(&a.o, !strcmp(a.transport, "pyvma") ? &conns_engine : &conns_kernel);
+	if (!strcmp(role, "load")) {
+		if (!a.o.remote.ss_family)
+			return bench_fail("load needs --remote", 0);
+		return bench_load(&a.o, !strcmp(a.transport, "pyvma") ? &load_engine : &load_kernel);
+	}
 	return run(&a, role);
 }

@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError
+from . import UserError, _bench_loops
 from ._bench_run import Peer, c_command, cpus, python_command, running
 from ._bench_softnic import SoftnicWire
 from ._bench_wire import Wire
@@ -80,12 +80,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proto", choices=["udp", "tcp"], default="udp", help="datagrams, or one connection, which also moves 64 KiB a call in bulk"
     )
+    parser.add_argument(
+        "--api", choices=["socket", "asyncio"], default="socket", help="sockets from C and Python (default), or event loops of asyncio's"
+    )
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"
     )
     parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
-    parser.add_argument("--rows", default=",".join(WAYS), help=f"which rows, separated by commas (default all: {','.join(WAYS)})")
+    parser.add_argument(
+        "--rows",
+        help=f"which rows, separated by commas (default all: {','.join(WAYS)}; of event loops: {','.join(_bench_loops.ROWS)})",
+    )
     parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
 
 
@@ -325,7 +331,7 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict
     """All rows in turns, then what is measured once."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     wakes: dict[str, list[dict[str, Any]]] = {
-        stack: [] for stack in ("pyvma", "kernel") if wire.kernel_peer and f"{stack}-" in arguments.rows
+        stack: [] for stack in ("pyvma", "kernel") if wire.kernel_peer and any(name.startswith(f"{stack}-") for name in names)
     }
     floors = []
     notes = Console(stderr=True)
@@ -362,14 +368,16 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs all rows in turns and prints the table."""
-    names = [name.strip() for name in arguments.rows.split(",") if name.strip()]
-    unknown = [name for name in names if name not in WAYS]
-    if unknown or not names:
-        raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
     if not 14 <= arguments.size <= 1472:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
+    if arguments.api == "asyncio":
+        return _bench_loops.run(arguments, WIRES)
+    names = [name.strip() for name in (arguments.rows or ",".join(WAYS)).split(",") if name.strip()]
+    unknown = [name for name in names if name not in WAYS]
+    if unknown or not names:
+        raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
     with WIRES[arguments.ring]() as wire:
         report = compare(wire, names, arguments)
     if arguments.json == "-":
