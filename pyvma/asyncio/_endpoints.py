@@ -259,13 +259,20 @@ class Endpoints(_Base):  # type: ignore[misc]
                 infos = _interleave(infos, interleave)
             sock = await self._connect_any(infos, local, happy_eyeballs_delay, all_errors)
             if not _ours(sock):
-                plain = _plain(sock)
-                try:
-                    return await super().create_connection(lambda: protocol, sock=plain, server_hostname=server_hostname, **terms)
-                except BaseException:
-                    plain.close()
-                    raise
+                return await self._hand_over(_plain(sock), protocol, server_hostname, terms)
         return await self._begin(sock, protocol, terms, False, server_hostname), protocol
+
+    async def _hand_over(self, sock: _std.socket, protocol: Any, server_hostname: str | None, terms: dict[str, Any]) -> Any:
+        """A connection of the kernel's goes on as uvloop's."""
+        try:
+            transport, _ = await super().create_connection(lambda: protocol, sock=sock, server_hostname=server_hostname, **terms)
+        except BaseException:
+            sock.close()
+            raise
+        if transport.is_closing():
+            # connection_made() closed it, and uvloop has closed the fd, or will, of a socket that it did not hold yet.
+            sock.detach()
+        return transport, protocol
 
     async def _resolve(self, host: Any, port: Any, local: Any, hints: dict[str, int]) -> tuple[list[Info], list[Info] | None]:
         infos: Any = await self.getaddrinfo(host, port, **hints)
