@@ -6,7 +6,7 @@ What is replaced, each in its module, so that `import socket`, `from socket impo
     select      select.select, select.poll, select.epoll
     selectors   the selectors over those three, and DefaultSelector
     ssl         the class of the sockets that every SSLContext makes, those that are there already included
-    asyncio     the policy of event loops
+    asyncio     the policy of event loops; and uvloop.Loop, which servers ask for by name where uvloop is installed
 
 It is for the start of a program: a module that has taken `socket.socket` by name before keeps the standard class, and its sockets stay
 the kernel's. `patch()` warns of those. Whoever holds a function or selector of the standard library's loses nothing but time: they know
@@ -158,9 +158,11 @@ def _patch_ssl() -> list[_Change]:
 
 def _patch_asyncio() -> list[_Change]:
     theirs, ours = importlib.import_module("asyncio"), importlib.import_module("pyvma.asyncio")
+    # uvloop's own functions and policy make their loops by that name.
+    made = _set(importlib.import_module("uvloop"), "Loop", ours.EventLoop, "uvloop.Loop")
     before = theirs.get_event_loop_policy()
     if isinstance(before, ours.EventLoopPolicy):
-        return []
+        return made
     policy = ours.EventLoopPolicy()
 
     def undo() -> None:
@@ -168,7 +170,7 @@ def _patch_asyncio() -> list[_Change]:
             theirs.set_event_loop_policy(before)
 
     theirs.set_event_loop_policy(policy)
-    return [_Change("asyncio: the policy", undo)]
+    return [*made, _Change("asyncio: the policy", undo)]
 
 
 _STEPS: dict[str, Callable[[], list[_Change]]] = {

@@ -36,7 +36,8 @@ def test_names_classes_and_the_way_back(clean_env: Env) -> None:
     ran(
         clean_env,
         """
-        import asyncio, select, selectors, socket, ssl, sys
+        import asyncio, select, selectors, socket, ssl, sys, uvloop
+        base = uvloop.Loop
         modules = {"socket": socket, "select": select, "selectors": selectors}
         before = {name: dict(vars(module)) for name, module in modules.items()}
         wrapper, policy = ssl.SSLContext.sslsocket_class, asyncio.get_event_loop_policy()
@@ -44,12 +45,19 @@ def test_names_classes_and_the_way_back(clean_env: Env) -> None:
         import pyvma, pyvma.asyncio, pyvma.select, pyvma.selectors, pyvma.socket, pyvma.ssl
         first = pyvma.patch()
         changed = {f"{name}.{key}" for name, old in before.items() for key in old if vars(modules[name])[key] is not old[key]}
-        assert changed | {"ssl.SSLContext.sslsocket_class", "asyncio: the policy"} == set(first.replaced), (changed, first)
+        assert changed | {"ssl.SSLContext.sslsocket_class", "asyncio: the policy", "uvloop.Loop"} == set(first.replaced), (changed, first)
         assert first.held == ()
         assert select.epoll is pyvma.select.epoll and selectors.DefaultSelector is pyvma.selectors.DefaultSelector
         assert ssl.SSLContext.sslsocket_class is pyvma.ssl.SSLSocket
         assert issubclass(pyvma.ssl.SSLSocket, ssl.SSLSocket)
         assert type(asyncio.get_event_loop_policy()) is pyvma.asyncio.EventLoopPolicy
+        for made in (asyncio.new_event_loop, uvloop.new_event_loop, uvloop.EventLoopPolicy().new_event_loop):
+            loop = made()
+            assert type(loop) is pyvma.asyncio.EventLoop
+            loop.close()
+        async def running():
+            return type(asyncio.get_running_loop())
+        assert uvloop.run(running()) is pyvma.asyncio.EventLoop
         again = pyvma.patch()
         assert again.replaced == ()
         again.undo()
@@ -60,7 +68,7 @@ def test_names_classes_and_the_way_back(clean_env: Env) -> None:
         assert not isinstance(made_before, pyvma.socket.socket)
         pyvma.unpatch()
         assert {name: dict(vars(module)) for name, module in modules.items()} == before
-        assert (ssl.SSLContext.sslsocket_class, asyncio.get_event_loop_policy()) == (wrapper, policy)
+        assert (ssl.SSLContext.sslsocket_class, asyncio.get_event_loop_policy(), uvloop.Loop) == (wrapper, policy, base)
         assert isinstance(ours, socket.socket)
         pyvma.unpatch()
         with pyvma.patch(select=False, ssl=False, asyncio=False) as only:
