@@ -299,6 +299,8 @@ class _Tunnel:
         try:
             self._acquire(self._sending, deadline)
             try:
+                if self._written and self._written > memoryview(data).nbytes:
+                    raise SSLError(SSL_ERROR_SSL, "bad write retry")
                 self._drain(sock, deadline)
                 if not self._written and _is_small(data):
                     self._written = self._encrypt(sock, data, deadline)
@@ -316,8 +318,6 @@ class _Tunnel:
 
     def _write_pieces(self, sock: Any, data: Any, deadline: int) -> None:
         with memoryview(data) as whole, whole.cast("B") as view:
-            if self._written > len(view):
-                raise SSLError(SSL_ERROR_SSL, "bad write retry")
             while self._written < len(view):
                 with view[self._written : self._written + _PIECE] as piece:
                     self._written += self._encrypt(sock, piece, deadline)
