@@ -14,7 +14,7 @@ import signal
 import subprocess
 from typing import Any
 
-from . import UserError, _bench_compare, _bench_connections, _bench_mixed
+from . import UserError, _bench_compare, _bench_connections, _bench_gil, _bench_mixed
 from ._bench_run import Peer, c_command, running
 
 LADDER = ("99.999", "99.99", "99.9", "99", "90", "75", "50", "25")
@@ -55,6 +55,8 @@ def add_parser(commands: Any) -> None:
     _bench_connections.add_arguments(many)
     mixed = kinds.add_parser("mixed", help="short requests beside a bulk stream, against each alone", description=_bench_mixed.__doc__)
     _bench_mixed.add_arguments(mixed)
+    gil = kinds.add_parser("gil", help="an echo server beside a busy Python thread", description=_bench_gil.__doc__)
+    _bench_gil.add_arguments(gil)
 
 
 def endpoint(ip: str, port: int) -> str:
@@ -153,6 +155,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _bench_connections.run(arguments)
     if arguments.kind == "mixed":
         return _bench_mixed.run(arguments)
+    if arguments.kind == "gil":
+        return _bench_gil.run(arguments)
     if arguments.kind == "server":
         return serve(arguments)
     line, how = command(arguments)

@@ -157,7 +157,7 @@ def test_lost_datagrams_are_counted_and_sent_again() -> None:
 
 
 @pytest.mark.parametrize("proto", ["tcp", "udp"])
-@pytest.mark.parametrize("api", [api for api in _bench_loops.ROWS if not api.startswith("pyvma")])
+@pytest.mark.parametrize("api", _bench_loops.ROWS)
 def test_rows(api: str, proto: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if api.startswith("pyvma") and (reason := softnic_reason()):
         pytest.skip(reason)
@@ -199,3 +199,18 @@ def test_the_kernels_rows_are_not_ours() -> None:
     }
     command = _bench_loops.peer_command("uvloop", SoftnicWire(), 0, "echo", tcp=False)
     assert json.loads(command[-1])["tcp"] is False
+
+
+@pytest.mark.parametrize("proto", ["tcp", "udp"])
+def test_gil(proto: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if reason := softnic_reason():
+        pytest.skip(reason)
+    out = tmp_path / "out.json"
+    options = ["--rows", "kernel-py,pyvma-py,pyvma-asyncio-busy", "--runs", "1", "--seconds", "1", "--json", str(out)]
+    assert main(["bench", "gil", "--proto", proto, *options]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert list(rows) == ["kernel-py", "pyvma-py", "pyvma-asyncio-busy"]
+    for row in rows.values():
+        assert 0 < row["alone"]["p50_us"] <= row["alone"]["p99_us"]
+        assert 0 < row["beside"]["p50_us"] <= row["beside"]["p99_us"]
+    assert "pyvma-asyncio-busy" in capsys.readouterr().out
