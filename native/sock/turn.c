@@ -27,6 +27,12 @@
 
 static struct pv_list loops = { &loops, &loops }; /* engine lock */
 
+/* A forked child has its parent's stack still, and must not touch it. */
+static bool runs(const struct pv_engine *e)
+{
+	return pv_likely(e->stack && pv_engine_state() == PV_ENGINE_RUNNING);
+}
+
 static void rings_sync(struct pyvma_epoll *set)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data = { .u64 = PV_EPOLL_RING } };
@@ -62,7 +68,7 @@ static bool arm(struct pyvma_epoll *set)
 {
 	struct pv_engine *e = &pv_engine;
 
-	if (!e->stack)
+	if (!runs(e))
 		return true;
 	if (pv_unlikely(set->ports_gen != e->ports_gen))
 		rings_sync(set);
@@ -93,7 +99,7 @@ static bool spin_on(struct pyvma_epoll *set, int64_t until, uint32_t turn, int o
 {
 	struct pv_engine *e = &pv_engine;
 
-	if (!e->stack || pv_clock_now(&e->clock) >= until)
+	if (!runs(e) || pv_clock_now(&e->clock) >= until)
 		return false;
 	if (other >= 0 && turn % OTHER_TURNS == 0 && readable(other))
 		return false;
@@ -106,12 +112,12 @@ static bool spin_on(struct pyvma_epoll *set, int64_t until, uint32_t turn, int o
 static int spin_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t spin_ns, int other)
 {
 	struct pv_engine *e = &pv_engine;
-	int64_t until = spin_ns && e->stack ? pv_clock_now(&e->clock) + spin_ns : 0;
+	int64_t until = spin_ns && runs(e) ? pv_clock_now(&e->clock) + spin_ns : 0;
 	uint32_t turn = 0;
 	int got;
 
 	do {
-		if (pv_likely(e->stack != NULL))
+		if (runs(e))
 			pv_engine_poll(e, pv_clock_now(&e->clock));
 		got = pv_epoll_collect(set, out, n, !spin_ns && pv_list_empty(&set->ready));
 	} while (!got && until && spin_on(set, until, ++turn, other));
@@ -125,7 +131,7 @@ static int sleep_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 	for (uint32_t tries = 0;; tries++) {
 		int got;
 
-		if (pv_likely(e->stack != NULL))
+		if (runs(e))
 			pv_engine_poll(e, pv_clock_now(&e->clock));
 		got = pv_epoll_collect(set, out, n, pv_list_empty(&set->ready));
 		if (got)
@@ -140,7 +146,7 @@ static int sleep_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 		}
 	}
 	set->armed = true;
-	if (e->stack)
+	if (runs(e))
 		pv_engine_timers(e);
 	return 0;
 }

@@ -320,7 +320,8 @@ def _let_go(key: Any) -> None:
 
 def _mark_forked() -> None:
     for loop in _loops:
-        loop._forked = loop._set is not None
+        loop._forked = loop._forked or loop._set is not None
+        loop._set = None
 
 
 os.register_at_fork(after_in_child=_mark_forked)
