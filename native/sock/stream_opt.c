@@ -454,6 +454,8 @@ static int give_info(struct pv_sock *so, void *out, socklen_t *len)
 	t.tcpi_busy_time = i.busy_time_us;
 	t.tcpi_rwnd_limited = i.rwnd_limited_us;
 	t.tcpi_sndbuf_limited = i.sndbuf_limited_us;
+	t.tcpi_delivery_rate = i.delivery_rate;
+	t.tcpi_delivery_rate_app_limited = i.rate_app_limited;
 	t.tcpi_delivered = i.delivered;
 	t.tcpi_delivered_ce = i.delivered_ce;
 	t.tcpi_bytes_sent = i.bytes_sent;

@@ -276,6 +276,8 @@ static void scoreboard(struct pv_tcp *c, struct pv_tcp_acking *a)
 	/* The path carries: the first segment gets its time anew. Not by what was sent after it, or it might never come due. */
 	if (!(a->flags & PV_ACK_TIMER) && a->first_sack_ns >= 0 && c->in_flight && a->first_sack_ns < pv_tcp_first(c)->tx_ns)
 		a->flags |= PV_ACK_TIMER;
+	if (c->delivered != a->prior_delivered)
+		pv_tcp_rate_delivered(c, a->now_ns);
 	if (pv_tcp_has_sack(c))
 		pv_tcp_rack_update(c, a);
 	if (c->flags & PV_TF_TLP)
@@ -323,6 +325,7 @@ pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 	a.first_sack_ns = -1;
 	release(c, s);
 	sample.rtt_ns = take_rtt(c, &a);
+	pv_tcp_rate_delivered(c, in->now_ns);
 	/* Nothing is out: neither a timeout nor a probe. */
 	pv_tcp_rearm_rto(c, in->now_ns);
 	pv_tcp_rack_disarm(c);

@@ -57,6 +57,8 @@ static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 	/* The SYN is one as well. */
 	o->delivered = c->delivered + (c->delivered || synchronized);
 	o->delivered_ce = c->delivered_ce;
+	o->delivery_rate = pv_tcp_rate(c);
+	o->rate_app_limited = c->rate_limited || !c->rate_ticks;
 }
 
 static void info_busy(const struct pv_tcp *c, struct pv_tcp_info *o, int64_t now_ns)

@@ -234,6 +234,8 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
  * many went. */
 static uint32_t post_run(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int64_t now_ns)
 {
+	const struct pv_tcp_seg *first = s;
+	bool idle = !c->in_flight;
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
@@ -247,8 +249,11 @@ static uint32_t post_run(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int
 		s = pv_list_entry(next, struct pv_tcp_seg, link);
 		c->unsent = next == &c->sndq ? NULL : s;
 	}
-	if (i)
+	if (i) {
+		if (pv_unlikely(!c->rate_watch))
+			pv_tcp_rate_watch(c, first, idle, now_ns);
 		pv_tcp_run_sent(c, now_ns);
+	}
 	return i;
 }
 

@@ -80,6 +80,10 @@ bool pv_tcp_send_quick(struct pv_tcp *c, const struct pv_iov *iov, int64_t now_n
 	/* The message is on its way before we write down that it is. */
 	(void)pv_net_kick(c->t->net);
 	pv_tcp_left(c);
+	if (pv_unlikely(c->in_flight && !c->rate_watch)) {
+		pv_tcp_rate_check(c);
+		pv_tcp_rate_watch(c, s, false, now_ns);
+	}
 	pv_tcp_new_sent(c, s, now_ns);
 	pv_tcp_run_sent(c, now_ns);
 	pv_tcp_rack_sent(c, now_ns);

@@ -33,6 +33,8 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 	c->busy = PV_BUSY_NOT;
 	c->busy_since_ns = pv_tcp_now(c->t);
 	c->delivered = c->delivered_ce = c->lost_marks = 0;
+	c->rate_watch = c->rate_limited = false;
+	c->rate_delivered = c->rate_ticks = c->app_limited = 0;
 	c->rack_tx_ns = c->rack_rtt_ns = c->tx_last_ns = 0;
 	c->min_rtt_ns = c->min_rtt_next_ns = PV_NEVER;
 	c->min_rtt_at_ns = pv_tcp_now(c->t);

@@ -54,6 +54,14 @@ pv_inline bool pv_tcp_reducing(const struct pv_tcp *c)
 	return c->ca == PV_CA_CWR || c->ca == PV_CA_RECOVERY;
 }
 
+/* Something was delivered, and `fack` is where it is now. */
+pv_inline void pv_tcp_rate_delivered(struct pv_tcp *c, int64_t now_ns)
+{
+	c->delivered_tick = (uint32_t)((uint64_t)now_ns >> PV_TCP_RATE_SHIFT);
+	if (c->rate_watch && pv_seq_ge(c->fack, c->rate_seq))
+		pv_tcp_rate_sample(c);
+}
+
 /* May cwnd grow: was it all in use? In slow start half of it is enough, since it doubles. */
 pv_inline bool pv_tcp_cwnd_limited(const struct pv_tcp *c)
 {

@@ -355,6 +355,7 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 	all = src.left;
 	if (pv_unlikely(!all))
 		return 0;
+	pv_tcp_rate_check(c);
 	for (;;) {
 		rc = fill(c, &src, SEND_BATCH);
 		if (pv_likely(rc || !src.left))

@@ -162,8 +162,9 @@ struct pv_tcp_info {
 	uint32_t rcv_rtt_us, rcv_space, total_retrans, notsent_bytes, min_rtt_us, snd_wnd, rcv_wnd, rcv_ooopack, dsack_dups,
 	    reord_seen;
 	uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received, bytes_sent, bytes_retrans;
-	uint64_t busy_time_us, rwnd_limited_us, sndbuf_limited_us;
+	uint64_t busy_time_us, rwnd_limited_us, sndbuf_limited_us, delivery_rate;
 	uint32_t segs_out, segs_in, data_segs_in, data_segs_out, delivered, delivered_ce;
+	bool rate_app_limited; /* delivery_rate is what the application gave, not what the network takes */
 };
 void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t now_ns);
 

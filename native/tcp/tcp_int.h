@@ -13,7 +13,7 @@
  *   timer.c    one wheel timer a connection, its logical deadlines       pace.c    pacing
  *   ack.c      acknowledgements: scoreboard, RTT, what is delivered      sack.c    SACK and D-SACK blocks (RFC 2018, 2883)
  *   rack.c     loss detection (RFC 8985)                                 recovery.c PRR (RFC 6937), RTO, F-RTO, undo
- *   cc.h cc_*.c congestion control                                       info.c    TCP_INFO
+ *   cc.h cc_*.c congestion control                                       info.c    TCP_INFO; rate.c: the delivery rate in it
  *   rcvq.c     in-order queue, reading                                   ooo.c     out-of-order queue, blocks to report
  *   delack.c   when to acknowledge, window to offer, auto-tuning         urg.c     urgent data
  *
@@ -269,6 +269,12 @@ struct pv_tcp {
 	pv_seq cwnd_usage_seq;
 	int64_t cwnd_stamp_ns;
 	uint32_t delivered, delivered_ce, lost_marks; /* segments in all: delivered, with ECE; marked lost */
+	/* Delivery rate (rate.c): of the segment that is watched, when and how much was delivered at its time; the last good sample. */
+	pv_seq rate_seq;
+	uint32_t rate_prior, rate_prior_tick, rate_send_ticks;
+	uint32_t rate_delivered, rate_ticks;
+	uint32_t delivered_tick; /* when something was delivered last */
+	uint32_t app_limited; /* what was sent until so many are delivered had less to send than the network took; 0: no */
 	pv_seq tlp_high_seq;
 	/* RACK (RFC 8985 6.1) */
 	int64_t rack_tx_ns, rack_rtt_ns;
@@ -277,6 +283,7 @@ struct pv_tcp {
 	pv_seq rack_end, rack_dsack_round;
 	uint8_t rack_reo_mult, rack_reo_persist;
 	bool rack_reo_seen;
+	bool rate_watch, rate_watch_limited, rate_limited;
 	bool prior_limited; /* was cwnd in use whole before the reduction that prior_cwnd is of? */
 	/* RTT and RTO (RFC 6298). rttvar_ns is four times the deviation, floor included; rto_ns is without backoff (see pv_tcp_rto_ns). */
 	int64_t srtt_ns, rttvar_ns, rto_ns, mdev_ns, mdev_max_ns;
@@ -546,6 +553,19 @@ void pv_tcp_recovery_init(struct pv_tcp *c);
 void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns); /* not for SYN and probes; may abort */
 void pv_tcp_rack_fired(struct pv_tcp *c, int64_t now_ns); /* reordering window or tail loss probe */
 void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns); /* after output: arms the probe (RFC 8985 7.2) */
+/* rate.c: the segment that is watched from now on, idle: before it nothing was out; it, or what was sent later, was delivered; bytes a second, 0: unknown. */
+#define PV_TCP_RATE_SHIFT 10u
+void pv_tcp_rate_watch(struct pv_tcp *c, const struct pv_tcp_seg *s, bool idle, int64_t now_ns);
+void pv_tcp_rate_sample(struct pv_tcp *c);
+uint64_t pv_tcp_rate(const struct pv_tcp *c);
+/* From send, before anything is written: has the application left us without work? */
+pv_inline void pv_tcp_rate_check(struct pv_tcp *c)
+{
+	uint32_t pipe = c->in_flight - c->sacked - c->lost + c->retrans;
+
+	if (!c->unsent && c->lost <= c->retrans && pipe < c->cwnd)
+		c->app_limited = PV_MAX(c->delivered + pipe, 1u);
+}
 uint32_t pv_tcp_cwnd_room(const struct pv_tcp *c); /* segments that cwnd, or PRR, lets go now */
 /* It went out: pv_tcp_output, pv_tcp_output_one and pv_tcp_retransmit call it for each segment. Scoreboard, in_flight, by_time, tx_ns,
  * tx_count, total_retrans, bytes_retrans; the caller moves snd_nxt, snd_max and `unsent`. */

@@ -1,4 +1,5 @@
-"""`pyvma bench connections`: what many connections cost, over the software NIC beside the kernel's over loopback."""
+"""`pyvma bench connections`: what many connections cost, over the software NIC beside the kernel's over loopback, and how many of them both
+open and close a second over the same veth pair, pyvma on AF_XDP there (root only)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from . import UserError
 from ._bench_compare import host, line, microseconds
 from ._bench_run import GRACE_S, c_command, cpus
 from ._bench_softnic import HOSTS, LOOPBACK, PORTS, SoftnicWire
+from ._veth import VethPair
 
 SOME = 10_000
 """Connections beside which a busy one must not notice them."""
@@ -45,28 +47,32 @@ EXIT_S = 10.0
 
 
 class Pair:
-    """A server and a client that takes orders."""
+    """A server and a client that takes orders; at the two ends of `veth` when there is one."""
 
-    def __init__(self, stack: str) -> None:
+    def __init__(self, stack: str, veth: VethPair | None = None) -> None:
         self.said: list[str] = []
+        self.veth = veth
         pin = cpus()
-        if stack == "pyvma":
+        if veth is not None:
+            at = f"{veth.hosts[0]}:{random.randrange(10_000, 30_000)}"
+            ours: list[dict[str, Any]] = [{"interfaces": f"xdp:device={veth.device}"} if stack == "pyvma" else {}] * 2
+        elif stack == "pyvma":
             wire, at = SoftnicWire(), f"{HOSTS[0]}:{PORTS[0]}"
-            ours: list[dict[str, Any]] = [{"interfaces": wire.interface(number)} for number in (0, 1)]
+            ours = [{"interfaces": wire.interface(number)} for number in (0, 1)]
         else:
             at, ours = f"{LOOPBACK}:{random.randrange(10_000, 30_000)}", [{}, {}]
-        self.server = self._start(c_command("connections", stack, pin[0], local=at, **ours[0]))
+        self.server = self._start(0, c_command("connections", stack, pin[0], local=at, **ours[0]))
         self.client = self.server
         try:
             self._answer(self.server)
-            self.client = self._start(c_command("connections", stack, pin[1], remote=at, **ours[1]))
+            self.client = self._start(1, c_command("connections", stack, pin[1], remote=at, **ours[1]))
         except BaseException:
             self.kill()
             raise
 
-    @staticmethod
-    def _start(command: list[str]) -> subprocess.Popen[str]:
+    def _start(self, number: int, command: list[str]) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
+        command = [*self.veth.inside(number), *command] if self.veth else command
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYVMA_", "VMA_"))}
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
@@ -116,9 +122,9 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(stack: str) -> Iterator[Pair]:
+def pair(stack: str, veth: VethPair | None = None) -> Iterator[Pair]:
     """Gone afterwards, whatever happened."""
-    made = Pair(stack)
+    made = Pair(stack, veth)
     try:
         yield made
     finally:
@@ -181,17 +187,25 @@ def kernel_idle(count: int) -> dict[str, Any]:
             count //= 2
 
 
-def churn(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def churn(arguments: argparse.Namespace, veth: VethPair | None = None) -> dict[str, dict[str, Any]]:
     """Connections opened, used once and closed a second, both stacks in turns."""
     result: dict[str, dict[str, Any]] = {stack: {str(window): [] for window in WINDOWS} for stack in ("pyvma", "kernel")}
     for number in range(arguments.runs):
         for stack in ("pyvma", "kernel")[:: 1 if number % 2 == 0 else -1]:
-            with pair(stack) as made:
+            with pair(stack, veth) as made:
                 made.order("churn 1000 1")
                 for window in WINDOWS:
                     answer = made.order(f"churn {arguments.churn} {window}")
                     result[stack][str(window)].append(answer["connections"] / answer["seconds"])
     return {stack: {window: statistics.median(rates) for window, rates in of.items()} | {"runs": of} for stack, of in result.items()}
+
+
+def over_veth(arguments: argparse.Namespace) -> dict[str, dict[str, Any]] | str:
+    """Both stacks' rates over the same veth pair, or why there are none."""
+    if os.geteuid() != 0:
+        return "a veth pair needs root"
+    with VethPair() as veth:
+        return churn(arguments, veth)
 
 
 def table(report: dict[str, Any]) -> Table:
@@ -202,9 +216,21 @@ def table(report: dict[str, Any]) -> Table:
         out.add_column(name, justify="left" if name == "who" else "right")
     for row in report["rows"]:
         each = [f"{row['bytes'][end]:,.0f}" for end in ("server", "client")]
-        rates = [f"{row['churn'][str(window)]:,.0f}" for window in WINDOWS]
-        out.add_row(row["who"], f"{row['count']:,}", f"{row['fds']:,}", *each, f"{row['opened_per_s']:,.0f}", *rates)
+        out.add_row(row["who"], f"{row['count']:,}", f"{row['fds']:,}", *each, f"{row['opened_per_s']:,.0f}", *per_second(row["churn"]))
+    if isinstance(report["veth"], dict):
+        for stack, name in (("pyvma", "pyvma-c, AF_XDP on a veth"), ("kernel", "kernel-c, the same veth")):
+            out.add_row(name, *[""] * 5, *per_second(report["veth"][stack]))
     return out
+
+
+def per_second(rates: dict[str, Any]) -> list[str]:
+    """The cells of what was opened and closed."""
+    return [f"{rates[str(window)]:,.0f}" for window in WINDOWS]
+
+
+def quotients(rates: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Ours by the kernel's."""
+    return {str(window): rates["pyvma"][str(window)] / rates["kernel"][str(window)] for window in WINDOWS}
 
 
 def show(console: Console, report: dict[str, Any]) -> None:
@@ -214,7 +240,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
     if report["line_us"] is not None:
         console.print(f"one cache line from CPU to CPU: {report['line_us']:.3f} µs", highlight=False)
     console.print(table(report))
-    console.print("the kernel's rows over loopback; its memory is half of what its slabs grew by", highlight=False)
+    console.print("the kernel's first row is over loopback; its memory is half of what its slabs grew by", highlight=False)
     alone = ours["beside"]["0"]
     for n, row in ours["beside"].items():
         ratio = f"{row['p50_us'] / alone['p50_us']:.2f} x, p99 {row['p99_us'] / alone['p99_us']:.2f} x" if n != "0" else "alone"
@@ -225,8 +251,14 @@ def show(console: Console, report: dict[str, Any]) -> None:
         f"{ours['exit']['kept']:,} had ended in {ours['exit']['seconds']:.2f} s",
         highlight=False,
     )
-    ratios = ", ".join(f"{value:.1f} x with {window} at a time" for window, value in report["ratios"].items())
-    console.print(f"opened and closed a second, pyvma-c over kernel-c: {ratios}", highlight=False)
+    veth = report["veth"] if isinstance(report["veth"], str) else said(quotients(report["veth"]))
+    console.print(f"opened and closed a second, pyvma-c over kernel-c: {said(report['ratios'])}", highlight=False)
+    console.print(f"both over the same veth, pyvma-c on AF_XDP: {veth}", highlight=False)
+
+
+def said(ratios: dict[str, float]) -> str:
+    """How many times the kernel's."""
+    return ", ".join(f"{value:.1f} x with {window} at a time" for window, value in ratios.items())
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -236,13 +268,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.count > 200_000:
         raise UserError("--count: one address has ports for 200000 connections to the server's eight")
     facts, floor = host(), line(0.2)
-    rates = churn(arguments)
+    rates, veth = churn(arguments), over_veth(arguments)
     rows = [
         {"who": "pyvma-c", **idle_and_busy(arguments), "churn": rates["pyvma"]},
         {"who": "kernel-c", **kernel_idle(arguments.count), "churn": rates["kernel"]},
     ]
-    ratios = {str(window): rates["pyvma"][str(window)] / rates["kernel"][str(window)] for window in WINDOWS}
-    report = {"host": facts, "line_us": floor, "rows": rows, "ratios": ratios}
+    report = {"host": facts, "line_us": floor, "rows": rows, "ratios": quotients(rates), "veth": veth}
     if arguments.json == "-":
         json.dump(report, sys.stdout, indent=1)
         print()
