@@ -20,7 +20,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib
-import importlib.util
 import socket as _std
 import sys
 import threading
@@ -211,7 +210,6 @@ def patch(socket: bool = True, select: bool = True, selectors: bool = True, ssl:
     import logging
 
     wanted = dict(zip(MODULES, (socket, select, selectors, ssl, asyncio), strict=True))
-    wanted["ssl"] &= importlib.util.find_spec("pyvma.ssl") is not None
     # Ours take what they need of the standard modules, all before the first is changed.
     for module in MODULES:
         if wanted[module]:

@@ -43,6 +43,7 @@ _CMSG = struct.Struct("@Nii")
 _CMSG_ALIGN = struct.calcsize("@N")
 _DATAGRAM_MAX = 65536
 _STREAM_MAX = 1 << 20  # a single recvmsg of a stream; more takes another call
+_SENDFILE_PIECE = 1 << 18
 _INT_MAX = 0x7FFFFFFF
 _MISSING = object()
 _NOT_OURS = "only UDP and TCP over IPv4 and IPv6 are offloaded"
@@ -448,9 +449,37 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         return None
 
     def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> Any:
-        if self._sock is not None:  # os.sendfile() knows kernel sockets only
-            raise _std._GiveupOnSendfile(OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK)))  # type: ignore[attr-defined]
-        return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc]
+        """os.sendfile() knows kernel sockets only: a stream of the engine's takes the file's bytes by way of one buffer."""
+        if self._sock is None:
+            return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc]
+        self._check_sendfile_params(file, offset, count)  # type: ignore[attr-defined]
+        if self.gettimeout() == 0:
+            raise ValueError("non-blocking sockets are not supported")
+        try:
+            number = file.fileno()
+            size = os.fstat(number).st_size
+        except (AttributeError, OSError) as error:  # not a regular file: the standard library's other way is for it
+            raise _std._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
+        if size == 0:
+            return 0
+        left = sys.maxsize if count is None else count
+        at, room = offset, memoryview(bytearray(min(left, size, _SENDFILE_PIECE)))
+        try:
+            while left > 0:
+                try:
+                    n = os.preadv(number, [room[:left]], at)
+                except OSError as error:
+                    if at == offset:
+                        raise _std._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
+                    raise
+                if n == 0:
+                    break
+                n = self.send(room[:n])
+                at, left = at + n, left - n
+            return at - offset
+        finally:
+            if at > offset and hasattr(file, "seek"):
+                file.seek(at)
 
     def get_inheritable(self) -> bool:
         """As socket.get_inheritable()."""

@@ -1,10 +1,9 @@
-"""CPython's own tests: the same results over the software NIC as of the standard library over the kernel's loopback."""
+"""Classes of CPython's test_socket over AF_XDP, the kernel as their peer; and all of ours on addresses of the kernel's."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import secrets
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import softnic_reason
 from netns import usable
 from veth import ENGINE, KERNEL, namespaces
 
@@ -98,30 +96,6 @@ def compared(
     assert not different
     assert {name.split(".")[0] for name in expected} == set(classes)
     return expected, counters
-
-
-def the_same_over_the_software_nic(clean_env: dict[str, str], fabric: str, classes: list[str]) -> tuple[int, dict[str, int]]:
-    """How many tests passed on both sides, and the engine's counters."""
-    net = secrets.randbelow(200) + 20
-    hosts = (f"10.{net}.3.1", f"fd00:3:{net:x}::1")
-    environment = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"}
-    expected, counters = compared([(clean_env, "socket", LOOPBACK), (environment, "pyvma.socket", hosts)], classes)
-    return list(expected.values()).count("ok"), counters
-
-
-@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
-def test_udp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
-    passed, counters = the_same_over_the_software_nic(clean_env, fabric, CLASSES)
-    assert passed >= 110
-    assert counters["udp.rx_datagrams"] >= passed / 2, "the engine did not carry the traffic"
-    assert counters["udp.tx_datagrams"] >= counters["udp.rx_datagrams"]
-
-
-@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
-def test_tcp_classes_give_the_same_results(clean_env: dict[str, str], fabric: str) -> None:
-    passed, counters = the_same_over_the_software_nic(clean_env, fabric, TCP_CLASSES)
-    assert passed >= 90
-    assert counters["tcp.opened_passive"] >= passed / 2, "the engine did not carry the traffic"
 
 
 def test_everything_else_is_the_standard_librarys(clean_env: dict[str, str]) -> None:

@@ -1,22 +1,33 @@
-"""Whole suites of CPython's own tests: the same results with our modules over the software NIC as with the standard ones."""
+"""Whole suites of CPython's own tests: the same results with our modules over the software NIC as with the standard ones.
+
+On the same address, which on one side is the engine's. Ours take the place of the standard modules in `sys.modules`, and once more by
+pyvma.patch(). What is known to fail is in known_failures.txt.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
 import secrets
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab import softnic_reason
+from netns import usable
 
 SUITES = Path(__file__).with_name("suites.py")
 LIMIT_S = 280.0
 MODULES = ["socket", "select", "selectors"]
+PATCH = ["--patch"]
+AT_ONCE = 4
 
 pytestmark = [
     pytest.mark.skipif(
@@ -24,8 +35,53 @@ pytestmark = [
         reason="CPython's own tests are not installed: apt install libpython3-testsuite",
     ),
     pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there"),
-    pytest.mark.timeout(600),
+    pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces"),
+    pytest.mark.timeout(900),
 ]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """How many tests pass at least, and how many connections the engine accepts meanwhile: most suites make one a test."""
+
+    name: str
+    passing: int
+    connections: int
+    without: tuple[str, ...] = ()
+
+
+# Connecting to a VSOCK address hangs on some machines, with the standard modules too; no such socket is ours.
+SOCKET = Suite("test_socket", 600, 180, ("ThreadedVSOCKSocketStreamTest",))
+SELECTORS = Suite("test_selectors", 70, 0)
+EPOLL = Suite("test_epoll", 10, 4)
+RUNS = [
+    *((suite, MODULES) for suite in (SOCKET, EPOLL, SELECTORS)),
+    *(
+        (suite, PATCH)
+        for suite in (
+            SOCKET,
+            Suite("test_socketserver", 25, 20),
+            Suite("test_select", 6, 0),
+            Suite("test_poll", 7, 0),
+            EPOLL,
+            SELECTORS,
+            Suite("test_httpservers", 55, 50),
+            Suite("test_httplib", 110, 40),
+            Suite("test_smtplib", 80, 50),
+            Suite("test_xmlrpc", 90, 2),
+        )
+    ),
+]
+
+
+def known_failures() -> dict[str, dict[str, str]]:
+    """By suite and test, the reason."""
+    found: dict[str, dict[str, str]] = {}
+    for line in Path(__file__).with_name("known_failures.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            suite, test, reason = re.fullmatch(r"(\S+) (\S+): (.+)", line).groups()  # type: ignore[union-attr]
+            found.setdefault(suite, {})[test] = reason
+    return found
 
 
 def outcomes(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
@@ -42,18 +98,57 @@ def outcomes(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_waiting_is_the_standard_librarys(clean_env: dict[str, str], fabric: str) -> None:
-    """test_epoll makes TCP connections, which must be the engine's; the others wait for pipes and local sockets."""
-    suites = {"test_select": 5, "test_poll": 6, "test_epoll": 9, "test_selectors": 60}
+def addresses() -> tuple[str, str]:
     net = secrets.randbelow(200) + 20
-    host = f"10.{net}.5.1"
-    with ThreadPoolExecutor() as pool:
-        runs = {}
-        for i, suite in enumerate(suites):
-            ours = {**clean_env, "PYVMA_INTERFACES": f"softnic:fabric={fabric}{i},port=0,addr={host}/24"}
-            runs[suite] = (pool.submit(outcomes, clean_env, suite, "127.0.0.1"), pool.submit(outcomes, ours, suite, host, *MODULES))
-        results = {suite: (expected.result(), got.result()) for suite, (expected, got) in runs.items()}
-    for suite, (expected, got) in results.items():
-        assert got["outcomes"] == expected["outcomes"], suite
-        assert list(got["outcomes"].values()).count("ok") >= suites[suite]
-    assert results["test_epoll"][1]["counters"]["tcp.opened_passive"] >= 4, "the engine did not carry the traffic"
+    return f"10.{net}.5.1", f"fd00:5:{net:x}::1"
+
+
+Runs = dict[tuple[str, tuple[str, ...]], Future[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def started(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """All that the tests of this session compare, some at a time: most of what they do is wait. Each side of a suite runs once."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYVMA_", "VMA_")) or name == "PYVMA_SOFTNIC_LIB"}
+    clean["PYTHONSAFEPATH"] = "1"
+    wanted = [item.callspec.params for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    found: Runs = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for suite, how in [(params["suite"], tuple(params["how"])) for params in wanted if "suite" in params]:
+            options = [f"--without={name}" for name in suite.without] + [f"--once={name}" for name in known_failures().get(suite.name, {})]
+            for side in ((), how):
+                if (suite.name, side) not in found:
+                    hosts = addresses()
+                    interface = f"softnic:fabric=pt{secrets.token_hex(4)},port=0,addr={hosts[0]}/24,addr={hosts[1]}/64"
+                    environment = {**clean, "PYVMA_INTERFACES": interface} if side else clean
+                    found[suite.name, side] = pool.submit(outcomes, environment, suite.name, *hosts, *options, *side)
+        try:
+            yield found
+        finally:
+            for future in found.values():
+                future.cancel()
+
+
+def normal(words: dict[str, str]) -> dict[str, str]:
+    """Outcomes without what differs from run to run: addresses, and words of tests that fail on both sides."""
+    return {test: word.partition(":")[0] for test, word in words.items()}
+
+
+@pytest.mark.parametrize(("suite", "how"), RUNS, ids=lambda value: value.name if isinstance(value, Suite) else value[0].strip("-"))
+def test_suites_give_the_same_results(started: Runs, suite: Suite, how: list[str]) -> None:
+    expected, got = started[suite.name, ()].result(), started[suite.name, tuple(how)].result()
+    known = known_failures().get(suite.name, {})
+    wanted, found = normal(expected["outcomes"]), normal(got["outcomes"])
+    different = {
+        test: (expected["outcomes"].get(test), got["outcomes"].get(test))
+        for test in wanted.keys() | found.keys()
+        if (wanted.get(test) != found.get(test)) != (test in known)
+    }
+    assert not different
+    assert list(found.values()).count("ok") >= suite.passing
+    assert got["counters"]["tcp.opened_passive"] >= suite.connections, "the engine did not carry the traffic"
+
+
+def test_known_failures_are_few_and_have_reasons() -> None:
+    known = known_failures()
+    assert sum(len(tests) for tests in known.values()) < 10

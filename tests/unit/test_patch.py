@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import textwrap
@@ -31,7 +30,6 @@ def offloaded(clean_env: Env, fabric: str) -> Env:
     return {**clean_env, "PYVMA_INTERFACES": interfaces}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyvma.ssl") is None, reason="there is no pyvma.ssl")
 def test_names_classes_and_the_way_back(clean_env: Env) -> None:
     ran(
         clean_env,
