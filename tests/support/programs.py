@@ -34,6 +34,7 @@ http {{
 	scgi_temp_path {folder}/scgi;
 	server {{
 		listen {listen};
+		{more}
 		root {folder}/files;
 		location /put/ {{ dav_methods PUT DELETE; create_full_put_path on; }}
 	}}
@@ -55,12 +56,16 @@ def listens(ns: Namespace, port: int) -> bool:
 
 
 @contextmanager
-def nginx(ns: Namespace, folder: Path, listen: list[str], port: int) -> Iterator[Path]:
-    """The folder of what it serves; below put/ it takes uploads. `listen` are addresses as nginx writes them."""
+def nginx(ns: Namespace, folder: Path, listen: list[str], port: int, certificate: Path | None = None) -> Iterator[Path]:
+    """The folder of what it serves; below put/ it takes uploads. `listen` are addresses as nginx writes them. With a certificate HTTP/2 by
+    TLS on the port above."""
     files = folder / "files"
     files.mkdir(parents=True)
     config = folder / "nginx.conf"
-    config.write_text(NGINX.format(folder=folder, listen=";\n\t\tlisten ".join(f"{host}:{port}" for host in listen)))
+    secure = [f"listen {host}:{port + 1} ssl http2;" for host in listen]
+    secure += [f"ssl_certificate {certificate};", f"ssl_certificate_key {certificate};"]
+    places = ";\n\t\tlisten ".join(f"{host}:{port}" for host in listen)
+    config.write_text(NGINX.format(folder=folder, listen=places, more="\n\t\t".join(secure) if certificate else ""))
     process = ns.popen("nginx", "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log"))
     try:
         wait_for("nginx's port", lambda: listens(ns, port))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,20 @@ class Net:
         except AssertionError:
             print(program.text)
             raise
+
+    @contextmanager
+    def names(self, hosts: dict[str, list[str]]) -> Iterator[None]:
+        """Programs of ours that start within the block find these names in /etc/hosts, with their addresses."""
+        folder = Path("/etc/netns") / self.here.name
+        folder.mkdir(parents=True)
+        try:
+            lines = [f"{address} {name}" for name, addresses in hosts.items() for address in addresses]
+            (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+            yield
+        finally:
+            shutil.rmtree(folder)
+            with suppress(OSError):  # others are in it
+                folder.parent.rmdir()
 
     def end_all(self) -> None:
         for program in self.programs:

@@ -36,6 +36,19 @@ async def download(send: Send, size: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+async def slow(receive: Receive, send: Send, seconds: float) -> None:
+    """Not if whoever asked goes away meanwhile."""
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    try:
+        await asyncio.wait_for(left(), seconds)
+    except asyncio.TimeoutError:
+        await answer(send, b"slept")
+
+
 async def websocket(receive: Receive, send: Send) -> None:
     assert (await receive())["type"] == "websocket.connect"
     await send({"type": "websocket.accept"})
@@ -76,8 +89,7 @@ async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     elif name == "bytes":
         await download(send, int(argument))
     elif name == "slow":
-        await asyncio.sleep(float(argument))
-        await answer(send, b"slept")
+        await slow(receive, send, float(argument))
     else:
         await answer(send, b"", 404)
     return None

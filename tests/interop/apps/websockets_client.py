@@ -30,7 +30,7 @@ async def asynchronous(url: str) -> dict[str, object]:
         assert await connection.recv() == "IN THREE FRAMES"
         await asyncio.sleep(0.5)  # pings of the server's meanwhile
         assert await asyncio.gather(*(talk(number) for number in range(50))) == list(range(50))
-        await connection.close(4000, "enough")
+        await connection.close(1000, "enough")
         return {"connections": 51, "code": connection.close_code}
 
 
