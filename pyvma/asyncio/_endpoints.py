@@ -347,17 +347,20 @@ class Endpoints(_Base):  # type: ignore[misc]
             raise OSError(rc, os.strerror(rc))
         if rc == 0:
             return
-        if not _ours(sock):
-            await super().sock_connect(sock, address)
-            return
         done = self.create_future()
-        self._watch(sock, OUT, partial(self._on_connected, sock, done))
+        if not _ours(sock):
+            self.add_writer(sock, self._on_connected, sock, done)
+        else:
+            self._watch(sock, OUT, partial(self._on_connected, sock, done))
         try:
             await done
         finally:
-            self._unwatch(sock)
+            if not _ours(sock):
+                self.remove_writer(sock)
+            else:
+                self._unwatch(sock)
 
-    def _on_connected(self, sock: Any, done: asyncio.Future[None], bits: int) -> None:
+    def _on_connected(self, sock: Any, done: asyncio.Future[None], bits: int = OUT) -> None:
         if done.done():
             return
         rc = sock.getsockopt(_std.SOL_SOCKET, _std.SO_ERROR)

@@ -29,10 +29,10 @@ class _Pump(asyncio.Protocol):
         transport.set_protocol(self)
 
     async def drain(self) -> None:
-        if self._lost or self._transport.is_closing():
-            raise ConnectionError("Connection closed by peer") from self._error
         if self._ready is not None:
             await self._ready
+        if self._lost or self._transport.is_closing():
+            raise ConnectionError("Connection closed by peer") from self._error
 
     def restore(self) -> None:
         self._transport.set_protocol(self._protocol)
@@ -113,6 +113,6 @@ async def send_file(loop: Any, transport: Any, file: Any, offset: int, count: in
         await pump.drain()
         return sent
     finally:
-        if hasattr(file, "seek"):
+        if sent and hasattr(file, "seek"):
             file.seek(offset + sent)
         pump.restore()

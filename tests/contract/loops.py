@@ -8,12 +8,12 @@ import functools
 import gc
 import socket as std
 import ssl
-import test
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test
 import uvloop
 from lab import HOSTS4, HOSTS6
 

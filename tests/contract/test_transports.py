@@ -479,7 +479,7 @@ async def test_writes_after_close(side: Side) -> None:
 
 @case
 async def test_lost_once(side: Side) -> None:
-    async with side.pair() as (client, server):
+    async with side.pair() as (client, _server):
         transport = client.transport
         transport.close()
         transport.abort()
@@ -526,7 +526,7 @@ async def test_error_in_connection_made(side: Side) -> None:
             super().connection_made(transport)
             raise ZeroDivisionError
 
-    async with side.pair(server=Bad) as (client, server):
+    async with side.pair(server=Bad) as (_client, _server):
         await until(lambda: side.contexts)
         assert isinstance(side.expect_context()["exception"], ZeroDivisionError)
 
