@@ -24,10 +24,21 @@ logger = logging.getLogger("asyncio")
 
 
 class TransportSocket(asyncio.trsock.TransportSocket):
-    """What get_extra_info("socket") shows: the socket's names and options, not its data."""
+    """What get_extra_info("socket") shows: the socket's names and options, and what became of it, not its data."""
 
     __slots__ = ()
     _sock: Any
+
+    @property
+    def offload(self) -> Any:
+        """As `pyvma.socket.socket.offload`."""
+        return self._sock.offload
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """As `pyvma.socket.socket.stats`."""
+        found: dict[str, int] = self._sock.stats
+        return found
 
     def __repr__(self) -> str:
         return repr(self._sock)  # asyncio's would ask for the fd, which has a price

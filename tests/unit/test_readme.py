@@ -14,7 +14,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
