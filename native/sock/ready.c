@@ -4,9 +4,13 @@
  *
  * Until pyvma_sock_fileno asks for it, the fd of an offloaded socket, if it has one, is its kernel socket and nothing is spent on
  * readiness. From then on the fd is one end of a pair of local datagram sockets (dup3 over the same number, if there was one; the kernel
- * socket lives on under a number of our own): a byte lies in it exactly while the socket is readable, so the fd polls readable exactly then. A new arrival takes the byte out
- * and puts it in again, which is an edge for EPOLLET. The fd always polls writable: a UDP socket that cannot send is one whose ring is
- * full, for microseconds.
+ * socket lives on under a number of our own): an empty datagram lies in it exactly while the socket is readable, so the fd polls readable
+ * exactly then. A new arrival takes it out and puts it in again, which is an edge for EPOLLET.
+ *
+ * The fd of a stream polls writable exactly while the stream has room: its send buffer shrinks below what lies in it, and grows again.
+ * A UDP socket's always does: one that cannot send is one whose ring is full, for microseconds.
+ *
+ * No data goes by the fd. It is shut for sending, so write(2) and sendfile(2) answer EPIPE; read(2) finds an end, no data of anybody's.
  *
  * Where the socket has a kernel leg, that one is in an epoll set which the progress thread watches, one shot at a time.
  */
@@ -25,30 +29,29 @@
 
 static void show(struct pv_sock *so, bool readable)
 {
-	char byte = 0;
+	char byte;
 
 	if (readable == so->shown)
 		return;
 	if (readable)
-		so->shown = send(so->sig_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+		so->shown = send(so->sig_fd, NULL, 0, MSG_DONTWAIT | MSG_NOSIGNAL) == 0;
 	else if (recv(so->exp_fd, &byte, 1, MSG_DONTWAIT) >= 0 || errno == EAGAIN)
 		so->shown = false;
 }
 
-/* Takes away, or gives back, the room that makes the fd poll writable: two datagrams fill a send buffer of the smallest size. */
+/*
+ * A local socket polls writable while a quarter of its send buffer holds what it has sent and nobody took, FILL bytes here. Growing wakes
+ * whoever polls.
+ */
+#define FILL 1500 /* by the memory they take more than a quarter of the smallest buffer, and less than one of ROOM */
+#define ROOM 8192 /* doubled by the kernel */
+
 static void block(struct pv_sock *so, bool blocked)
 {
-	char sink[4], byte = 0;
+	int size = blocked ? 1 : ROOM;
 
-	if (blocked == so->blocked)
-		return;
-	so->blocked = blocked;
-	if (blocked)
-		while (send(so->exp_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
-			;
-	else
-		while (recv(so->sig_fd, sink, sizeof(sink), MSG_DONTWAIT) >= 0)
-			;
+	if (blocked != so->blocked && setsockopt(so->exp_fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0)
+		so->blocked = blocked;
 }
 
 static bool kernel_readable(const struct pv_sock *so)
@@ -160,27 +163,39 @@ void pv_ready_extra(void)
 
 /* ---- fileno ------------------------------------------------------------------------------------------------------------ */
 
-/* Makes the pair and puts the kernel socket under a number of our own. */
-static int make_pair(struct pv_sock *so)
+/* What lies in the first end is not to be taken: the second one is never read. */
+static int open_pair(int pair[2])
 {
-	int pair[2], kfd, one = 1;
+	static const char fill[FILL];
+	int rc, room = ROOM;
 
 	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
+	if (send(pair[0], fill, sizeof(fill), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 && shutdown(pair[0], SHUT_WR) == 0 &&
+	    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) == 0)
+		return 0;
+	rc = -errno;
+	close(pair[0]);
+	close(pair[1]);
+	return rc;
+}
+
+/* Makes the pair and puts the kernel socket under a number of our own. */
+static int make_pair(struct pv_sock *so)
+{
+	int pair[2], rc = open_pair(pair), kfd, one = 1;
+
+	if (rc)
+		return rc;
 	kfd = so->own_kfd ? pv_sock_kfd_made(so) : fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0);
 	if (kfd < 0 && !so->own_kfd) {
-		int rc = -errno;
-
+		rc = -errno;
 		close(pair[0]);
 		close(pair[1]);
 		return rc;
 	}
 	if (pv_sock_nonblock(so))
 		ioctl(pair[0], FIONBIO, &one);
-	if (so->stream) {
-		one = 1;
-		setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &one, sizeof(one));
-	}
 	so->exp_fd = pair[0];
 	so->sig_fd = pair[1];
 	so->shown = so->kernel_ready = so->extra = so->blocked = false;

@@ -10,6 +10,7 @@ import select
 import selectors
 import socket as std
 import struct
+import tempfile
 import threading
 import time
 import warnings
@@ -22,6 +23,7 @@ import pytest
 from sides import LIMIT_S, Net
 
 Errno = Callable[..., int]
+SYN_SENT = 2  # enum in <linux/tcp.h>
 
 
 def tcp(net: Net, timeout: float | None = LIMIT_S) -> Any:
@@ -527,6 +529,123 @@ def test_shutdown_wakes_a_reader(net: Net) -> None:
         started.wait()
         a.shutdown(std.SHUT_RDWR)
     assert got == [b""]
+
+
+@pytest.mark.parametrize("what", ["recv", "recv_into", "recvmsg", "makefile", "send", "sendall", "accept", "connect"])
+def test_shutdown_wakes_who_waits(net: Net, what: str) -> None:
+    """As on the kernel: an end, EPIPE, EINVAL of a listener, ECONNRESET of a connection that was not there yet."""
+    server, silent = listener(net), listener(net, 0)
+    if what == "accept":
+        waiting = server
+    else:
+        waiting = tcp(net)
+        if what != "connect":
+            waiting.connect(server.getsockname())
+            accepted(net, server)
+    if what == "connect" and not net.offloaded:  # a full backlog does not answer
+        for _ in range(4):
+            other = tcp(net, 0)
+            other.connect_ex(silent.getsockname())
+    if what.startswith("send"):
+        waiting.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                waiting.send(bytes(1 << 20))
+    waiting.settimeout(None)
+    nobody = net.hosts[0].rsplit("." if net.family == std.AF_INET else ":", 1)[0] + (".77" if net.family == std.AF_INET else ":77")
+    calls: dict[str, Callable[[], object]] = {
+        "recv": lambda: waiting.recv(10),
+        "recv_into": lambda: waiting.recv_into(bytearray(10)),
+        "recvmsg": lambda: waiting.recvmsg(10)[0],
+        "makefile": lambda: waiting.makefile("rb").read(),
+        "send": lambda: [None for _ in range(1 << 20) if waiting.send(bytes(1 << 20)) < 0],  # until it fails
+        "sendall": lambda: waiting.sendall(bytes(1 << 20)),
+        "accept": lambda: waiting.accept(),
+        "connect": lambda: waiting.connect((nobody, 9) if net.offloaded else silent.getsockname()),
+    }
+    about, seen = threading.Event(), []
+
+    def wait() -> None:
+        about.set()
+        try:
+            seen.append(calls[what]())
+        except OSError as error:
+            seen.append(errno.errorcode[error.errno or 0])
+
+    with running(wait):
+        about.wait()
+        deadline = time.monotonic() + LIMIT_S
+        while what == "connect" and waiting.getsockopt(std.IPPROTO_TCP, std.TCP_INFO, 1)[0] != SYN_SENT and time.monotonic() < deadline:
+            time.sleep(0.005)
+        waiting.shutdown(std.SHUT_RDWR)
+    assert seen == [{"send": "EPIPE", "sendall": "EPIPE", "accept": "EINVAL", "connect": "ECONNRESET", "recv_into": 0}.get(what, b"")]
+
+
+def test_two_threads_wait_in_one_socket(net: Net) -> None:
+    """Each byte goes to one of them; the end wakes both."""
+    a, b = pair(net)
+    a.settimeout(None)
+    got: list[bytes] = []
+
+    def read() -> None:
+        while part := a.recv(1):
+            got.append(part)
+
+    with running(read), running(read):
+        for _ in range(200):
+            b.sendall(b"x")
+        b.shutdown(std.SHUT_WR)
+    assert got == [b"x"] * 200
+
+
+def test_two_threads_accept(net: Net) -> None:
+    server, count = listener(net), 20
+    server.settimeout(None)
+    got: list[Any] = []
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                got.append(accepted(net, server))
+
+    with running(accept), running(accept):
+        for _ in range(count):
+            client = tcp(net)
+            client.connect(server.getsockname())
+        deadline = time.monotonic() + LIMIT_S
+        while len(got) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        server.shutdown(std.SHUT_RDWR)
+    assert len({sock.getpeername() for sock in got}) == count
+
+
+# What is not the socket's own call finds no data in the fd of an offloaded stream; it must not be taken for written, nor make any up.
+@pytest.mark.without("stdlib", "loopback")
+def test_writing_to_the_fd_is_refused(net: Net) -> None:
+    a, b = pair(net)
+    number = a.fileno()
+    assert select.select([], [number], [], LIMIT_S)[1] == [number]
+    with tempfile.TemporaryFile() as file:
+        file.write(b"of a file")
+        file.flush()
+        for write in (
+            lambda: os.write(number, b"by number"),
+            lambda: os.writev(number, [b"by", b"number"]),
+            lambda: os.sendfile(number, file.fileno(), 0, 9),
+        ):
+            with pytest.raises(BrokenPipeError):
+                write()
+    assert select.select([], [number], [], LIMIT_S)[1] == [number]
+    a.sendall(b"by its own call")
+    assert b.recv(100) == b"by its own call"
+    b.sendall(b"and back")
+    assert select.select([number], [], [], LIMIT_S)[0] == [number]
+    assert os.read(number, 100) == b""
+    assert a.recv(100) == b"and back"
+    assert select.select([number], [], [], 0)[0] == []
+    b.sendall(b"more")
+    assert select.select([number], [], [], LIMIT_S)[0] == [number]
+    assert a.recv(100) == b"more"
 
 
 # ---- the fd, which an offloaded stream has only once somebody asks ----
