@@ -208,14 +208,14 @@ def test_sockets_of_the_standard_functions_are_offloaded(offloaded: Env) -> None
 
 @softnic
 def test_modules_that_make_sockets(offloaded: Env) -> None:
-    """Servers and clients of the standard library talk over the engine; what is no socket goes on as it was."""
+    """Servers and clients of the standard library talk over the engine."""
     ran(
         offloaded,
         """
         import pyvma
         pyvma.patch()
-        import concurrent.futures, http.client, http.server, logging.handlers, os, pickle, queue, signal, socket, socketserver
-        import struct, subprocess, sys, threading, urllib.request, xmlrpc.client, xmlrpc.server
+        import concurrent.futures, http.client, http.server, logging.handlers, pickle, queue, socket, socketserver, struct, threading
+        import urllib.request, xmlrpc.client, xmlrpc.server
 
         class Serving:
             def __init__(self, server):
@@ -276,6 +276,18 @@ def test_modules_that_make_sockets(offloaded: Env) -> None:
             client.sendto(b"datagram", address)
             assert client.recv(100) == b"DATAGRAM"
 
+        assert pyvma.counters()["tcp.opened_passive"] >= 8
+        """,
+    )
+
+
+def test_what_is_no_socket_of_the_engines(clean_env: Env) -> None:
+    ran(
+        clean_env,
+        """
+        import pyvma
+        pyvma.patch()
+        import os, signal, socket, subprocess
         assert subprocess.run(["cat"], input=b"x" * 300000, capture_output=True, timeout=60).stdout == b"x" * 300000
         a, b = socket.socketpair()
         a.setblocking(False)
@@ -290,7 +302,40 @@ def test_modules_that_make_sockets(offloaded: Env) -> None:
         os.close(fds[0])
         a.close()
         b.close()
-        assert pyvma.counters()["tcp.opened_passive"] >= 8
+        """,
+    )
+
+
+@softnic
+def test_asyncio_with_and_without_our_loop(offloaded: Env) -> None:
+    """The standard library's own loop knows our sockets by our selectors."""
+    ran(
+        offloaded,
+        """
+        import pyvma
+        pyvma.patch()
+        import asyncio
+        async def echo(reader, writer):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+        async def main():
+            server = await asyncio.start_server(echo, "10.77.0.1", 0)
+            async with server:
+                address = server.sockets[0].getsockname()
+                reader, writer = await asyncio.open_connection(*address, local_addr=("10.77.0.2", 0))
+                writer.write(b"x" * 1000000)
+                writer.write_eof()
+                assert await asyncio.wait_for(reader.read(), 60) == b"x" * 1000000
+                writer.close()
+                await writer.wait_closed()
+        for count, made in enumerate((asyncio.new_event_loop, asyncio.SelectorEventLoop), 1):
+            loop = made()
+            loop.run_until_complete(main())
+            loop.close()
+            assert pyvma.counters()["tcp.opened_passive"] == count
         """,
     )
 
