@@ -150,6 +150,14 @@ pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 	return n;
 }
 
+/* The same with less to receive, in the middle of something else. */
+pv_inline void pv_engine_poll_some(struct pv_engine *e, int64_t now, uint32_t rx_budget)
+{
+	(void)pv_stack_poll(e->stack, now, rx_budget);
+	if (e->interest && (pv_udp_ready(e->udp) || pv_tcp_ready(e->tcp)))
+		pv_engine_route(e);
+}
+
 /* After calls that may have set a timer. */
 pv_inline void pv_engine_timers(struct pv_engine *e)
 {

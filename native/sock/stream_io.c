@@ -16,6 +16,19 @@
 #define LOOK_BYTES 2048u
 #define LOOK_SEGMENTS 16u
 
+/* A long write goes in turns of so many segments, and between them the stack looks at what has come. While other sockets have had news
+ * lately turns are short, and a write that may not wait ends with the turn in which they have some: the program is to come to it before
+ * the rest of the stream does. */
+#define TURN_SEGMENTS 32u
+#define TURN_SHORT 2u
+#define TURN_POLL 8u
+#define LATELY_NS PV_NS_PER_MS
+
+static struct {
+	uint32_t news;
+	int64_t until;
+} others;
+
 /* A call that may wait. The lock is held but inside op_wait. */
 struct op {
 	struct pyvma_sock *h;
@@ -104,22 +117,75 @@ static uint32_t send_flags(int flags)
 	       (flags & MSG_EOR ? PV_TCP_MSG_EOR : 0);
 }
 
-static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
+/* News since the last time. */
+static uint32_t others_news(void)
+{
+	uint32_t news = pv_tcp_news(pv_engine.tcp) - others.news;
+
+	others.news += news;
+	return news;
+}
+
+/* A look at what has come. True: news of another socket. */
+static bool look(struct pv_sock *so, uint32_t budget)
+{
+	bool had = pv_tcp_inq(so->tc);
+	int64_t at = now();
+
+	pv_engine_poll_some(&pv_engine, at, budget);
+	if (others_news() <= (!had && pv_tcp_inq(so->tc)))
+		return false;
+	others.until = at + LATELY_NS;
+	return true;
+}
+
+/* Before a long write: how many segments a turn has. *news: as look says. */
+static uint32_t turn_begin(struct pv_sock *so, bool *news)
+{
+	int64_t at = now();
+
+	if (others_news())
+		others.until = at + LATELY_NS;
+	*news = pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS && look(so, pv_engine.rx_budget);
+	return PV_TCP_MSG_TURN(at < others.until ? TURN_SHORT : TURN_SEGMENTS);
+}
+
+/* After a turn that left something. True: the write ends here. */
+static bool turn_end(struct op *op, bool news)
 {
 	struct pv_sock *so = op->so;
+
+	news |= look(so, TURN_POLL);
+	/* An fd that somebody waits for could not tell once more that there is room. */
+	if (!news || op->may_wait || so->sig_fd >= 0)
+		return false;
+	pv_tcp_send_again(so->tc);
+	return true;
+}
+
+static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
+{
+	bool polled = false, turns = total >= LOOK_BYTES, news = false;
+	struct pv_sock *so = op->so;
+	uint32_t how = send_flags(flags);
 	int64_t sent = 0, n;
-	bool polled = false;
 	int rc;
 
-	if (pv_unlikely(total >= LOOK_BYTES) && pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS)
-		pv_engine_poll(&pv_engine, now());
+	if (pv_unlikely(turns))
+		how |= turn_begin(so, &news);
 	for (;;) {
-		n = pv_tcp_send(so->tc, iov, cnt, send_flags(flags), now());
+		n = pv_tcp_send(so->tc, iov, cnt, how, now());
 		if (n > 0 || (!n && !total)) {
 			sent += n;
 			if ((size_t)sent >= total)
 				return sent;
 			advance(&iov, &cnt, (size_t)n);
+			if (turns && !pv_tcp_no_room(so->tc)) {
+				/* An error is for the call that has nothing to tell. */
+				if (turn_end(op, news) || (pv_tcp_ready_bits(so->tc) & (PV_EV_ERR | PV_EV_HUP)))
+					return sent;
+				continue;
+			}
 		} else if (n != -EAGAIN && n != -ENOBUFS) {
 			break;
 		}

@@ -121,8 +121,12 @@ pv_inline void enqueue(struct pv_tcp *c, struct pv_pkt *pkt)
 	c->rcvq_bytes += len;
 	c->bytes_received += len;
 	c->t->c.rx_bytes += len;
-	if (c->rcvq.head && coalesce(last_of(&c->rcvq), pkt))
-		return;
+	if (c->rcvq.head) {
+		if (coalesce(last_of(&c->rcvq), pkt))
+			return;
+	} else {
+		c->t->head.news++;
+	}
 	pkt->total = len;
 	c->rcv_mem += pkt->size;
 	pv_pktq_push(&c->rcvq, pkt);

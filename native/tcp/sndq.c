@@ -345,6 +345,8 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 {
 	struct pv_net *net = c->t->net;
 	struct source src = { .iov = iov };
+	uint32_t turn = flags >> 16 ? flags >> 16 : UINT32_MAX, n;
+	bool cut = false;
 	uint64_t all;
 	int rc;
 
@@ -357,19 +359,26 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 		return 0;
 	pv_tcp_rate_check(c);
 	for (;;) {
-		rc = fill(c, &src, SEND_BATCH);
+		n = PV_MIN(turn, SEND_BATCH);
+		rc = fill(c, &src, n);
+		turn -= n;
 		if (pv_likely(rc || !src.left))
 			break;
+		if (!turn) {
+			cut = true;
+			break;
+		}
 		tail(c)->flags |= PV_SEG_PSH;
 		pv_tcp_push(c, PV_NAGLE_PUSH, now_ns);
 		(void)pv_net_kick(net);
 	}
 	if (pv_unlikely(rc))
 		no_room(c, rc);
+	cut |= rc != 0;
 	if (pv_likely(src.left < all))
-		mark(c, rc ? flags & ~(PV_TCP_MSG_MORE | PV_TCP_MSG_OOB | PV_TCP_MSG_EOR) : flags);
+		mark(c, cut ? flags & ~(PV_TCP_MSG_MORE | PV_TCP_MSG_OOB | PV_TCP_MSG_EOR) : flags);
 	/* A full buffer must not wait for the rest of a segment (tcp_sendmsg_locked pushes before it waits). */
-	pv_tcp_push(c, rc ? PV_NAGLE_PUSH : flags & PV_TCP_MSG_MORE ? PV_NAGLE_CORK : pv_tcp_nagle(c), now_ns);
+	pv_tcp_push(c, cut ? PV_NAGLE_PUSH : flags & PV_TCP_MSG_MORE ? PV_NAGLE_CORK : pv_tcp_nagle(c), now_ns);
 	if (pv_net_dirty(net))
 		(void)pv_net_kick(net);
 	if (pv_unlikely((uint64_t)c->snd_mem * 3 > (uint64_t)c->opts.sndbuf * 2 || c->opts.notsent_lowat) && !pv_tcp_writable(c))
@@ -384,6 +393,16 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 	if (pv_unlikely(iovcnt != 1 || flags || !iov->len || !pv_tcp_send_quick(c, iov, now_ns)))
 		return send_any(c, iov, iovcnt, flags, now_ns);
 	return (int64_t)iov->len;
+}
+
+bool pv_tcp_no_room(const struct pv_tcp *c)
+{
+	return c->flags & PV_TF_NOSPACE;
+}
+
+void pv_tcp_send_again(struct pv_tcp *c)
+{
+	pv_tcp_tell(c, PV_EV_OUT);
 }
 
 uint32_t pv_tcp_outq(const struct pv_tcp *c)

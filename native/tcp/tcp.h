@@ -96,10 +96,15 @@ bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: n
 #define PV_TCP_MSG_MORE 0x04u
 #define PV_TCP_MSG_TRUNC 0x08u /* receive: discard instead of copying */
 #define PV_TCP_MSG_EOR 0x10u
+#define PV_TCP_MSG_TURN(n) ((uint32_t)(n) << 16) /* send: takes no more than fills so many segments; 0: all there is room for */
 
 /* Bytes taken (maybe fewer than given), -EAGAIN (no room in the send buffer, no packets, not connected yet), -EPIPE (shut down, never
  * connected, or closed by an error that was told), or the pending error once. Kicks the ring itself. */
 int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
+/* The last send found the buffer full, or filled it: PV_EV_OUT tells when there is room again. */
+bool pv_tcp_no_room(const struct pv_tcp *c);
+/* PV_EV_OUT once more: the caller has sent less than there is room for. */
+void pv_tcp_send_again(struct pv_tcp *c);
 /* Bytes copied, 0 at the end of the stream, -EAGAIN, -ENOTCONN, -EINVAL (MSG_OOB without urgent data), or the pending error once. Reads
  * stop at the urgent mark, as Linux's do. May send a window update. */
 int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
@@ -193,6 +198,7 @@ struct pv_tcp_head {
 	struct pv_list ready; /* connections with events not yet read */
 	struct pv_list blocked; /* that wait for packets or room in a ring */
 	struct pv_list due; /* that owe something at the end of the batch */
+	uint32_t news; /* pv_tcp_news */
 };
 
 pv_inline const struct pv_tcp_head *pv_tcp_head(const struct pv_tcp_table *t)
@@ -220,6 +226,12 @@ pv_inline bool pv_tcp_waiting(const struct pv_tcp_table *t)
 pv_inline bool pv_tcp_ready(const struct pv_tcp_table *t)
 {
 	return !pv_list_empty(&pv_tcp_head(t)->ready);
+}
+
+/* Counts receive queues that were empty and are not any more. */
+pv_inline uint32_t pv_tcp_news(const struct pv_tcp_table *t)
+{
+	return pv_tcp_head(t)->news;
 }
 
 /* Has pv_tcp_rx_done anything to do? */

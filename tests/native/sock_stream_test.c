@@ -3,6 +3,7 @@
  * somebody who uses it alone the contract tests say (tests/contract/test_tcp.py), with the kernel's as oracle. */
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/compiler.h"
@@ -168,6 +169,56 @@ TEST(bulk_with_a_slow_reader)
 	CHECK_EQ(n, 0);
 	CHECK_EQ(got, BULK);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
+	close_pair(&p);
+}
+
+/* Other sockets have news as soon as the first segments arrive: here the peer itself, which is of the same engine. */
+#define LONG_WRITE (256u << 10)
+
+static int64_t long_write(pyvma_sock *s, size_t from, int flags)
+{
+	static char block[LONG_WRITE];
+
+	for (size_t i = 0; i < sizeof(block); i++)
+		block[i] = (char)(i * 11 + (i >> 9));
+	return pyvma_sock_send(s, block + from, sizeof(block) - from, flags, flags ? 0 : -1);
+}
+
+static void read_long(pyvma_sock *s)
+{
+	static char block[LONG_WRITE];
+
+	recv_whole(s, block, sizeof(block));
+	for (size_t i = 0; i < sizeof(block); i++)
+		CHECK_EQ(block[i], (char)(i * 11 + (i >> 9)));
+}
+
+TEST(a_long_write_ends_where_others_have_news)
+{
+	struct pyvma_event ev = { .events = EPOLLOUT | EPOLLET }, out;
+	int room = 1 << 20;
+	struct pair p = make_pair();
+	pyvma_epoll *ep;
+	int64_t n;
+
+	CHECK_EQ(pyvma_sock_setsockopt(p.client, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+	CHECK_EQ(pyvma_epoll_open(&ep), 0);
+	CHECK_EQ(pyvma_epoll_ctl_sock(ep, EPOLL_CTL_ADD, p.client, &ev), 0);
+	CHECK_EQ(pyvma_epoll_wait(ep, &out, 1, LONG_NS), 1);
+	n = long_write(p.client, 0, MSG_DONTWAIT);
+	CHECK(n > 0 && n < (int64_t)LONG_WRITE);
+	/* There is room all the same, and it is told once more. */
+	CHECK_EQ(pyvma_epoll_wait(ep, &out, 1, LONG_NS), 1);
+	CHECK(out.events & EPOLLOUT);
+	CHECK_EQ(long_write(p.client, (size_t)n, 0), (int64_t)LONG_WRITE - n);
+	read_long(p.server);
+	CHECK_EQ(long_write(p.client, 0, 0), LONG_WRITE);
+	read_long(p.server);
+	pyvma_epoll_close(ep);
+	/* An fd that polls writable all the time cannot tell it. */
+	CHECK(pyvma_sock_fileno(p.client) >= 0);
+	CHECK_EQ(long_write(p.client, 0, MSG_DONTWAIT), LONG_WRITE);
+	read_long(p.server);
 	close_pair(&p);
 }
 

@@ -98,6 +98,37 @@ TEST(many_segments_one_doorbell)
 	peer_close(&p);
 }
 
+TEST(a_turn_takes_so_many_segments)
+{
+	struct peer p;
+	uint8_t buf[5 * MSS];
+	struct pv_iov iov = { buf, sizeof(buf) };
+
+	begin(&p, (struct peer_cfg){ 0 });
+	for (uint32_t i = 0; i < sizeof(buf); i++)
+		buf[i] = peer_byte(1 + i);
+	/* It is pushed like the end of a write: nobody knows when the rest comes. */
+	CHECK_EQ(pv_tcp_send(p.c, &iov, 1, PV_TCP_MSG_TURN(2) | PV_TCP_MSG_MORE, p.w.now), 2 * MSS);
+	CHECK(!pv_tcp_no_room(p.c));
+	peer_run(&p, 0);
+	peer_expect(&p, ".", 1, 1, MSS);
+	peer_expect(&p, "P.", 1 + MSS, 1, MSS);
+	peer_expect_none(&p);
+	/* What is within the turn is as without. */
+	iov = (struct pv_iov){ buf + 2 * MSS, MSS + 10 };
+	CHECK_EQ(pv_tcp_send(p.c, &iov, 1, PV_TCP_MSG_TURN(2) | PV_TCP_MSG_MORE, p.w.now), MSS + 10);
+	peer_run(&p, 0);
+	peer_expect(&p, ".", 1 + 2 * MSS, 1, MSS);
+	peer_expect_none(&p);
+	iov = (struct pv_iov){ buf + 3 * MSS + 10, 2 * MSS - 10 };
+	CHECK_EQ(pv_tcp_send(p.c, &iov, 1, PV_TCP_MSG_TURN(32), p.w.now), 2 * MSS - 10);
+	peer_run(&p, 0);
+	peer_expect(&p, ".", 1 + 3 * MSS, 1, MSS);
+	peer_expect(&p, "P.", 1 + 4 * MSS, 1, MSS);
+	peer_expect_none(&p);
+	peer_close(&p);
+}
+
 TEST(gathers_from_many_pieces)
 {
 	struct peer p;
