@@ -19,7 +19,7 @@ struct load_ops {
 	/* Neither waits: -EAGAIN. */
 	ssize_t (*send)(uint32_t number, const void *p, size_t n);
 	ssize_t (*recv)(uint32_t number, void *p, size_t n);
-	/* Up to n numbers of those that have something to read, 0 when there is none for some milliseconds. */
+	/* Up to n numbers of those that have something to read, 0 when there is none; it may wait for some milliseconds. */
 	int (*wait)(uint32_t *numbers, int n);
 };
 

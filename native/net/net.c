@@ -106,6 +106,8 @@ int pv_net_kick(struct pv_net *net)
 	uint32_t dirty = net->head.dirty;
 	int rc = 0;
 
+	if (pv_unlikely(net->head.held))
+		return 0;
 	net->head.dirty = 0;
 	while (dirty) {
 		uint32_t bit = (uint32_t)__builtin_ctz(dirty);

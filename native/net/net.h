@@ -225,12 +225,19 @@ int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_n
 struct pv_net_head {
 	uint32_t gen; /* never 0: a zeroed path is not valid */
 	uint32_t dirty; /* bit index - 1 of an interface: frames were posted that no doorbell has been rung for */
+	bool held; /* doorbells wait: more is about to be posted */
 };
 
 /* Whether pv_net_kick has something to do: also after one that said -EAGAIN. */
 pv_inline bool pv_net_dirty(const struct pv_net *net)
 {
 	return ((const struct pv_net_head *)(const void *)net)->dirty != 0;
+}
+
+/* While held pv_net_kick does nothing; what was posted is `dirty` until a kick after that. */
+pv_inline void pv_net_hold(struct pv_net *net, bool on)
+{
+	((struct pv_net_head *)(void *)net)->held = on;
 }
 
 pv_inline uint32_t pv_net_gen_of(const struct pv_net *net)

@@ -9,7 +9,7 @@
 #include "sock/kernel.h"
 #include "sock/stream.h"
 
-#define FAST_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM)
+#define FAST_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM | PYVMA_MSG_BATCH)
 /* Room may come without an interrupt: a sleep is this long at most. And a pool that stays empty is an error in the end, as the
  * kernel's ENOBUFS is. */
 #define ROOM_NAP_NS PV_NS_PER_MS
@@ -98,7 +98,7 @@ int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv
 
 static int64_t send_kernel(struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
 {
-	int64_t n = pv_kernel_sendmsg(pv_sock_kfd(so), msg, flags, timeout_ns);
+	int64_t n = pv_kernel_sendmsg(pv_sock_kfd(so), msg, flags & ~PYVMA_MSG_BATCH, timeout_ns);
 
 	if (n >= 0) {
 		so->kernel_tx++;
@@ -168,7 +168,8 @@ static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct 
 	int64_t n = pv_unlikely(segment) ? send_segments(h, so, m, segment, flags, timeout_ns)
 					 : pv_send_locked(h, so, m, flags, timeout_ns);
 
-	pv_send_done();
+	if (pv_likely(!(flags & PYVMA_MSG_BATCH)))
+		pv_send_done();
 	if (pv_unlikely(n < 0) && pv_leg_ask_kernel(so, m->to, n))
 		n = ASK_KERNEL;
 	pv_sock_unlock();
@@ -302,4 +303,12 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 int64_t pyvma_sock_sendmsg(pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)
 {
 	return send_other(h, msg, flags, timeout_ns);
+}
+
+void pyvma_flush(void)
+{
+	pv_lock_get(&pv_engine.lock);
+	if (pv_engine.stack && pv_net_dirty(pv_engine.net))
+		pv_send_done();
+	pv_lock_put(&pv_engine.lock);
 }

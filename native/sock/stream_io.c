@@ -235,8 +235,15 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	if (pv_unlikely(n))
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
-	n = send_locked(&op, &iov, 1, len, flags);
-	op_end(&op);
+	if (pv_unlikely(flags & PYVMA_MSG_BATCH) && !op.may_wait) {
+		pv_net_hold(pv_engine.net, true);
+		n = send_locked(&op, &iov, 1, len, flags);
+		op_end(&op);
+		pv_net_hold(pv_engine.net, false);
+	} else {
+		n = send_locked(&op, &iov, 1, len, flags);
+		op_end(&op);
+	}
 	pv_sock_unlock();
 	return sigpipe(n, flags);
 }

@@ -83,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api", choices=["socket", "asyncio"], default="socket", help="sockets from C and Python (default), or event loops of asyncio's"
     )
+    parser.add_argument(
+        "--load",
+        choices=list(_bench_loops.LOADS),
+        default="pyvma",
+        help="event loops over xdp: what the client that loads the servers has, whoever serves (default pyvma: the quicker one)",
+    )
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"

@@ -21,6 +21,7 @@ from ._bench_wire import Wire
 ROWS = ("asyncio", "uvloop", "pyvma-asyncio-busy", "pyvma-asyncio-fd")
 RIVAL = "uvloop"
 CONNECTIONS = 64
+LOADS = {"pyvma": "AF_XDP, for all rows", "kernel": "kernel sockets, for all rows"}
 FIGURES = ("p50_us", "p99_us", "echo_per_s", "http_per_s")
 
 
@@ -51,11 +52,11 @@ def half_round_trips(api: str, wire: Wire, tcp: bool, size: int, seconds: float)
     return {"p50_us": answer["p50_us"], "p99_us": answer["p99_us"], "timeouts": answer["timeouts"]}
 
 
-def requests(api: str, wire: Wire, tcp: bool, size: int, seconds: float, http: bool) -> dict[str, Any]:
-    """What a server of that loop answers, asked by the C program: by kernel sockets wherever those reach it."""
+def requests(api: str, wire: Wire, tcp: bool, size: int, seconds: float, http: bool, load: str) -> dict[str, Any]:
+    """What a server of that loop answers, asked by the C program: over the same stack for all rows wherever that reaches them."""
     wire.fresh()
     ends = wire.ends(stack_of(api))
-    stack = "kernel" if wire.kernel_peer else stack_of(api)
+    stack = load if wire.kernel_peer else stack_of(api)
     options: dict[str, Any] = {"remote": "{}:{}".format(*ends[0]), "connections": CONNECTIONS, "seconds": seconds, "size": size}
     options |= {"tcp": tcp, "http": http, "interfaces": wire.interface(1) if stack == "pyvma" else None}
     server_command = peer_command(api, wire, 0, "http" if http else "echo", tcp=tcp, ends=ends)
@@ -76,10 +77,10 @@ def run_row(api: str, wire: Wire, arguments: argparse.Namespace) -> dict[str, An
     tcp, share = arguments.proto == "tcp", arguments.seconds / 3
     try:
         row = half_round_trips(api, wire, tcp, arguments.size, share)
-        echo = requests(api, wire, tcp, arguments.size, share, False)
+        echo = requests(api, wire, tcp, arguments.size, share, False, arguments.load)
         row |= {"echo_per_s": echo["requests_per_s"], "echo_p99_us": echo["p99_us"], "lost": echo["lost"]}
         if tcp and has_http():
-            http = requests(api, wire, tcp, arguments.size, share, True)
+            http = requests(api, wire, tcp, arguments.size, share, True, arguments.load)
             row |= {"http_per_s": http["requests_per_s"], "http_p99_us": http["p99_us"]}
     except UserError as error:
         raise UserError(f"{api}: {error}") from None
@@ -142,7 +143,7 @@ def run(arguments: argparse.Namespace, wires: dict[str, type[Wire]]) -> int:
     rows = [combine(name, runs[name]) for name in names]
     measured = [floor for floor in floors if floor is not None]
     report: dict[str, Any] = {"host": host(), "rows": rows, "ratios": ratios(rows), "line_us_runs": measured}
-    report |= {name: getattr(arguments, name) for name in ("ring", "proto", "size", "seconds")}
+    report |= {name: getattr(arguments, name) for name in ("ring", "proto", "size", "seconds", "load")}
     report |= {"connections": CONNECTIONS, "line_us": statistics.median(measured) if measured else None}
     if arguments.json == "-":
         json.dump(report, sys.stdout, indent=1)
@@ -164,7 +165,7 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
         f"last columns: times {RIVAL}'s; half round trips have the same loop at both ends, servers {CONNECTIONS} connections",
         highlight=False,
     )
-    load = "kernel sockets" if arguments.ring == "xdp" else "the row's own stack (kernel: over loopback)"
+    load = LOADS[arguments.load] if arguments.ring == "xdp" else "the row's own stack (kernel: over loopback)"
     console.print(f"the servers' load is one C client over {load}", highlight=False)
     if arguments.proto == "tcp" and not has_http():
         console.print("no figures of an HTTP server: httptools is not installed", highlight=False)

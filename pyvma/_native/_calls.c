@@ -286,6 +286,21 @@ int64_t calls_receive_again(struct handle *h, struct io *io, engine_call *call, 
 	return n;
 }
 
+_Thread_local struct posting calls_posting;
+
+int64_t calls_send_batched(struct handle *h, struct io *io, engine_call *call)
+{
+	int flags = io->flags;
+
+	if (++calls_posting.posted < BATCH_SENDS)
+		io->flags |= PYVMA_MSG_BATCH;
+	else
+		calls_posting.posted = 0;
+	int64_t n = call(io, 0);
+	io->flags = flags;
+	return n == (int64_t)io->len ? n : calls_send_again(h, io, call, n);
+}
+
 /* A stream that may wait takes everything, as the kernel's does; what went counts more than what came after it. */
 int64_t calls_send_again(struct handle *h, struct io *io, engine_call *call, int64_t n)
 {

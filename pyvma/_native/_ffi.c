@@ -1513,6 +1513,30 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_epoll_wait _cffi_d_pyvma_epoll_wait
 #endif
 
+static void _cffi_d_pyvma_flush(void)
+{
+  pyvma_flush();
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_flush(PyObject *self, PyObject *noarg)
+{
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { pyvma_flush(); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  (void)noarg; /* unused */
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_pyvma_flush _cffi_d_pyvma_flush
+#endif
+
 static int _cffi_d_pyvma_interface_get(unsigned int x0, struct pyvma_interface * x1)
 {
   return pyvma_interface_get(x0, x1);
@@ -3811,6 +3835,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 199), (void *)_cffi_d_pyvma_flush },
   { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 138), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
   { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_kernel_interface_get },
@@ -4118,7 +4143,7 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  54,  /* num_globals */
+  55,  /* num_globals */
   13,  /* num_struct_unions */
   1,  /* num_enums */
   4,  /* num_typenames */

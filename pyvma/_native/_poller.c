@@ -235,24 +235,37 @@ static int tell_failure(struct poller *p)
 	return result ? 0 : -1;
 }
 
+static int call_target(struct poller *p, const struct pyvma_event *event)
+{
+	struct watch *w = (struct watch *)(uintptr_t)event->data;
+	uint32_t bits;
+
+	if (!w || !w->target || !(bits = event->events & (w->events | ALWAYS)))
+		return 0;
+	PyObject *target = w->target, *number = PyLong_FromUnsignedLong(bits);
+	Py_INCREF(target);
+	PyObject *result = number ? PyObject_CallFunctionObjArgs(target, number, NULL) : NULL;
+	Py_XDECREF(number);
+	Py_DECREF(target);
+	if (!result)
+		return tell_failure(p);
+	Py_DECREF(result);
+	return 0;
+}
+
 static int call_targets(struct poller *p, const struct pyvma_event *events, int n)
 {
-	for (int i = 0; i < n; i++) {
-		struct watch *w = (struct watch *)(uintptr_t)events[i].data;
-		uint32_t bits;
+	int rc = 0;
 
-		if (!w || !w->target || !(bits = events[i].events & (w->events | ALWAYS)))
-			continue;
-		PyObject *target = w->target, *number = PyLong_FromUnsignedLong(bits);
-		Py_INCREF(target);
-		PyObject *result = number ? PyObject_CallFunctionObjArgs(target, number, NULL) : NULL;
-		Py_XDECREF(number);
-		Py_DECREF(target);
-		if (!result && tell_failure(p))
-			return -1;
-		Py_XDECREF(result);
+	for (int i = 0; i < n && !rc; i++) {
+		calls_posting.more = i + 1 < n;
+		rc = call_target(p, &events[i]);
 	}
-	return 0;
+	calls_posting.more = false;
+	if (calls_posting.posted)
+		pyvma_flush();
+	calls_posting.posted = 0;
+	return rc;
 }
 
 static int look(struct poller *p, struct pyvma_event *events, int64_t wait_ns)

@@ -170,6 +170,48 @@ assert gone() is None
 a.send(b"x")
 assert b.recv(10) == b"x"
 """,
+    "many_at_once": """
+# One doorbell for several answers: each arrives, whole and in order, and nothing stays behind when the turn has ended.
+def streams():
+    listener = socket.create_server(("10.93.0.1", 0))
+    a = socket.create_connection(listener.getsockname())
+    b, _ = listener.accept()
+    listener.close()
+    assert a.offload and b.offload
+    return a, b
+poller = Poller(fail)
+def answer(sock):
+    def target(bits):
+        data = sock.recv(100)
+        sock.send(data)
+        if sock.type == socket.SOCK_DGRAM:
+            sock.sendto(data + b"again", other[sock])
+    return target
+pairs = [pair() for _ in range(20)] + [streams() for _ in range(20)]
+other = {b: a.getsockname() for a, b in pairs}
+for a, b in pairs:
+    if b.type == socket.SOCK_DGRAM:
+        b.connect(a.getsockname())
+    b.setblocking(False)
+    poller.watch(b._handle, IN, answer(b))
+for round in range(30):
+    for number, (a, b) in enumerate(pairs):
+        a.send(b"%d of %d" % (number, round))
+    # All are there before the first one is told.
+    for a, b in pairs:
+        b.setblocking(True)
+        b.recv(1, socket.MSG_PEEK)
+        b.setblocking(False)
+    assert poller.turn() == len(pairs)
+    for number, (a, b) in enumerate(pairs):
+        text = b"%d of %d" % (number, round)
+        a.settimeout(60)
+        got = a.recv(100)
+        assert got == text, (got, text)
+        if a.type == socket.SOCK_DGRAM:
+            got = a.recv(100)
+            assert got == text + b"again", got
+""",
     "by_number": """
 a, b = pair()
 poller, seen = Poller(fail), []
