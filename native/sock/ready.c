@@ -54,6 +54,17 @@ static void block(struct pv_sock *so, bool blocked)
 		so->blocked = blocked;
 }
 
+/* Shut both ways the fd shows POLLHUP, for good. So only what was a connection hangs up: another one may be tried again. */
+static void hang_up(struct pv_sock *so, uint32_t stream)
+{
+	enum pv_tcp_state state = pv_tcp_state(so->tc);
+
+	if (state != PV_TCP_CLOSED && state != PV_TCP_LISTEN && state != PV_TCP_SYN_SENT && state != PV_TCP_SYN_RCVD)
+		so->opened = true;
+	if (so->opened && !so->hung && (stream & PV_EV_HUP) && (stream & PV_EV_RDHUP))
+		so->hung = shutdown(so->exp_fd, SHUT_RD) == 0;
+}
+
 static bool kernel_readable(const struct pv_sock *so)
 {
 	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
@@ -80,8 +91,10 @@ void pv_ready_refresh(struct pv_sock *so)
 	uint32_t stream = so->tc ? pv_tcp_ready_bits(so->tc) : 0;
 	bool core = (so->u && so->core_leg && pv_udp_readable(so->u)) || (stream & ~(PV_EV_OUT | PV_EV_PRI));
 
-	if (so->tc)
+	if (so->tc) {
 		block(so, !(stream & (PV_EV_OUT | PV_EV_ERR | PV_EV_HUP)) && pv_tcp_state(so->tc) != PV_TCP_LISTEN);
+		hang_up(so, stream);
+	}
 
 	if (so->kernel_leg || (!so->u && !so->tc && so->extra)) {
 		bool was = so->kernel_ready;
@@ -198,7 +211,7 @@ static int make_pair(struct pv_sock *so)
 		ioctl(pair[0], FIONBIO, &one);
 	so->exp_fd = pair[0];
 	so->sig_fd = pair[1];
-	so->shown = so->kernel_ready = so->extra = so->blocked = false;
+	so->shown = so->kernel_ready = so->extra = so->blocked = so->opened = so->hung = false;
 	if (!so->own_kfd)
 		atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
 	so->own_kfd = true;

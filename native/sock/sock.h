@@ -108,6 +108,7 @@ struct pv_sock {
 	/* Exported fd (ready.c): what the program sees, our end of it, and what is shown there. */
 	int exp_fd, sig_fd; /* -1: not exported */
 	bool shown, kernel_ready, extra, blocked; /* blocked: shown as not writable */
+	bool opened, hung; /* a connection since then; its end is shown */
 
 	/* set before the socket is shared, or atomic */
 	_Atomic(uint8_t) mode; /* enum pv_sock_mode; written under the engine lock */

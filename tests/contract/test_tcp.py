@@ -619,6 +619,52 @@ def test_two_threads_accept(net: Net) -> None:
     assert len({sock.getpeername() for sock in got}) == count
 
 
+@pytest.mark.parametrize("how", ["both closed", "reset"])
+def test_stock_poll_sees_the_end(net: Net, how: str) -> None:
+    """POLLHUP comes unasked, and stays."""
+    a, b = pair(net)
+    poller = select.poll()
+    poller.register(a.fileno(), 0)
+    assert poller.poll(0) == []
+    if how == "reset":
+        b.setsockopt(std.SOL_SOCKET, std.SO_LINGER, struct.pack("ii", 1, 0))
+        b.close()
+    else:
+        b.shutdown(std.SHUT_WR)
+        assert a.recv(1) == b""
+        assert poller.poll(0) == []
+        a.shutdown(std.SHUT_WR)
+    for _ in range(2):
+        ((number, bits),) = poller.poll(LIMIT_S * 1000)
+        assert number == a.fileno() and bits & select.POLLHUP
+    assert select.select([a.fileno()], [a.fileno()], [], LIMIT_S)[:2] == ([a.fileno()], [a.fileno()])
+    if how == "reset":
+        with pytest.raises(ConnectionResetError):
+            a.recv(1)
+    assert a.recv(1) == b""
+
+
+def test_a_connection_refused_may_be_tried_again_under_poll(net: Net) -> None:
+    with listener(net) as server:
+        address = server.getsockname()
+    client = tcp(net)
+    poller = select.poll()
+    poller.register(client.fileno(), select.POLLIN)
+    with pytest.raises(ConnectionRefusedError):
+        client.connect(address)
+    again = tcp(net)
+    again.setsockopt(std.SOL_SOCKET, std.SO_REUSEADDR, 1)
+    again.bind(address)
+    again.listen()
+    with pytest.raises(ConnectionAbortedError):  # Linux tells of the first failure once more
+        client.connect(address)
+    client.connect(address)
+    peer = accepted(net, again)
+    assert poller.poll(0) == []
+    peer.sendall(b"x")
+    assert poller.poll(LIMIT_S * 1000) == [(client.fileno(), select.POLLIN)]
+
+
 # What is not the socket's own call finds no data in the fd of an offloaded stream; it must not be taken for written, nor make any up.
 @pytest.mark.without("stdlib", "loopback")
 def test_writing_to_the_fd_is_refused(net: Net) -> None:
