@@ -37,6 +37,18 @@ LIMIT_S = 250
 """After that the stacks of all threads are printed; whoever waits for the process gives up soon."""
 # An address that a test reads in a certificate is no place to go to.
 LOOPBACK = re.compile(r"(?<!'IP Address', ')127\.0\.0\.1")
+# What a suite has as later versions of it. A reset may come before the alert that explains it; until Python 3.11.9 that was an end of
+# the stream to the standard library's ssl.
+LATER = {
+    "test_ssl": [
+        (
+            """ssl.SSLError,
+                'alert unknown ca|EOF occurred'""",
+            """OSError,
+                'alert unknown ca|EOF occurred|Connection reset by peer|Broken pipe'""",
+        )
+    ],
+}
 
 
 def isolate(host4: str, host6: str) -> None:
@@ -102,6 +114,8 @@ def main() -> None:
     module.__file__, module.__package__ = spec.origin, spec.parent
     sys.modules[module.__name__] = module
     source = LOOPBACK.sub(given.host4, Path(spec.origin).read_text())
+    for old, new in LATER.get(given.suite, []):
+        source = source.replace(old, new)
     exec(compile(source, spec.origin, "exec"), vars(module))
     for name in given.without:
         delattr(module, name)

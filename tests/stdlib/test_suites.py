@@ -26,6 +26,7 @@ from netns import usable
 SUITES = Path(__file__).with_name("suites.py")
 LIMIT_S = 280.0
 MODULES = ["socket", "select", "selectors"]
+TLS = [*MODULES, "ssl"]
 PATCH = ["--patch"]
 AT_ONCE = 4
 
@@ -54,8 +55,20 @@ class Suite:
 SOCKET = Suite("test_socket", 600, 180, ("ThreadedVSOCKSocketStreamTest",))
 SELECTORS = Suite("test_selectors", 70, 0)
 EPOLL = Suite("test_epoll", 10, 4)
+SSL = Suite("test_ssl", 160, 110)
 RUNS = [
+    (SSL, TLS),
+    (SSL, PATCH),
     *((suite, MODULES) for suite in (SOCKET, EPOLL, SELECTORS)),
+    *(
+        (suite, TLS)
+        for suite in (
+            Suite("test_ftplib", 90, 180),
+            Suite("test_poplib", 65, 65),
+            Suite("test_imaplib", 90, 90),
+            Suite("test_urllib2_localnet", 20, 30),
+        )
+    ),
     *(
         (suite, PATCH)
         for suite in (
