@@ -48,8 +48,8 @@ _INT_MAX = 0x7FFFFFFF
 _MISSING = object()
 _NOT_OURS = "only UDP and TCP over IPv4 and IPv6 are offloaded"
 _NO_TLS = (
-    "SSLContext.wrap_socket() works on the fd of a kernel socket, and an offloaded stream has none: use wrap_bio() and carry its bytes "
-    "by send() and recv()"
+    "SSLContext.wrap_socket() of the standard library works on the fd of a kernel socket, and an offloaded stream has none: use pyvma.ssl "
+    "or pyvma.patch(), or wrap_bio() and carry its bytes by send() and recv()"
 )
 
 

@@ -100,7 +100,7 @@ def close(net: Ends) -> None:
 @contextmanager
 def openssl(net: Ends, *arguments: str) -> Iterator[Program]:
     """The command in the kernel's namespace, for a conversation."""
-    command = ["ip", "netns", "exec", net.kernel_ns.name, "openssl", *arguments]
+    command = ["ip", "netns", "exec", net.kernel_ns.name, "stdbuf", "-oL", "openssl", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             yield Program(process)
@@ -202,6 +202,7 @@ def test_s_server(net: Ends, certificates: Certificates, family: int, version: s
         for number in range(3):
             net.engine.start("s.recv(100)")
             program.tell("K" if version == "TLSv1_3" else "r")
+            program.wait_for("SSL_do_handshake -> 1")  # what follows a command at once is taken for a part of it
             program.tell(f"number {number}")
             assert net.engine.finish() == f"number {number}\n".encode()
             net.engine("s.sendall(text)", text=f"answer {number}\n".encode())
