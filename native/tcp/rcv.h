@@ -40,10 +40,11 @@ pv_inline bool pv_rcv_pool_low(const struct pv_pool *pool)
 	return pool->nfree < pool->total >> 3;
 }
 
-/* ... and goes hungry next: only what is a connection's bare minimum is taken. */
+/* ... and goes hungry next: only what is a connection's bare minimum is taken. What is left then is more than what modest senders must
+ * leave (packets_left): an application that reads on when its answer has gone could do neither otherwise. */
 pv_inline bool pv_rcv_pool_scarce(const struct pv_pool *pool)
 {
-	return pool->nfree < pool->total >> 5;
+	return pool->nfree < pool->total >> 4;
 }
 
 /* ---- rcvq.c ------------------------------------------------------------------------------------------------------------ */

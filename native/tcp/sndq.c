@@ -172,12 +172,12 @@ pv_inline bool not_sent_enough(const struct pv_tcp *c)
 	return c->opts.notsent_lowat && pv_seq_dist(c->snd_nxt, c->write_seq) >= c->opts.notsent_lowat;
 }
 
-/* Whoever has little queued gets packets that one with much does not get any more. */
+/* Whoever has little queued gets packets that one with much does not get any more, nor receive queues (pv_rcv_pool_scarce). */
 pv_inline bool packets_left(const struct pv_tcp *c)
 {
 	const struct pv_pool *pool = c->path.ring->pool;
 	uint32_t size = (uint32_t)sizeof(struct pv_tcp_seg) + 2048,
-		 spare = c->snd_mem > 8 * size ? pool->total >> 3 : pool->total >> 4;
+		 spare = c->snd_mem > 8 * size ? pool->total >> 3 : pool->total >> 5;
 
 	return pool->nfree > spare;
 }

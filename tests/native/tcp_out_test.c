@@ -527,6 +527,37 @@ TEST(the_starved_are_told)
 	world_close(&w);
 }
 
+/* Receive queues that nobody empties leave packets to whoever has an answer to send first. */
+TEST(unread_data_does_not_keep_from_sending)
+{
+	struct world w;
+	struct world_cfg cfg = { .pool = 1024, .rx_depth = 64, .tcp = { .sndbuf = 1 << 20, .rcvbuf = 4 << 20 } };
+	struct pv_tcp *pair[2];
+	static char data[1 << 20];
+	uint32_t idle = 0;
+	char in[4];
+
+	tcp_world_open(&w, &cfg);
+	tcp_pair(&w, 4, 100, pair);
+	/* Until nothing more goes: what the peer wrote lies here. */
+	while (idle < 20) {
+		int64_t n = tcp_write(&w, pair[1], data, sizeof(data));
+
+		idle = n > 0 ? 0 : idle + 1;
+		world_run(&w, 10 * MS);
+	}
+	CHECK(pv_tcp_inq(pair[0]) > 1 << 20);
+	CHECK_EQ(tcp_write(&w, pair[0], "yes", 3), 3);
+	world_run(&w, 100 * MS);
+	CHECK_EQ(tcp_read(&w, pair[1], in, sizeof(in)), 3);
+	for (int end = 0; end < 2; end++) {
+		pv_tcp_options(pair[end])->linger = true;
+		pv_tcp_close(pair[end], w.now);
+	}
+	tcp_fade(&w);
+	world_close(&w);
+}
+
 /* What waited for a neighbour that does not answer becomes an error to ourselves; the connection keeps its packets and goes on later. */
 TEST(a_neighbour_that_falls_silent)
 {
