@@ -157,12 +157,17 @@ class SockCalls(_Base):  # type: ignore[misc]
         if not _is_ours(sock):
             return await super().sock_accept(sock)
 
-        def accept() -> tuple[Any, Any]:
-            conn, address = sock.accept()
-            conn.setblocking(False)
-            return conn, address
-
-        return await self._try(sock, False, accept)
+        self._check_nonblocking(sock)
+        self._ensure_no_transport(sock)
+        while True:
+            try:
+                conn, address = sock.accept()
+            except _AGAIN:
+                # Only waits: a connection that was accepted for somebody who is cancelled would be nobody's.
+                await self._when_ready(sock, False, bool)
+            else:
+                conn.setblocking(False)
+                return conn, address
 
     # ---- files ----
 

@@ -87,8 +87,14 @@ class Side:
             first = self.socket()
             first.setblocking(False)
             accepting = asyncio.ensure_future(self.loop.sock_accept(listener))
-            await self.loop.sock_connect(first, listener.getsockname())
-            second, _ = await accepting
+            try:
+                await self.loop.sock_connect(first, listener.getsockname())
+                second, _ = await asyncio.shield(accepting)
+            except BaseException:
+                first.close()
+                if not accepting.cancel() and not accepting.cancelled():
+                    accepting.result()[0].close()
+                raise
         return first, second
 
     @contextlib.asynccontextmanager
