@@ -131,4 +131,4 @@ def test_many_connections(mode: str, fabric: str, clean_env: dict[str, str]) -> 
     assert found["watches"][0] == found["watches"][1]
     assert found["objects"][0] == found["objects"][1]
     assert found["carried"] == COUNT
-    assert found["left"] < 150_000 + 200 * COUNT, "the tables of dictionaries that were full, and no connection"
+    assert found["left"] < 150_000 + 400 * COUNT, "the tables of dictionaries that were full, and no connection"

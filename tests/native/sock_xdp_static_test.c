@@ -3,6 +3,8 @@
  * An AF_XDP interface with addresses of its own (addr=): the kernel owns the link and has no address there, the stack does ARP, ND, ICMP
  * and IGMP by itself. The peer is the kernel at the other end of a veth pair, in a namespace of its own.
  */
+#include <sys/epoll.h>
+
 #include "test.h"
 
 #ifndef PV_HAVE_XDP
@@ -211,19 +213,50 @@ static void *delete_it(void *arg)
 	return NULL;
 }
 
+/* An event loop is told, too, and sleeps again afterwards. */
+static void *loop_until_deleted(void *arg)
+{
+	struct sk s = *(struct sk *)arg;
+	struct pyvma_event ev = { .events = EPOLLIN, .data = 1 };
+	struct pollfd p = { .events = POLLIN };
+	pyvma_epoll *set;
+	char b;
+	int idle = 0;
+
+	CHECK_EQ(pyvma_epoll_open(&set), 0);
+	p.fd = pyvma_epoll_loop_fd(set);
+	CHECK_EQ(pyvma_epoll_ctl_sock(set, EPOLL_CTL_ADD, s.h, &ev), 0);
+	while (!pyvma_epoll_turn(set, &ev, 1, -1, -1))
+		CHECK_EQ(poll(&p, 1, 30000), 1);
+	CHECK(ev.events & EPOLLERR);
+	CHECK_EQ(sk_recv(s, &b, 1, MSG_DONTWAIT), -ENETDOWN);
+	for (int i = 0; i < 3000 && idle < 3; i++) {
+		CHECK_EQ(pyvma_epoll_turn(set, &ev, 1, -1, -1), 0);
+		idle = poll(&p, 1, 10) ? 0 : idle + 1;
+	}
+	CHECK_EQ(idle, 3);
+	pyvma_epoll_close(set);
+	return NULL;
+}
+
 TEST(zz_the_interface_is_deleted)
 {
 	struct pyvma_interface ifc;
-	pthread_t thread;
-	struct sk s;
+	pthread_t thread, loop;
+	struct sk s, other;
 	char b;
 
 	setup("auto");
 	s = open_limited(&ours_here, AF_INET);
 	CHECK_EQ(sk_bind(s, ip(here[0], 0)), 0);
+	other = open_limited(&ours_here, AF_INET);
+	CHECK_EQ(sk_bind(other, ip(here[0], 0)), 0);
+	CHECK_EQ(pthread_create(&loop, NULL, loop_until_deleted, &other), 0);
 	CHECK_EQ(pthread_create(&thread, NULL, delete_it, NULL), 0);
 	CHECK_EQ(sk_recv(s, &b, 1, 0), -ENETDOWN);
 	pthread_join(thread, NULL);
+	pthread_join(loop, NULL);
+	sk_close(other);
 	CHECK_EQ(sk_sendto(s, "x", 1, 0, ip("10.1.0.2", 9)), -ENETDOWN);
 	CHECK_EQ(pyvma_interface_get(1, &ifc), 0);
 	CHECK(!ifc.link_up);
