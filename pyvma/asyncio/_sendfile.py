@@ -90,6 +90,8 @@ async def send_file(loop: Any, transport: Any, file: Any, offset: int, count: in
     """How many bytes were sent; the file's position is behind them."""
     if transport.is_closing():
         raise RuntimeError("Transport is closing")
+    if not hasattr(transport, "is_reading"):
+        raise RuntimeError(f"sendfile is not supported for transport {transport!r}")
     _check(file, offset, count)
     fd = _regular(file) if isinstance(transport, StreamTransport) else None
     if fd is None and not fallback:
