@@ -89,6 +89,8 @@ class EventLoop(SockCalls, Endpoints):
         self._backend = self._get_backend_id()
         self._watches: dict[int, tuple[Any, Any]] = {}  # what the set knows a socket by, and the socket
         self._readers: dict[Any, _Readers] = {}
+        self._read_elsewhere: set[int] = set()  # fds that uvloop watches for add_reader()
+        self._written_elsewhere: set[int] = set()
         self._context = contextvars.Context()
         queue = _ready_queue(self)
         if queue is None:
@@ -261,21 +263,29 @@ class EventLoop(SockCalls, Endpoints):
         """As uvloop.Loop.add_reader()."""
         if not self._add(fd, "reader", callback, args):
             super().add_reader(fd, callback, *args)
+            self._read_elsewhere.add(_fd_of(fd))
 
-    def remove_reader(self, fd: Any) -> Any:
-        """As uvloop.Loop.remove_reader()."""
+    def remove_reader(self, fd: Any) -> bool:
+        """As uvloop.Loop.remove_reader(); and whether there was one, as asyncio has it."""
         done = self._remove(fd, "reader")
-        return super().remove_reader(fd) if done is None else done
+        if done is None:
+            super().remove_reader(fd)
+            done = _discard(self._read_elsewhere, _fd_of(fd))
+        return done
 
     def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
         """As uvloop.Loop.add_writer()."""
         if not self._add(fd, "writer", callback, args):
             super().add_writer(fd, callback, *args)
+            self._written_elsewhere.add(_fd_of(fd))
 
-    def remove_writer(self, fd: Any) -> Any:
-        """As uvloop.Loop.remove_writer()."""
+    def remove_writer(self, fd: Any) -> bool:
+        """As uvloop.Loop.remove_writer(); and whether there was one, as asyncio has it."""
         done = self._remove(fd, "writer")
-        return super().remove_writer(fd) if done is None else done
+        if done is None:
+            super().remove_writer(fd)
+            done = _discard(self._written_elsewhere, _fd_of(fd))
+        return done
 
     # ---- life ----
 
@@ -305,6 +315,17 @@ class EventLoop(SockCalls, Endpoints):
 
 def _number(key: Any) -> int:
     return -1 if type(key) is int else _std.socket.fileno(key)
+
+
+def _fd_of(fileobj: Any) -> int:
+    return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
+
+
+def _discard(numbers: set[int], number: int) -> bool:
+    if number in numbers:
+        numbers.remove(number)
+        return True
+    return False
 
 
 def _hold(key: Any) -> None:
