@@ -222,9 +222,15 @@ def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
         @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if self._sock is not None and not kwargs and fewest <= len(args) <= most:
-                result = method(self, *args)
-                if result is not NotImplemented:
-                    return result
+                try:
+                    result = method(self, *args)
+                except OSError as error:
+                    # Another thread's bind or connect may have left the socket to the kernel meanwhile.
+                    if error.errno != errno.EBADF or self._sock is not None or _socket.socket.fileno(self) < 0:
+                        raise
+                else:
+                    if result is not NotImplemented:
+                        return result
             self._number()
             return theirs(self, *args, **kwargs)
 
@@ -236,11 +242,12 @@ def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
 class socket(Calls, _std.socket):  # type: ignore[no-redef]
     """As `socket.socket`, with `offload`, `stats`, `recv_batch` and `send_batch` of its own."""
 
-    __slots__ = ("_handle", "_sock", "_why")
+    __slots__ = ("_handle", "_sock", "_told", "_why")
     __module__ = "pyvma.socket"
 
     _handle: Handle | None
     _sock: Any
+    _told: bool
     _why: str
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
@@ -317,7 +324,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     def _put(self, sock: Any) -> None:
         """Makes the engine's socket this object's."""
-        self._sock = sock
+        self._sock, self._told = sock, False
         self._handle = Handle(int(ffi.cast("uintptr_t", sock)), _socket.socket.family.__get__(self))
         self._handle.stream = self.type == _std.SOCK_STREAM
         self._take_timeout()
@@ -329,11 +336,15 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         return ffi.cast("pyvma_sock *", pointer) if pointer else None
 
     def _release(self, why: str) -> None:
-        """Leaves a stream to the standard library for good."""
+        """Leaves a stream to the standard library for good. Other threads find it with an fd all the time."""
+        sock = self._sock
+        if sock is None:
+            return
+        self._take_number(check(lib.pyvma_sock_fd(sock)))
         taken = self._take()
         if taken is not None:
             self._handle, self._why = None, why
-            self._take_number(check(lib.pyvma_sock_detach(taken)))
+            check(lib.pyvma_sock_detach(taken))
 
     def _settle(self) -> None:
         """A stream that turned out to be the kernel's is the standard library's from now on."""
@@ -392,7 +403,16 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         sock = self._sock
         if sock is not None and sys._getframe(1).f_globals.get("__name__") == "ssl" and self.type == _std.SOCK_STREAM and self.offload:
             raise OSError(errno.EOPNOTSUPP, _NO_TLS)
-        return super().fileno() if sock is None else self._take_number(check(lib.pyvma_sock_fileno(sock)))
+        if sock is None:
+            return super().fileno()
+        self._told = True
+        return self._take_number(check(lib.pyvma_sock_fileno(sock)))
+
+    def _tell_again(self) -> None:
+        """A number that was told before the socket became the engine's shows from now on how ready that is."""
+        sock = self._sock
+        if sock is not None and self._told:
+            check(lib.pyvma_sock_fileno(sock))
 
     def dup(self) -> Any:
         """As socket.dup(): one socket, two objects."""
@@ -446,6 +466,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return NotImplemented
         check(lib.pyvma_sock_listen(self._open_sock(), number))
         self._settle()
+        self._tell_again()
         return None
 
     def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> Any:
@@ -551,6 +572,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         sys.audit("socket.bind", self, address)
         check(lib.pyvma_sock_bind(self._open_sock(), _sockaddr(packed), len(packed)))
         self._settle()
+        self._tell_again()
         return None
 
     def _connect(self, address: Any) -> Any:
@@ -587,6 +609,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     def connect(self, address: Any) -> Any:
         """As socket.connect(address)."""
         rc = self._connect(address)
+        self._tell_again()
         if rc == -errno.ETIMEDOUT and self.gettimeout():
             raise TimeoutError("timed out")
         return rc if rc is NotImplemented else check(rc) or None
@@ -595,6 +618,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     def connect_ex(self, address: Any) -> Any:
         """As socket.connect_ex(address): the error's number, 0 for none."""
         rc = self._connect(address)
+        self._tell_again()
         if rc == -errno.ETIMEDOUT and self.gettimeout():
             return errno.EAGAIN
         return rc if rc is NotImplemented else -rc

@@ -648,10 +648,10 @@ def test_a_connection_refused_may_be_tried_again_under_poll(net: Net) -> None:
     with listener(net) as server:
         address = server.getsockname()
     client = tcp(net)
-    poller = select.poll()
-    poller.register(client.fileno(), select.POLLIN)
     with pytest.raises(ConnectionRefusedError):
         client.connect(address)
+    poller = select.poll()
+    poller.register(client.fileno(), select.POLLIN)
     again = tcp(net)
     again.setsockopt(std.SOL_SOCKET, std.SO_REUSEADDR, 1)
     again.bind(address)
@@ -663,6 +663,43 @@ def test_a_connection_refused_may_be_tried_again_under_poll(net: Net) -> None:
     assert poller.poll(0) == []
     peer.sendall(b"x")
     assert poller.poll(LIMIT_S * 1000) == [(client.fileno(), select.POLLIN)]
+
+
+def test_the_fd_may_be_asked_for_first(net: Net) -> None:
+    """Before anybody knows whose socket it will be: stock event loops do so to connect."""
+    server = tcp(net)
+    listening = server.fileno()
+    server.bind((net.hosts[0], 0))
+    server.listen()
+    assert select.select([listening], [], [], 0)[0] == []
+    client = tcp(net)
+    number = client.fileno()
+    client.setblocking(False)
+    assert client.connect_ex(server.getsockname()) in (0, errno.EINPROGRESS)
+    poller = select.poll()
+    poller.register(number, select.POLLIN | select.POLLOUT)
+    assert poller.poll(LIMIT_S * 1000) == [(number, select.POLLOUT)]
+    assert client.getsockopt(std.SOL_SOCKET, std.SO_ERROR) == 0
+    assert select.select([listening], [], [], LIMIT_S)[0] == [listening]
+    peer = accepted(net, server)
+    peer.sendall(b"x")
+    assert select.select([number], [], [], LIMIT_S)[0] == [number] == [client.fileno()]
+    with tcp(net) as other:
+        again = other.fileno()
+        other.settimeout(None)
+        other.connect(server.getsockname())
+        assert select.select([again], [again], [], 0)[:2] == ([], [again])
+
+
+def test_the_fd_of_datagrams_may_be_asked_for_first(net: Net) -> None:
+    receiver = net.socket()
+    number = receiver.fileno()
+    receiver.bind((net.hosts[0], 0))
+    sender = net.socket()
+    sender.connect(receiver.getsockname())
+    assert select.select([number], [], [], 0)[0] == []
+    sender.send(b"x")
+    assert select.select([number], [], [], LIMIT_S)[0] == [number]
 
 
 # What is not the socket's own call finds no data in the fd of an offloaded stream; it must not be taken for written, nor make any up.
