@@ -14,7 +14,7 @@ struct pv_tcp_rule;
 struct pv_tcp_port {
 	struct pv_hnode node;
 	struct pv_list socks; /* struct pv_tcp, by on_port */
-	struct pv_list tws; /* struct pv_tcp_tw, by on_port */
+	struct pv_list tws; /* struct pv_tcp_tw, by on_port: also those in FIN_WAIT_2 */
 	struct pv_list rules; /* steer.c: of listeners */
 	void *hold; /* pv_tcp_port_hold */
 	uint16_t port;
@@ -68,8 +68,9 @@ struct pv_tcp_tw {
 	int64_t ts_recent_ns, deadline_ns, oow_ns;
 	uint32_t bound_iface;
 	uint16_t wnd; /* as the last segment offered it */
-	uint8_t tos, iface;
+	uint8_t tos, iface, rcv_wscale;
 	bool ts, reuse_addr, reuse_port, v4;
+	bool fin_wait_2; /* nobody's any more, and the peer's FIN is still to come */
 };
 _Static_assert(sizeof(struct pv_tcp_tw) <= 3 * PV_CACHELINE, "a TIME_WAIT costs three cache lines");
 

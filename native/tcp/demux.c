@@ -347,9 +347,16 @@ void pv_tcp_port_brief(struct pv_tcp_table *t, uint16_t port)
 	if (!p)
 		return;
 	p->brief = true;
-	for (bool last = false; !last && !pv_list_empty(&p->tws);) {
+	for (struct pv_list *it = p->tws.next, *next; it != &p->tws; it = next) {
+		struct pv_tcp_tw *w = pv_list_entry(it, struct pv_tcp_tw, on_port);
 		/* The port goes with the last of them. */
-		last = p->tws.next->next == &p->tws && pv_list_empty(&p->socks);
-		pv_tcp_tw_drop(t, pv_list_entry(p->tws.next, struct pv_tcp_tw, on_port));
+		bool last = p->tws.next->next == &p->tws && pv_list_empty(&p->socks);
+
+		next = it->next;
+		if (w->fin_wait_2)
+			continue;
+		pv_tcp_tw_drop(t, w);
+		if (last)
+			return;
 	}
 }

@@ -243,8 +243,10 @@ static bool nobody_reads(struct pv_tcp *c, const struct pv_tcp_in *in)
 }
 
 /* False: `c` is over. */
-static bool fin_wait_2(struct pv_tcp *c, int64_t now_ns)
+static bool fin_wait_2(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
+	int64_t now_ns = in->now_ns;
+
 	pv_tcp_set_state(c, PV_TCP_FIN_WAIT_2);
 	if (!(c->flags & PV_TF_ORPHAN)) {
 		pv_tcp_tell(c, PV_EV_OUT);
@@ -255,6 +257,9 @@ static bool fin_wait_2(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_abort(c, 0);
 		return false;
 	}
+	/* A FIN in this very segment has to find the connection. */
+	if (!pv_tcp_in_space(in) && pv_tcp_fin_wait(c))
+		return false;
 	pv_tcp_timer_set(c, PV_TT_KEEP, now_ns + pv_tcp_fin_timeout(c));
 	return true;
 }
@@ -266,7 +271,7 @@ static bool fin_acked(struct pv_tcp *c, const struct pv_tcp_in *in)
 	case PV_TCP_FIN_WAIT_1:
 		if ((c->flags & PV_TF_ORPHAN) && nobody_reads(c, in))
 			return false;
-		return fin_wait_2(c, in->now_ns);
+		return fin_wait_2(c, in);
 	case PV_TCP_CLOSING:
 		pv_tcp_time_wait(c);
 		return false;

@@ -70,6 +70,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->all);
 	pv_list_init(&t->slabs);
 	pv_list_init(&t->time_waits_age);
+	pv_list_init(&t->fin_waits_age);
 	t->head.deadline_ns = t->head.wake_ns = PV_NEVER;
 	pv_wheel_init(&t->wheel, 0);
 	pv_wheel_init(&t->syn_wheel, 0);
@@ -90,6 +91,8 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 		pv_tcp_free(pv_list_entry(t->all.next, struct pv_tcp, all));
 	while (!pv_list_empty(&t->time_waits_age))
 		pv_tcp_tw_drop(t, pv_list_entry(t->time_waits_age.next, struct pv_tcp_tw, age));
+	while (!pv_list_empty(&t->fin_waits_age))
+		pv_tcp_tw_drop(t, pv_list_entry(t->fin_waits_age.next, struct pv_tcp_tw, age));
 	pv_tcp_slabs_close(t);
 	while (t->chunks) {
 		struct pv_tcp_chunk *k = t->chunks;
@@ -113,8 +116,8 @@ const struct pv_tcp_counters *pv_tcp_table_counters(const struct pv_tcp_table *t
 uint32_t pv_tcp_count(const struct pv_tcp_table *t, enum pv_tcp_state state)
 {
 	if (state == PV_TCP_TIME_WAIT)
-		return t->time_waits.count;
-	return t->by_state[state] + (state == PV_TCP_SYN_RCVD ? t->embryos.count : 0);
+		return t->time_waits.count - t->fin_waits;
+	return t->by_state[state] + (state == PV_TCP_SYN_RCVD ? t->embryos.count : state == PV_TCP_FIN_WAIT_2 ? t->fin_waits : 0);
 }
 
 /* ---- from the stack ------------------------------------------------------------------------------------------------------------ */
@@ -178,13 +181,16 @@ static uint32_t conn_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t bud
 	return n;
 }
 
+static int64_t first_to_end(const struct pv_list *records)
+{
+	return pv_list_empty(records) ? PV_NEVER : pv_list_entry(records->next, struct pv_tcp_tw, age)->deadline_ns;
+}
+
 static int64_t first_deadline(const struct pv_tcp_table *t)
 {
-	int64_t d = PV_MIN(pv_wheel_deadline(&t->wheel), pv_wheel_deadline(&t->syn_wheel));
+	int64_t conns = PV_MIN(pv_wheel_deadline(&t->wheel), pv_wheel_deadline(&t->syn_wheel));
 
-	if (!pv_list_empty(&t->time_waits_age))
-		d = PV_MIN(d, pv_list_entry(t->time_waits_age.next, struct pv_tcp_tw, age)->deadline_ns);
-	return d;
+	return PV_MIN(conns, PV_MIN(first_to_end(&t->time_waits_age), first_to_end(&t->fin_waits_age)));
 }
 
 uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget)

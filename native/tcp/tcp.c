@@ -625,7 +625,7 @@ static void adopt_orphan(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_abort(c, 0);
 		return;
 	}
-	if (c->state == PV_TCP_FIN_WAIT_2)
+	if (c->state == PV_TCP_FIN_WAIT_2 && !pv_tcp_fin_wait(c))
 		pv_tcp_timer_set(c, PV_TT_KEEP, now_ns + pv_tcp_fin_timeout(c));
 }
 

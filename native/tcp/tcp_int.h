@@ -377,7 +377,8 @@ struct pv_tcp_table {
 	struct pv_tcp_head head; /* in tcp.h, so that asking costs one load */
 	struct pv_wheel wheel; /* of connections: pv_tcp_arm */
 	struct pv_wheel syn_wheel; /* of SYN records (listen.c) */
-	struct pv_list time_waits_age; /* TIME_WAIT records, first to end first: all last equally long */
+	/* Records of TIME_WAIT and of orphans in FIN_WAIT_2, first to end first: all of a kind last equally long. */
+	struct pv_list time_waits_age, fin_waits_age;
 	struct pv_net *net;
 	const struct pv_mem *mem;
 	struct pv_tcp_cfg cfg; /* defaults filled in */
@@ -391,7 +392,7 @@ struct pv_tcp_table {
 	struct pv_tcp_counters c;
 	struct pv_list slabs; /* those with room for a connection (tcp.c) */
 	struct pv_tcp_seg *free_seg; /* through pkt */
-	uint32_t nfree_seg, orphans, nconns;
+	uint32_t nfree_seg, orphans, nconns, fin_waits; /* fin_waits: of the records in time_waits, those in FIN_WAIT_2 */
 	uint32_t challenge_left; /* RFC 5961 7: challenge ACKs left in this second */
 	int64_t challenge_ns, syn_oow_ns; /* of the second that is under way; of the last answer for a SYN record */
 	uint32_t by_state[16];
@@ -467,6 +468,8 @@ void pv_tcp_listen_input(struct pv_tcp *l, struct pv_tcp_in *in); /* a segment f
 bool pv_tcp_time_wait_input(struct pv_tcp_table *t,
 			    struct pv_tcp_in *in); /* true: it was for a TIME_WAIT and has been dealt with */
 void pv_tcp_time_wait(struct pv_tcp *c); /* a record takes the connection's place */
+/* Likewise of an orphan in FIN_WAIT_2, with nothing else to do than to wait for a FIN. False: it has to stay what it is. */
+bool pv_tcp_fin_wait(struct pv_tcp *c);
 void pv_tcp_reset_reply(struct pv_tcp_table *t, const struct pv_tcp_in *in); /* RFC 9293 3.10.7.1; takes no packet */
 void pv_tcp_reset_send(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_challenge(struct pv_tcp *c, int64_t now_ns); /* RFC 5961 */

@@ -6,7 +6,7 @@
 #ifndef TCP_CHECK_H
 #define TCP_CHECK_H
 
-#include "tcp/tcp_int.h"
+#include "tcp/conn.h"
 #include "world.h"
 
 static const char *const tcp_state_names[] = { "?",         "ESTABLISHED", "SYN_SENT",   "SYN_RCVD", "FIN_WAIT_1", "FIN_WAIT_2",
@@ -215,7 +215,7 @@ static inline void tcp_check_wheel(const struct pv_wheel *w)
 
 static inline void tcp_check_table(const struct pv_tcp_table *t, struct tcp_held *held)
 {
-	uint32_t by_state[16] = { 0 }, orphans = 0;
+	uint32_t by_state[16] = { 0 }, orphans = 0, fin_waits = 0;
 
 	pv_list_for_each(it, &t->all) {
 		const struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, all);
@@ -224,6 +224,16 @@ static inline void tcp_check_table(const struct pv_tcp_table *t, struct tcp_held
 		by_state[c->state]++;
 		orphans += (c->flags & PV_TF_ORPHAN) != 0;
 	}
+	pv_list_for_each(it, &t->fin_waits_age) {
+		const struct pv_tcp_tw *w = pv_list_entry(it, struct pv_tcp_tw, age);
+
+		CHECK(w->fin_wait_2);
+		by_state[PV_TCP_FIN_WAIT_2]++;
+		fin_waits++;
+	}
+	CHECK_EQ(t->fin_waits, fin_waits);
+	pv_list_for_each(it, &t->time_waits_age)
+		CHECK(!pv_list_entry(it, struct pv_tcp_tw, age)->fin_wait_2);
 	for (uint32_t s = PV_TCP_ESTABLISHED; s <= PV_TCP_CLOSING; s++)
 		if (s != PV_TCP_TIME_WAIT && s != PV_TCP_SYN_RCVD)
 			CHECK_EQ(pv_tcp_count(t, (enum pv_tcp_state)s), by_state[s]);
