@@ -137,10 +137,10 @@ void pv_engine_wake_sleeper(struct pv_engine *e);
 #define PV_PARKED_POLLS 65536u
 void pv_host_tick(struct pv_engine *e);
 
-/* Runs a piece of the stack; how much it did. */
-pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
+/* Runs a piece of the stack, with so many frames to receive at most; how much it did. */
+pv_inline uint32_t pv_engine_poll_some(struct pv_engine *e, int64_t now, uint32_t rx_budget)
 {
-	uint32_t n = pv_stack_poll(e->stack, now, e->rx_budget);
+	uint32_t n = pv_stack_poll(e->stack, now, rx_budget);
 
 	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0))
 		pv_host_tick(e);
@@ -150,12 +150,9 @@ pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 	return n;
 }
 
-/* The same with less to receive, in the middle of something else. */
-pv_inline void pv_engine_poll_some(struct pv_engine *e, int64_t now, uint32_t rx_budget)
+pv_inline uint32_t pv_engine_poll(struct pv_engine *e, int64_t now)
 {
-	(void)pv_stack_poll(e->stack, now, rx_budget);
-	if (e->interest && (pv_udp_ready(e->udp) || pv_tcp_ready(e->tcp)))
-		pv_engine_route(e);
+	return pv_engine_poll_some(e, now, e->rx_budget);
 }
 
 /* After calls that may have set a timer. */

@@ -132,11 +132,23 @@ static bool look(struct pv_sock *so, uint32_t budget)
 	bool had = pv_tcp_inq(so->tc);
 	int64_t at = now();
 
-	pv_engine_poll_some(&pv_engine, at, budget);
+	(void)pv_engine_poll_some(&pv_engine, at, budget);
 	if (others_news() <= (!had && pv_tcp_inq(so->tc)))
 		return false;
 	others.until = at + LATELY_NS;
 	return true;
+}
+
+/* Before a read that does not wait says that there is nothing: as much as one look takes in, or as it takes until the socket or another
+ * one has something. What lies behind that would keep the program from it. */
+static void look_for(struct pv_sock *so)
+{
+	uint32_t news = pv_tcp_news(pv_engine.tcp), left = pv_engine.rx_budget, n;
+
+	do {
+		n = pv_engine_poll_some(&pv_engine, now(), PV_MIN(left, TURN_POLL));
+		left -= PV_MIN(left, n);
+	} while (n >= TURN_POLL && left && (pv_tcp_news(pv_engine.tcp) - news <= (pv_tcp_inq(so->tc) != 0)));
 }
 
 /* Before a long write: how many segments a turn has. *news: as look says. */
@@ -320,7 +332,7 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			if (polled)
 				break;
 			polled = true;
-			pv_engine_poll(&pv_engine, now());
+			look_for(so);
 			continue;
 		}
 		rc = op_wait(op);
