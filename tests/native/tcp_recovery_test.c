@@ -231,6 +231,48 @@ TEST(rack_dsack_window)
 	rec_close(&p);
 }
 
+/* ---- delivery rate ------------------------------------------------------------------------------------------------------- */
+
+static bool rate_is(struct peer *p, uint64_t bytes_per_s, bool limited)
+{
+	struct pv_tcp_info i;
+
+	pv_tcp_get_info(p->c, &i, p->w.now);
+	CHECK_EQ(i.rate_app_limited, limited);
+	/* Ticks are a microsecond. */
+	return i.delivery_rate >= bytes_per_s - bytes_per_s / 1000 && i.delivery_rate <= bytes_per_s + bytes_per_s / 1000;
+}
+
+TEST(delivery_rate)
+{
+	struct peer p;
+
+	/* One segment in a round trip of 100 ms, which says nothing of the path. */
+	rec_open(&p, &(struct rec){ .cc = "reno" });
+	CHECK(rate_is(&p, REC_LEN * 10, true));
+	rec_write(&p, 50);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 11);
+	CHECK(rate_is(&p, 10 * REC_LEN * 10, true));
+	/* Twenty, and more is there. */
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 31);
+	CHECK(rate_is(&p, 20 * REC_LEN * 10, false));
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 51);
+	CHECK(rate_is(&p, 20 * REC_LEN * 10, false));
+	/* Two, because there were no more: less is not believed. */
+	rec_write(&p, 2);
+	peer_skip(&p);
+	peer_run(&p, 100 * MS);
+	rec_ack(&p, 53);
+	CHECK(rate_is(&p, 20 * REC_LEN * 10, false));
+	rec_close(&p);
+}
+
 /* ---- undo ---------------------------------------------------------------------------------------------------------------- */
 
 TEST(undo_by_dsack)
