@@ -155,7 +155,7 @@ def test_suites_give_the_same_results(started: Runs, suite: Suite, how: list[str
     different = {
         test: (expected["outcomes"].get(test), got["outcomes"].get(test))
         for test in wanted.keys() | found.keys()
-        if (wanted.get(test) != found.get(test)) != (test in known)
+        if (wanted.get(test) != found.get(test)) != (test in known) and not known.get(test, "").startswith("at times")
     }
     assert not different
     assert list(found.values()).count("ok") >= suite.passing
