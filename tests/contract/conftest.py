@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from lab import HOSTS4, HOSTS6, softnic_reason
 from sides import Net
+from tls_sides import Tls
 
 NETS = [f"{name}-{version}" for name in ("stdlib", "loopback", "softnic") for version in ("ipv4", "ipv6")]
 
@@ -49,3 +51,13 @@ def errno_of() -> Callable[..., int]:
         return caught.value.errno
 
     return run
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("tls"), ["127.0.0.1", "::1", *HOSTS4, *HOSTS6])
+
+
+@pytest.fixture
+def tls(net: Net, certificates: Certificates) -> Tls:
+    return Tls(net, certificates)

@@ -15,70 +15,20 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from certificates import HOSTNAME, OTHER_HOSTNAME, Certificates
-from lab import HOSTS4, HOSTS6, LONG
-from sides import LIMIT_S, Net
+from certificates import HOSTNAME, OTHER_HOSTNAME
+from lab import LONG
+from sides import LIMIT_S
 from test_tcp import accepted, listener, pair, running, tcp
+from tls_sides import Tls
 
 BULK = 100 << 20 if LONG else 3 << 20
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 BOTH_VERSIONS = pytest.mark.parametrize("version", [V12, V13], ids=["1.2", "1.3"])
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("tls"), ["127.0.0.1", "::1", *HOSTS4, *HOSTS6])
-
-
-class Tls:
-    """A net with the module that makes TLS sockets of its streams."""
-
-    def __init__(self, net: Net, certificates: Certificates) -> None:
-        self.net, self.certificates = net, certificates
-        self.module: ModuleType = importlib.import_module("pyvma.ssl" if net.ours else "ssl")
-
-    def server(self, version: Any = None, chain: Path | None = None) -> Any:
-        context = self.module.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain or self.certificates.server)
-        if version:
-            context.minimum_version = context.maximum_version = version
-        return context
-
-    def client(self, version: Any = None) -> Any:
-        context = self.module.create_default_context(cafile=str(self.certificates.authority))
-        if version:
-            context.minimum_version = context.maximum_version = version
-        return context
-
-    def keep(self, made: Any) -> Any:
-        self.net.opened.append(made)
-        assert isinstance(made, ssl.SSLSocket) and isinstance(made, self.module.SSLSocket)
-        if self.net.ours:
-            assert bool(made.offload) == self.net.offloaded
-        return made
-
-    def pair(self, server: Any = None, client: Any = None, hostname: str | None = HOSTNAME, session: Any = None) -> tuple[Any, Any]:
-        """(accepted, connected) after the handshake."""
-        a, b = pair(self.net)
-        made: list[Any] = []
-        with running(lambda: made.append((server or self.server()).wrap_socket(a, server_side=True))):
-            wrapped = self.keep((client or self.client()).wrap_socket(b, server_hostname=hostname, session=session))
-        assert (a.fileno(), b.fileno()) == (-1, -1)
-        return self.keep(made[0]), wrapped
-
-
-@pytest.fixture
-def tls(net: Net, certificates: Certificates) -> Iterator[Tls]:
-    made = Tls(net, certificates)
-    yield made
-    for opened in net.opened:
-        opened.close()
 
 
 def read_exactly(sock: Any, size: int) -> bytes:
