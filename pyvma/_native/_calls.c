@@ -26,7 +26,7 @@ static const char *const method_names[METHODS] = { "send", "sendall", "sendto", 
 static PyObject *stdlib_methods[METHODS];
 
 /* Whether waiting polls before it sleeps. A sleep of HOLD_NS would only be a detour. */
-static bool calls_engine_spins(void)
+bool calls_engine_spins(void)
 {
 	static int spins = -1;
 	char text[32];

@@ -150,6 +150,8 @@ int64_t calls_run(const struct handle *h, struct io *io, engine_call *call);
 
 enum calls_whose { CALLS_UNDECIDED, CALLS_OURS, CALLS_KERNEL };
 bool calls_ask_whose(struct handle *h);
+/* Whether the engine polls before it sleeps. */
+bool calls_engine_spins(void);
 int64_t calls_receive_again(struct handle *h, struct io *io, engine_call *call, int64_t n);
 int64_t calls_send_again(struct handle *h, struct io *io, engine_call *call, int64_t n);
 

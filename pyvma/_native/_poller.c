@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 
 #define EVENTS_MAX 256
+#define NEAR_NS 60000 /* a sleep and its end take most of that */
 #define REST_ROUNDS 4
 #define ALWAYS ((uint32_t)(EPOLLERR | EPOLLHUP))
 
@@ -35,6 +36,8 @@ struct poller {
 	unsigned int turns; /* under way */
 	int other; /* in a turn: an fd that ends the wait when it is readable; -1: none */
 	bool quick; /* what the last wait waited for came soon */
+	bool near; /* the same of a sleep */
+	int64_t asleep_ns; /* since then; 0: not */
 	PyObject *failed; /* called with the exception of a target */
 };
 
@@ -347,25 +350,46 @@ static PyObject *poller_turn(PyObject *self, PyObject *args)
 	return told < 0 ? NULL : PyLong_FromLong(told);
 }
 
+/*
+ * What is ready, and if nothing is, the fd of loop_fd() tells of what comes. To sleep and be woken takes longer than an answer that is on
+ * its way: as a receive polls before it sleeps, so does this, for HOLD_NS, as long as what was waited for last came within NEAR_NS.
+ */
+static int rest_events(struct poller *p, struct pyvma_event *events, bool others)
+{
+	int n = 0;
+
+	if (p->near && !others) {
+		n = pyvma_epoll_turn(p->set, events, EVENTS_MAX, HOLD_NS, -1);
+		p->near = n > 0;
+	}
+	return n ? n : pyvma_epoll_turn(p->set, events, EVENTS_MAX, -1, -1);
+}
+
 /* 1: nothing is ready, and the fd of loop_fd() tells of what comes; 0: there may be more; -1: with an exception. */
 static int take_rest(struct poller *p, PyObject *ready)
 {
 	struct pyvma_event events[EVENTS_MAX];
+	Py_ssize_t waiting = PyObject_Size(ready);
 
-	for (int round = 0; round < REST_ROUNDS && p->set; round++) {
-		int n = pyvma_epoll_turn(p->set, events, EVENTS_MAX, -1, -1);
+	if (p->asleep_ns)
+		p->near = calls_engine_spins() && calls_now_ns() - p->asleep_ns < NEAR_NS;
+	p->asleep_ns = 0;
+	for (int round = 0; waiting >= 0 && round < REST_ROUNDS && p->set; round++) {
+		int n = rest_events(p, events, waiting > 0);
 
-		if (n == 0)
+		if (n == 0) {
+			p->asleep_ns = calls_now_ns();
 			return 1;
+		}
 		if (n < 0)
 			return (int)calls_raise(n, 0);
 		if (call_targets(p, events, n))
 			return -1;
-		Py_ssize_t waiting = PyObject_Size(ready);
-		if (waiting)
-			return waiting < 0 ? -1 : 0;
+		waiting = PyObject_Size(ready);
+		if (waiting > 0)
+			return 0;
 	}
-	return !p->set;
+	return waiting < 0 ? -1 : !p->set;
 }
 
 static PyObject *poller_rest(PyObject *self, PyObject *ready)
@@ -444,6 +468,8 @@ static PyObject *poller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	p->turns = 0;
 	p->other = -1;
 	p->quick = true;
+	p->near = false;
+	p->asleep_ns = 0;
 	p->failed = failed;
 	Py_INCREF(failed);
 	rc = pyvma_epoll_open(&p->set);
