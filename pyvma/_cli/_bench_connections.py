@@ -204,8 +204,11 @@ def over_veth(arguments: argparse.Namespace) -> dict[str, dict[str, Any]] | str:
     """Both stacks' rates over the same veth pair, or why there are none."""
     if os.geteuid() != 0:
         return "a veth pair needs root"
-    with VethPair() as veth:
-        return churn(arguments, veth)
+    try:
+        with VethPair() as veth:
+            return churn(arguments, veth)
+    except UserError as error:
+        return str(error)
 
 
 def table(report: dict[str, Any]) -> Table:
