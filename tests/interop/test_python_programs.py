@@ -106,6 +106,11 @@ def proved(program: Program, served: int, sent: int) -> None:
 # ---- servers ------------------------------------------------------------------------------------------------------------------
 
 
+def served(*few: tuple[str, int, bool]) -> list[tuple[str, int, bool]]:
+    """Net, family and TLS: these, or all where there is time."""
+    return [(net, family, family == 6) for net in ("xdp", "uplink") for family in (4, 6)] if LONG else list(few)
+
+
 def visited(lab: Net, program: Program, family: int, port: int, trust: Path | None, form: bool) -> None:
     """Every client, beside each other and one that reads slowly; then wrk."""
     target = url("https" if trust else "http", lab.our_host[family], port)
@@ -119,7 +124,7 @@ def visited(lab: Net, program: Program, family: int, port: int, trust: Path | No
     wrk(lab, f"{target}/")
 
 
-@pytest.mark.parametrize(("family", "secure"), [(4, False), (6, True)])
+@pytest.mark.parametrize(("lab", "family", "secure"), served(("xdp", 4, False), ("uplink", 6, True)), indirect=["lab"])
 def test_aiohttp_serves(lab: Net, trust: Path, family: int, secure: bool) -> None:
     port = free_port()
     server = lab.ours(str(PROGRAMS / "aiohttp_server.py"), lab.our_host[family], str(port), str(trust))
@@ -130,7 +135,7 @@ def test_aiohttp_serves(lab: Net, trust: Path, family: int, secure: bool) -> Non
     proved(server, 60 + WRK_CONNECTIONS, 3 * SIZE)
 
 
-@pytest.mark.parametrize(("family", "secure"), [(4, False), (6, True)])
+@pytest.mark.parametrize(("lab", "family", "secure"), served(("xdp", 6, True), ("uplink", 4, False)), indirect=["lab"])
 def test_uvicorn_serves(lab: Net, trust: Path, family: int, secure: bool) -> None:
     port = free_port()
     arguments = ["-m", "uvicorn", "asgi:app", "--host", lab.our_host[family], "--port", str(port), "--http", "httptools"]
@@ -177,7 +182,11 @@ print("closed", sum(s.recv(1000) == b"" for s in opened))
 # ---- clients ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(EXPECTED))
+@pytest.mark.parametrize(
+    ("lab", "kind"),
+    [(net, kind) for net in ("xdp", "uplink") for kind in EXPECTED if LONG or net == "xdp" or kind == "aiohttp"],
+    indirect=["lab"],
+)
 def test_clients(lab: Net, trust: Path, kind: str) -> None:
     """HTTP by one family, HTTPS by the other."""
     port = free_port()
