@@ -177,6 +177,7 @@ async def start_tls(scene: Scene) -> None:
             self.transport.pause_reading()
             self.transport.write(b"ready")
             task = asyncio.ensure_future(scene.loop.start_tls(self.transport, Echo(), scene.server_tls, server_side=True))
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())  # the client may be gone
             tasks.append(task)
 
     class Asking(Recorder):
