@@ -249,21 +249,25 @@ static uint32_t fins_out(const struct pv_engine *e)
 	       pv_tcp_count(e->tcp, PV_TCP_LAST_ACK);
 }
 
-/* There is nobody to send again later what gets lost now: the peers get a moment to acknowledge, longer only while they do. */
-static void see_off(struct pv_engine *e)
+/* There is nobody to send again later what gets lost now: the peers get a moment to acknowledge, longer only if they do. `heard`: they
+ * have begun to. */
+static void see_off(struct pv_engine *e, bool heard)
 {
 	int64_t start = pv_clock_now(&e->clock), last = start, now = start;
 
-	while (fins_out(e) && now - last < (last > start ? STOP_QUIET_NS : STOP_NOBODY_NS) && now - start < STOP_MAX_NS) {
-		if (turn(e))
+	while (fins_out(e) && now - last < (heard ? STOP_QUIET_NS : STOP_NOBODY_NS) && now - start < STOP_MAX_NS) {
+		if (turn(e)) {
+			heard = true;
 			last = now;
+		}
 		now = pv_clock_now(&e->clock);
 	}
 }
 
-static void lose_all(bool touch)
+/* Whether anything came meanwhile. */
+static bool lose_all(bool touch)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, heard = 0;
 
 	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
@@ -273,7 +277,7 @@ static void lose_all(bool touch)
 		if (touch) {
 			pv_core_close(so);
 			if (so->tc && ++n % CLOSES_A_POLL == 0)
-				(void)turn(&pv_engine);
+				heard |= turn(&pv_engine);
 			pv_stream_close(so);
 			pv_list_for_each(w, &so->watch.waiters)
 				pv_engine_wake(pv_list_entry(w, struct pv_waiter, on_watch));
@@ -287,13 +291,15 @@ static void lose_all(bool touch)
 				pv_leg_forked(so);
 		}
 	}
+	return heard != 0;
 }
 
 static void on_stop(void)
 {
-	lose_all(true);
+	bool heard = lose_all(true);
+
 	pv_net_kick(pv_engine.net); /* what streams had to say at their end */
-	see_off(&pv_engine);
+	see_off(&pv_engine, heard);
 	pv_stream_stopped();
 }
 
@@ -301,7 +307,7 @@ static void on_forked(void)
 {
 	bool some = !pv_list_empty(&pv_core_socks);
 
-	lose_all(false);
+	(void)lose_all(false);
 	pv_stream_holds_forked();
 	pv_loops_forked();
 	if (some)
