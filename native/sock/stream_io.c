@@ -19,7 +19,7 @@
 /* A long write goes in turns of so many segments, and between them the stack looks at what has come. While other sockets have had news
  * lately turns are short, and a write that may not wait ends with the turn in which they have some: the program is to come to it before
  * the rest of the stream does. */
-#define TURN_SEGMENTS 32u
+#define TURN_SEGMENTS 64u
 #define TURN_SHORT 2u
 #define TURN_POLL 8u
 #define LATELY_NS PV_NS_PER_MS
@@ -139,16 +139,22 @@ static bool look(struct pv_sock *so, uint32_t budget)
 	return true;
 }
 
-/* Before a read that does not wait says that there is nothing: as much as one look takes in, or as it takes until the socket or another
- * one has something. What lies behind that would keep the program from it. */
+/* Before a read that does not wait says that there is nothing: as much as one look takes in. While others have had news lately in small
+ * pieces, until the socket or another one has something: what lies behind that would keep the program from it. */
 static void look_for(struct pv_sock *so)
 {
-	uint32_t news = pv_tcp_news(pv_engine.tcp), left = pv_engine.rx_budget, n;
+	uint32_t news = pv_tcp_news(pv_engine.tcp), left = pv_engine.rx_budget, n, piece;
+	int64_t at = now();
+	bool theirs;
 
+	piece = at < others.until ? TURN_POLL : left;
 	do {
-		n = pv_engine_poll_some(&pv_engine, now(), PV_MIN(left, TURN_POLL));
+		n = pv_engine_poll_some(&pv_engine, at, PV_MIN(left, piece));
 		left -= PV_MIN(left, n);
-	} while (n >= TURN_POLL && left && (pv_tcp_news(pv_engine.tcp) - news <= (pv_tcp_inq(so->tc) != 0)));
+		theirs = pv_tcp_news(pv_engine.tcp) - news > (pv_tcp_inq(so->tc) != 0);
+	} while (n >= piece && left && !theirs);
+	if (theirs)
+		others.until = at + LATELY_NS;
 }
 
 /* Before a long write: how many segments a turn has. *news: as look says. */
