@@ -123,12 +123,13 @@ PYVMA_EXPORT int pyvma_sock_getsockopt(pyvma_sock *s, int level, int name, void 
 PYVMA_EXPORT int pyvma_sock_ioctl(pyvma_sock *s, unsigned long request, void *arg);
 PYVMA_EXPORT int pyvma_sock_set_nonblock(pyvma_sock *s, int on);
 
-/* timeout_ns: -1 waits for ever (or SO_RCVTIMEO/SO_SNDTIMEO), 0 not at all (-EAGAIN), else -ETIMEDOUT after that long. A
- * non-blocking socket or MSG_DONTWAIT waits not at all whatever is given. */
 /* A flag of a send, sendto that need not wait, on an offloaded socket: more is about to be sent, on whatever socket, before a
  * pyvma_flush() or a send without it, and one doorbell will do for all. Nothing is held back for longer than until the engine polls. */
 #define PYVMA_MSG_BATCH 0x40000 /* as the kernel's MSG_BATCH */
 PYVMA_EXPORT void pyvma_flush(void);
+
+/* timeout_ns: -1 waits for ever (or SO_RCVTIMEO/SO_SNDTIMEO), 0 not at all (-EAGAIN), else -ETIMEDOUT after that long. A
+ * non-blocking socket or MSG_DONTWAIT waits not at all whatever is given. */
 PYVMA_EXPORT int64_t pyvma_sock_send(pyvma_sock *s, const void *buf, size_t len, int flags, int64_t timeout_ns);
 PYVMA_EXPORT int64_t pyvma_sock_recv(pyvma_sock *s, void *buf, size_t len, int flags, int64_t timeout_ns);
 PYVMA_EXPORT int64_t pyvma_sock_sendto(pyvma_sock *s, const void *buf, size_t len, int flags, const struct sockaddr *addr,
