@@ -243,7 +243,7 @@ static int call_target(struct poller *p, const struct pyvma_event *event)
 	struct watch *w = (struct watch *)(uintptr_t)event->data;
 	uint32_t bits;
 
-	if (!w || !w->target || !(bits = event->events & (w->events | ALWAYS)))
+	if (!w->target || !(bits = event->events & (w->events | ALWAYS)))
 		return 0;
 	PyObject *target = w->target, *number = PyLong_FromUnsignedLong(bits);
 	Py_INCREF(target);
@@ -426,30 +426,12 @@ static PyObject *poller_close(PyObject *self, PyObject *unused)
 	return Py_BuildValue("");
 }
 
-static PyObject *poller_fileno(PyObject *self, PyObject *unused)
-{
-	struct poller *p = (struct poller *)self;
-	int fd;
-
-	(void)unused;
-	if (!p->set)
-		return raise_closed();
-	fd = pyvma_epoll_fileno(p->set);
-	return fd < 0 ? raise_errno(fd) : PyLong_FromLong(fd);
-}
-
 static PyObject *poller_loop_fd(PyObject *self, PyObject *unused)
 {
 	struct poller *p = (struct poller *)self;
 
 	(void)unused;
 	return p->set ? PyLong_FromLong(pyvma_epoll_loop_fd(p->set)) : raise_closed();
-}
-
-static PyObject *poller_pointer(PyObject *self, void *unused)
-{
-	(void)unused;
-	return PyLong_FromUnsignedLongLong((uintptr_t)((struct poller *)self)->set);
 }
 
 static PyObject *poller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -507,33 +489,27 @@ static void poller_dealloc(PyObject *self)
 }
 
 static PyMethodDef poller_methods[] = {
-	{ "watch", poller_watch, METH_VARARGS, NULL }, { "unwatch", poller_unwatch, METH_O, NULL },
-	{ "turn", poller_turn, METH_VARARGS, NULL },   { "fileno", poller_fileno, METH_NOARGS, NULL },
-	{ "rest", poller_rest, METH_O, NULL },         { "loop_fd", poller_loop_fd, METH_NOARGS, NULL },
-	{ "close", poller_close, METH_NOARGS, NULL },  { 0 },
-};
-static PyGetSetDef poller_getset[] = {
-	{ "pointer", poller_pointer, NULL, NULL, NULL },
+	{ "watch", poller_watch, METH_VARARGS, NULL },
+	{ "unwatch", poller_unwatch, METH_O, NULL },
+	{ "turn", poller_turn, METH_VARARGS, NULL },
+	{ "rest", poller_rest, METH_O, NULL },
+	{ "loop_fd", poller_loop_fd, METH_NOARGS, NULL },
+	{ "close", poller_close, METH_NOARGS, NULL },
 	{ 0 },
 };
 static PyType_Slot poller_slots[] = {
-	{ Py_tp_doc,
-	  DOC("Poller(failed): a set of sockets. watch(handle or fd, events, target) adds or changes one: target(bits) "
-	      "is called by "
-	      "the turn that finds "
-	      "it ready, level-triggered. turn(budget_ns=0, ready=None) tells what is ready now; with a budget it waits "
-	      "that long for the "
-	      "first, and with `ready` it goes on until the budget is used up or `ready` is not empty. An exception of "
-	      "a target ends the "
-	      "turn. `other`: an fd that ends the wait, too, which then spins. rest(ready) tells what is ready until nothing is, "
-	      "and then True: what comes makes the fd of loop_fd() readable; False: something in `ready` waits, or there "
-	      "may be more. pointer is the pyvma_epoll, for other fds: their data has to be 0.") },
+	{ Py_tp_doc, DOC("Poller(failed): a set of sockets. watch(handle or fd, events, target) adds or changes one: "
+			 "target(bits) is called by the turn that finds it ready, level-triggered; what a target raises is "
+			 "told to failed(exception), and the turn goes on. turn(budget_ns=0, ready=None, other=-1) tells "
+			 "what is ready now; with a budget it waits that long for the first, and with `ready` it goes on "
+			 "until the budget is used up or `ready` is not empty. `other`: an fd that ends the wait, too, which "
+			 "then spins. rest(ready) tells what is ready until nothing is, and then True: what comes makes the "
+			 "fd of loop_fd() readable; False: something in `ready` waits, or there may be more.") },
 	{ Py_tp_new, poller_new },
 	{ Py_tp_dealloc, poller_dealloc },
 	{ Py_tp_traverse, poller_traverse },
 	{ Py_tp_clear, poller_clear },
 	{ Py_tp_methods, poller_methods },
-	{ Py_tp_getset, poller_getset },
 	{ 0 },
 };
 static PyType_Spec poller_spec = { "pyvma._native._calls.Poller", sizeof(struct poller), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,

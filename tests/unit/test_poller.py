@@ -128,7 +128,7 @@ def target(bits):
 poller.watch(b._handle, IN, target)
 a.send(b"x")
 assert poller.turn(LONG, collections.deque()) == 1
-for call in (poller.turn, poller.fileno, lambda: poller.watch(a._handle, IN, print)):
+for call in (poller.turn, poller.loop_fd, lambda: poller.watch(a._handle, IN, print)):
     try:
         call()
     except ValueError:
