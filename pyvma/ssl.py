@@ -174,10 +174,12 @@ class _Tunnel:
             self._incoming.write(data)
             return len(data)
         buffer = _buffers.pop() if _buffers else bytearray(_RECORD_MAX)
-        n: int = _recv_into(sock, buffer, size)
-        with memoryview(buffer) as view, view[:n] as came:
-            self._incoming.write(came)
-        _buffers.append(buffer)
+        try:
+            n: int = _recv_into(sock, buffer, size)
+            with memoryview(buffer) as view, view[:n] as came:
+                self._incoming.write(came)
+        finally:
+            _buffers.append(buffer)
         return n
 
     def _take_header(self, sock: Any) -> int:
