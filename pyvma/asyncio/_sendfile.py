@@ -63,7 +63,8 @@ class _Pump(asyncio.Protocol):
         raise RuntimeError("Invalid state: reading should be paused")
 
 
-def _check(file: Any, offset: int, count: int | None) -> None:
+def check_file(file: Any, offset: int, count: int | None) -> None:
+    """In asyncio's words."""
     if "b" not in getattr(file, "mode", "b"):
         raise ValueError("file should be opened in binary mode")
     if not isinstance(offset, int):
@@ -92,7 +93,7 @@ async def send_file(loop: Any, transport: Any, file: Any, offset: int, count: in
         raise RuntimeError("Transport is closing")
     if not hasattr(transport, "is_reading"):
         raise RuntimeError(f"sendfile is not supported for transport {transport!r}")
-    _check(file, offset, count)
+    check_file(file, offset, count)
     fd = _regular(file) if isinstance(transport, StreamTransport) else None
     if fd is None and not fallback:
         raise asyncio.SendfileNotAvailableError(f"sendfile is not available for transport {transport!r} and file {file!r}")

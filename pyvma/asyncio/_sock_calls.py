@@ -14,6 +14,7 @@ from typing import Any
 import uvloop
 
 from ..socket import socket as _our_socket
+from ._sendfile import check_file
 
 _AGAIN = (BlockingIOError, InterruptedError)
 _PIECE = 256 * 1024  # of a file that is sent
@@ -174,7 +175,9 @@ class SockCalls(_Base):  # type: ignore[misc]
     async def sock_sendfile(self, sock: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool = True) -> int:
         """As asyncio's loop.sock_sendfile(). An offloaded socket is sent what is read: nothing in the kernel could do that for it."""
         self._check_nonblocking(sock)
-        _check_file(sock, file, offset, count)
+        if sock.type != _std.SOCK_STREAM:
+            raise ValueError("only SOCK_STREAM type sockets are supported")
+        check_file(file, offset, count)
         if not _is_ours(sock):
             try:
                 return await self._sendfile_kernel(sock, file, offset, count)
@@ -224,20 +227,3 @@ class SockCalls(_Base):  # type: ignore[misc]
             if sent:
                 os.lseek(number, offset + sent, os.SEEK_SET)
         return sent
-
-
-def _check_file(sock: Any, file: Any, offset: int, count: int | None) -> None:
-    """In asyncio's words."""
-    if "b" not in getattr(file, "mode", "b"):
-        raise ValueError("file should be opened in binary mode")
-    if sock.type != _std.SOCK_STREAM:
-        raise ValueError("only SOCK_STREAM type sockets are supported")
-    if count is not None:
-        if not isinstance(count, int):
-            raise TypeError(f"count must be a positive integer (got {count!r})")
-        if count <= 0:
-            raise ValueError(f"count must be a positive integer (got {count!r})")
-    if not isinstance(offset, int):
-        raise TypeError(f"offset must be a non-negative integer (got {offset!r})")
-    if offset < 0:
-        raise ValueError(f"offset must be a non-negative integer (got {offset!r})")
