@@ -82,18 +82,6 @@ TEST(records_in_fin_wait_2)
 	peer_close(&p);
 }
 
-TEST(a_fin_with_the_acknowledgement_of_ours)
-{
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_active(&p);
-	close_conn();
-	peer_expect(&p, "F.", 1, 1, 0);
-	peer_send(&p, "F.", 1, 2, 0);
-	peer_expect(&p, ".", 2, 2, 0);
-	CHECK_EQ(in_state(PV_TCP_TIME_WAIT), 1);
-	peer_close(&p);
-}
-
 /* With a time of its own it stays a connection: records are in the order of their ends. */
 TEST(linger2_of_an_orphan)
 {

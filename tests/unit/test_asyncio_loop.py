@@ -203,7 +203,8 @@ def test_readers_and_writers(loop: Any) -> None:
             loop.add_reader(server, seen.append, "old")
             loop.add_reader(server, lambda: seen.append(server.recv(10)))
             loop.add_writer(server, seen.append, "writable")
-            await asyncio.sleep(0.01)
+            while not seen:
+                await asyncio.sleep(0.001)
             assert "writable" in seen and "old" not in seen
             assert loop.remove_writer(server) and not loop.remove_writer(server)
             seen.clear()
