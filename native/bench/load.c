@@ -151,8 +151,10 @@ int bench_load(const struct bench_opts *o, const struct load_ops *ops)
 	uint64_t start, ticks;
 	int rc = l ? ops->start(o) : -ENOMEM;
 
-	if (rc > 0 || !l)
+	if (rc > 0 || !l) {
+		free(l);
 		return rc > 0 ? rc : bench_fail("load", rc);
+	}
 	l->o = o;
 	l->ops = ops;
 	l->request_len = o->http ? sizeof(http_request) - 1 : o->size;
