@@ -81,21 +81,22 @@ def echo(conn: socket.socket) -> None:
 
 
 def test_every_connection_has_one_request_under_way() -> None:
-    counts: list[int] = []
+    received: list[list[int]] = []  # of each connection
 
     def counted(conn: socket.socket) -> None:
-        counts.append(0)
-        number = len(counts) - 1
+        sizes: list[int] = []
+        received.append(sizes)
         while data := conn.recv(4096):
-            assert len(data) <= 100
-            counts[number] += len(data)
+            sizes.append(len(data))
             conn.sendall(data)
 
     with server(counted) as port:
         done = load(port, "--tcp", "--connections", "7", "--size", "100")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
+    counts = [sum(sizes) for sizes in received]
     assert (result["connections"], result["reply_bytes"], result["lost"], len(counts)) == (7, 100, 0, 7)
+    assert max(map(max, received)) <= 100
     assert 0 < result["requests"] <= sum(counts) // 100
     assert min(counts) >= 100
     assert 0 < result["p50_us"] <= result["p99_us"]
