@@ -130,7 +130,9 @@ static void kernel_drop(struct pv_entry *en)
 {
 	if (en->kfd < 0)
 		return;
-	epoll_ctl(en->set->kep, EPOLL_CTL_DEL, en->kfd, NULL);
+	/* A closed set's goes as a whole; a forked child closes the set that its parent goes on with. */
+	if (!en->set->closed)
+		epoll_ctl(en->set->kep, EPOLL_CTL_DEL, en->kfd, NULL);
 	en->kfd = -1;
 	en->set->nkernel--;
 }

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "sock_env.h"
 
@@ -547,6 +548,33 @@ TEST(many_entries_come_and_go)
 	for (int i = 0; i < N; i++)
 		sk_close(k[i]);
 	sk_close(from);
+}
+
+/* As close() of an epoll fd that both have: the parent's goes on. */
+TEST(a_forked_child_closes_its_copy)
+{
+	const struct side *sides[] = { &kernel_side, &our_side };
+
+	for (int i = 0; i < 2; i++) {
+		int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), status;
+		struct set s = set_open(sides[i]);
+		struct pyvma_event ev[4];
+		pid_t pid;
+
+		CHECK_EQ(set_ctl(s, EPOLL_CTL_ADD, fd, EPOLLIN, 3), 0);
+		pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			set_close(s);
+			_exit(0);
+		}
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+		CHECK_EQ(write(fd, &(uint64_t){ 1 }, 8), 8);
+		CHECK_EQ(set_wait(s, ev, 4, 20000), 1);
+		CHECK_EQ(ev[0].data, 3u);
+		set_close(s);
+		close(fd);
+	}
 }
 
 int main(int argc, char **argv)
