@@ -8,8 +8,9 @@
  * no more looks until a leader leaves and says so. An idle process costs nothing in the first state and nothing in the third.
  *
  * Event loops sleep on the rings' fds without being in a call of ours (sock/turn.c). Frames are theirs: this thread hears of them, too,
- * and gives the loops an interval to come; only if none does it takes the rings over, until one is seen again. Standing by, it keeps the
- * loops' deadlines, since those sleep until a frame comes.
+ * and gives the loops an interval to come; only if none does it takes the rings over, until one is seen again. Standing by while loops
+ * turn, it looks every millisecond, so that a deadline which none of their turns meets is late by no more than that; once they rest it
+ * runs, and keeps the deadlines exactly.
  *
  * While an fd is exported (fileno) nobody may be waiting in a call of ours, so a non-blocking reader does not make it stand by.
  */

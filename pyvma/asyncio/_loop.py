@@ -159,6 +159,9 @@ class EventLoop(SockCalls, Endpoints):
         done = False
         try:
             done = poller.rest(self._queue)
+        except OSError:  # the engine's, which would come again at once
+            done = True
+            raise
         finally:
             if not done:
                 self._stand_in_line(self._turn)

@@ -204,11 +204,18 @@ class Server(asyncio.AbstractServer):
             return
         self._serving = True
         listeners = self._listeners
-        for i, listener in enumerate(listeners):
-            if not isinstance(listener, Listener):
-                await listener.start_serving()
-            elif not listener.listen():
-                listeners[i] = await self._loop._serve_kernel(listener.leave(), self._terms, start=True)
+        try:
+            for i, listener in enumerate(listeners):
+                if not isinstance(listener, Listener):
+                    await listener.start_serving()
+                elif not listener.listen():
+                    listeners[i] = await self._loop._serve_kernel(listener.leave(), self._terms, start=True)
+                if self._listeners is None:  # closed meanwhile
+                    listeners[i].close()
+                    return
+        except BaseException:
+            self._serving = False
+            raise
 
     async def serve_forever(self) -> None:
         """Accepts connections until it is cancelled, then closes."""
