@@ -171,6 +171,9 @@ class Server(asyncio.AbstractServer):
         """The loop."""
         return self._loop
 
+    def _is_open(self) -> bool:
+        return self._listeners is not None
+
     def is_serving(self) -> bool:
         """Whether connections are accepted."""
         return self._serving
@@ -210,7 +213,7 @@ class Server(asyncio.AbstractServer):
                     await listener.start_serving()
                 elif not listener.listen():
                     listeners[i] = await self._loop._serve_kernel(listener.leave(), self._terms, start=True)
-                if self._listeners is None:  # closed meanwhile
+                if not self._is_open():  # closed meanwhile
                     listeners[i].close()
                     return
         except BaseException:
