@@ -476,6 +476,8 @@ class Endpoints(_Base):  # type: ignore[misc]
         else:
             hosts = host
         found: list[Any] = await asyncio.gather(*(self.getaddrinfo(name, port, type=_std.SOCK_STREAM, **hints) for name in hosts))
+        if not all(found):
+            raise OSError("getaddrinfo() returned empty list")
         infos = dict.fromkeys(info for some in found for info in some)
         socks: list[Any] = []
         try:
