@@ -314,6 +314,8 @@ class EventLoop(SockCalls, Endpoints):
                 self._fileno = -1
             self._close_set()
         super().close()
+        self._read_elsewhere.clear()
+        self._written_elsewhere.clear()
 
 
 def _number(key: Any) -> int:
