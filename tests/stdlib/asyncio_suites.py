@@ -1,10 +1,11 @@
-"""Runs a module of CPython's own test_asyncio with loops of another package and prints what became of each test, as JSON.
+"""Runs modules of CPython's own test_asyncio with loops of another package and prints what became of each test, as JSON.
 
-    python asyncio_suites.py SUITE HOST4 HOST6 (uvloop|pyvma) [--once TEST]
+    python asyncio_suites.py HOST4 HOST6 (uvloop|pyvma) SUITE... [--once TEST] [--without TEST] [--limit SECONDS]
 
-SUITE is a module of test.test_asyncio. Loops that its tests ask for are the package's, whether by the policy, by new_event_loop() or by
-naming SelectorEventLoop; with pyvma, sockets are ours, too, by pyvma.patch(). HOST4 takes the place of 127.0.0.1 as in suites.py, which
-see for the rest.
+SUITE is a module of test.test_asyncio, TEST is SUITE.CLASS.NAME. Loops that tests ask for are the package's, whether by the policy, by
+new_event_loop() or by naming SelectorEventLoop; with pyvma, sockets are ours, too, by pyvma.patch(). HOST4 takes the place of 127.0.0.1
+as in suites.py, which see for the rest. Tests run in a child process, which a test that takes too long, or dies, takes with it; the next
+child goes on behind it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ import importlib.machinery
 import json
 import os
 import sys
+import traceback
 import types
+import unittest
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from suites import LIMIT_S, LOOPBACK, isolate, run
-
-HANG = {"test_sock_lowlevel": ["BaseSockTestsMixin.test_sock_client_racing"]}
-"""On uvloop's loop itself, which waits for ever for a listener that is full."""
+from cases import Outcomes
+from suites import LOOPBACK, isolate, tests_of
 
 
 class Loader(importlib.machinery.SourceFileLoader):
@@ -77,16 +78,32 @@ def take_over(package: str) -> None:
     asyncio.set_event_loop_policy(None)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("suite")
-    parser.add_argument("host4")
-    parser.add_argument("host6")
-    parser.add_argument("package", choices=["uvloop", "pyvma"])
-    parser.add_argument("--once", action="append", default=[], metavar="TEST")
-    given = parser.parse_args()
-    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
-    isolate(given.host4, given.host6)
+def name_of(test: unittest.TestCase) -> str:
+    return test.id().split(".", 2)[2]
+
+
+class Told(Outcomes):
+    """Outcomes that the parent reads while the tests run."""
+
+    def __init__(self, pipe: int, limit_s: float) -> None:
+        super().__init__()
+        self._pipe, self._limit_s = pipe, limit_s
+
+    def tell(self, **what: Any) -> None:
+        os.write(self._pipe, json.dumps(what).encode() + b"\n")
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self.tell(started=name_of(test))
+        faulthandler.dump_traceback_later(self._limit_s, exit=True)
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        super().stopTest(test)
+        self.tell(ended=name_of(test), word=self.words.get(name_of(test), "failed: in a part of it"))
+
+
+def run_here(given: argparse.Namespace, wanted: Callable[[str], bool], pipe: int) -> None:
     warnings.simplefilter("ignore")
     Loader.host4 = given.host4
     sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
@@ -96,18 +113,68 @@ def main() -> None:
     socket_helper.HOST = socket_helper.HOSTv4 = given.host4
     socket_helper.HOSTv6 = given.host6
     socket_helper.socket = importlib.import_module("socket")
-    module = importlib.import_module(f"test.test_asyncio.{given.suite}")
-    for name in HANG.get(given.suite, []):
-        kind, test = name.split(".")
-        delattr(getattr(module, kind), test)
-    found: dict[str, Any] = {"outcomes": run(module, given.once), "counters": {}}
+    modules = [importlib.import_module(f"test.test_asyncio.{suite}") for suite in given.suites]
+    loaded = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromModule(module) for module in modules)
+    told = Told(pipe, given.limit)
+    unittest.TestSuite(test for test in tests_of(loaded) if wanted(name_of(test))).run(told)
+    connections = 0
     if given.package == "pyvma":
         import pyvma
 
-        found["counters"] = pyvma.counters()
+        connections = pyvma.counters()["tcp.opened_passive"]
         pyvma.stop()
-    print("\n" + json.dumps(found), flush=True)
-    os._exit(0)
+    told.tell(connections=connections)
+
+
+def run_in_children(given: argparse.Namespace, wanted: Callable[[str], bool]) -> tuple[dict[str, str], int]:
+    """What became of each test, and how many connections the engine accepted in the child that saw the last one."""
+    words: dict[str, str] = {}
+    while True:
+        before = len(words)
+        read, write = os.pipe()
+        # Nothing of the engine's is in this process: it would not survive the fork.
+        child = os.fork()
+        if not child:
+            try:
+                run_here(given, lambda name: wanted(name) and name not in words, write)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                # A thread that a failed test has left must not keep the process.
+                os._exit(0)
+        os.close(write)
+        connections = None
+        with open(read) as lines:
+            for line in lines:
+                told = json.loads(line)
+                if "started" in told:
+                    words[told["started"]] = "died: or took too long"
+                elif "ended" in told:
+                    words[told["ended"]] = told["word"]
+                else:
+                    connections = told["connections"]
+        os.waitpid(child, 0)
+        if connections is not None:
+            return words, connections
+        if len(words) == before:
+            raise RuntimeError("the tests do not start")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("host4")
+    parser.add_argument("host6")
+    parser.add_argument("package", choices=["uvloop", "pyvma"])
+    parser.add_argument("suites", nargs="+")
+    parser.add_argument("--once", action="append", default=[], metavar="TEST")
+    parser.add_argument("--without", action="append", default=[], metavar="TEST")
+    parser.add_argument("--limit", type=float, default=40.0, metavar="SECONDS", help="of a test")
+    given = parser.parse_args()
+    isolate(given.host4, given.host6)
+    words, connections = run_in_children(given, lambda name: name not in given.without)
+    failed = [name for name, word in words.items() if not word.startswith(("ok", "skipped", "expected")) and name not in given.once]
+    again, more = run_in_children(given, failed.__contains__)
+    print("\n" + json.dumps({"outcomes": {**words, **again}, "connections": connections + more}), flush=True)
 
 
 if __name__ == "__main__":

@@ -87,10 +87,10 @@ RUNS = [
 ]
 
 
-def known_failures() -> dict[str, dict[str, str]]:
+def known_failures(name: str = "known_failures.txt") -> dict[str, dict[str, str]]:
     """By suite and test, the reason."""
     found: dict[str, dict[str, str]] = {}
-    for line in Path(__file__).with_name("known_failures.txt").read_text().splitlines():
+    for line in Path(__file__).with_name(name).read_text().splitlines():
         if not line.startswith("#"):
             suite, test, reason = re.fullmatch(r"(\S+) (\S+): (.+)", line).groups()  # type: ignore[union-attr]
             found.setdefault(suite, {})[test] = reason
