@@ -167,6 +167,9 @@ class Endpoints(_Base):  # type: ignore[misc]
             call_connection_made=False,
         )
         transport.pause_reading()  # what comes meanwhile is for the new protocol, once that knows its transport
+        if transport._protocol_paused:  # by what was written before: from now on that is for TLS to know
+            transport._tell_writer("resume_writing")
+            tls.pause_writing()
         transport.set_protocol(tls)
         made = self.call_soon(tls.connection_made, transport, context=transport._context)
         resumed = self.call_soon(transport.resume_reading)

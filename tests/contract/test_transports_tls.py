@@ -203,6 +203,41 @@ async def test_start_tls(side: Side) -> None:
 
 
 @case
+async def test_start_tls_behind_a_backlog(side: Side) -> None:
+    """The protocol that was told to pause is told to go on; TLS is paused in its place until the backlog is gone."""
+    server_tls, client_tls = tls_contexts()
+    size = 8 << 20
+
+    async def upgrade(server: Any) -> None:
+        secure = Echo()
+        secure.transport = await side.loop.start_tls(server.transport, secure, server_tls, server_side=True)
+        server.secure = secure
+
+    class Plain(Recorder):
+        def data_received(self, data: bytes) -> None:
+            self.transport.pause_reading()
+            self.transport.write(bytes(size))
+            assert self.transport.get_write_buffer_size() > self.transport.get_write_buffer_limits()[1]
+            self.task = asyncio.ensure_future(upgrade(self))
+
+    async with side.pair(server=Plain) as (client, server):
+        client.transport.write(b"STARTTLS")
+        await until(lambda: len(client.data) == size)
+        secure = Recorder()
+        secure.transport = await side.loop.start_tls(client.transport, secure, client_tls, server_hostname=NAME)
+        await server.task
+        if side.offloaded:
+            assert server.events == ["made", "pause", "resume"]
+            assert not side.contexts
+        side.contexts.clear()  # the transports of asyncio and uvloop tell TLS to go on that was never told to pause
+        secure.transport.write(b"secret")
+        await until(lambda: secure.data == b"secret")
+        secure.transport.abort()
+        await until(lambda: secure.lost and server.secure.lost)
+        client.lost = server.lost = True
+
+
+@case
 async def test_streams(side: Side) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.readline()).upper())
