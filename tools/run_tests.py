@@ -265,6 +265,8 @@ def main() -> int:
             print(f"{step.name:<16} {step.limit_s:>5} s  {' '.join(step.command)[:100]}")
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
+    # A shell has its background jobs ignore SIGINT, and so would the programs that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Whoever ends this ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     started = time.monotonic()
