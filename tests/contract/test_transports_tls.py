@@ -173,20 +173,21 @@ async def test_accepted_socket(side: Side) -> None:
     far.abort()
 
 
+async def upgrade(side: Side, server: Any, server_tls: Any) -> None:
+    secure = Echo()
+    secure.transport = await side.loop.start_tls(server.transport, secure, server_tls, server_side=True)
+    server.secure = secure
+
+
 @case
 async def test_start_tls(side: Side) -> None:
     server_tls, client_tls = tls_contexts()
-
-    async def upgrade(server: Any) -> None:
-        secure = Echo()
-        secure.transport = await side.loop.start_tls(server.transport, secure, server_tls, server_side=True)
-        server.secure = secure
 
     class Plain(Recorder):
         def data_received(self, data: bytes) -> None:
             self.transport.pause_reading()
             self.transport.write(b"ready")
-            self.task = asyncio.ensure_future(upgrade(self))
+            self.task = asyncio.ensure_future(upgrade(side, self, server_tls))
 
     async with side.pair(server=Plain) as (client, server):
         client.transport.write(b"STARTTLS")
@@ -208,17 +209,12 @@ async def test_start_tls_behind_a_backlog(side: Side) -> None:
     server_tls, client_tls = tls_contexts()
     size = 8 << 20
 
-    async def upgrade(server: Any) -> None:
-        secure = Echo()
-        secure.transport = await side.loop.start_tls(server.transport, secure, server_tls, server_side=True)
-        server.secure = secure
-
     class Plain(Recorder):
         def data_received(self, data: bytes) -> None:
             self.transport.pause_reading()
             self.transport.write(bytes(size))
             assert self.transport.get_write_buffer_size() > self.transport.get_write_buffer_limits()[1]
-            self.task = asyncio.ensure_future(upgrade(self))
+            self.task = asyncio.ensure_future(upgrade(side, self, server_tls))
 
     async with side.pair(server=Plain) as (client, server):
         client.transport.write(b"STARTTLS")
