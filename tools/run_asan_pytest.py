@@ -27,7 +27,7 @@ def main() -> int:
         "PYTHONSAFEPATH": "1",
         "PYTHONMALLOC": "malloc",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]
+    command = [sys.executable, "-m", "pytest", *sys.argv[1:]]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 

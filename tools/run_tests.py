@@ -71,10 +71,10 @@ def ctest(preset: str, env: dict[str, str], *more: str) -> Step:
     return Step(f"ctest-{preset}", command, 1500, env=env, after=f"build-{preset}", again=("--rerun-failed",))
 
 
-def pytest(name: str, *what: str) -> Step:
+def pytest(name: str, runner: list[str], *what: str, limit_s: int = 2400, after: str = "") -> Step:
     cache = f"cache_dir={LOGS / name}-cache"
-    command = [PYTHON, "-m", "pytest", "-q", "--durations=25", "-o", cache, *what]
-    return Step(name, command, 2400, "pytest", again=("--last-failed", "--last-failed-no-failures=none"))
+    command = [PYTHON, *runner, "-q", "--durations=25", "-o", cache, *what]
+    return Step(name, command, limit_s, "pytest", after=after, again=("--last-failed", "--last-failed-no-failures=none"))
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -111,7 +111,7 @@ def steps() -> list[Step]:
     return [
         *checks(),
         build("release"),
-        pytest("pytest-interop", "tests/interop"),
+        pytest("pytest-interop", ["-m", "pytest"], "tests/interop"),
         Step("core-symbols", [PYTHON, "tools/check_layers.py", "symbols", "build/release"], 60, after="build-release"),
         Step("instructions", [PYTHON, "tools/instructions.py", "--check"], 300, after="build-release"),
         ctest("release", {}),
@@ -119,8 +119,8 @@ def steps() -> list[Step]:
         ctest("asan", sanitizers),
         build("tsan"),
         ctest("tsan", sanitizers, "-R", "^(rt|sock|softnic)_"),
-        pytest("pytest", "tests", "--ignore=tests/interop"),
-        Step("pytest-asan", [PYTHON, "tools/run_asan_pytest.py", *ASAN_TESTS], 1200, after="build-asan"),
+        pytest("pytest", ["-m", "pytest"], "tests", "--ignore=tests/interop"),
+        pytest("pytest-asan", ["tools/run_asan_pytest.py"], *ASAN_TESTS, limit_s=1200, after="build-asan"),
         build("fuzz"),
         Step("fuzz", [PYTHON, "tools/run_fuzz.py", "--seconds", "10"], 600, after="build-fuzz"),
         build("clang"),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from exchange import wait_for
 from sides import LIMIT_S, Net
 
 Errno = Callable[..., int]
@@ -391,6 +392,7 @@ def test_stats(net: Net) -> None:
     for _ in range(3):
         b.send(b"12345")
     assert a.recv(10) == b"12345"
+    wait_for("the other two", lambda: a.stats["queued"] == 2)
     sent, got = b.stats, a.stats
     assert (sent["tx_datagrams"], sent["tx_bytes"], sent["tx_errors"]) == (3, 15, 0)
     assert (got["rx_datagrams"], got["rx_bytes"], got["queued"]) == (3, 15, 2)
