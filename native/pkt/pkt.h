@@ -40,6 +40,13 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_KEPT 0x1000u
 #define PV_PKT_GROUP 0x0800u /* set by pv_net_rx: the IP destination is a group or a broadcast address */
 #define PV_PKT_LENT 0x1000u /* the application reads it in place; gone when it is given back */
+/* More requests to the ring, transmit side. */
+#define PV_PKT_TX_QUEUE 0x2000u /* by the ring's transmit queue `txq` instead of its first */
+/* One TCP segment that is longer than the path's MTU, for the ring to cut (caps.tso_max): `gso_size` bytes of payload each behind the
+ * `gso_hdr` bytes of headers that `data` begins with. The ring fills the checksums of all. */
+#define PV_PKT_TX_TSO 0x4000u
+/* Comes back by tx_reap with PV_PKT_TSTAMP and `tstamp`, when the device says when it left; without, when it does not. */
+#define PV_PKT_TX_TSTAMP 0x8000u
 
 struct pv_pkt {
 	struct pv_pkt *next; /* queue link of whoever owns the packet */
@@ -62,7 +69,11 @@ struct pv_pkt {
 	uint32_t rss_hash;
 	uint32_t index; /* of the descriptor in its pool, dense from 0 */
 	uint32_t size; /* bytes of the buffer at `buf` */
+	uint16_t gso_size; /* PV_PKT_TX_TSO */
+	uint8_t gso_hdr; /* PV_PKT_TX_TSO: Ethernet, IP and TCP headers */
+	uint8_t txq; /* PV_PKT_TX_QUEUE */
 	uint64_t priv[4]; /* the present owner's, meaningless after a hand-over */
+	uint64_t cookie; /* PV_PKT_TX_TSTAMP: the sender's, untouched by rings */
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(sizeof(struct pv_pkt) == 128, "a packet descriptor is two cache lines");

@@ -190,14 +190,29 @@ static int fault_flow_del(struct pv_ring *r, uint64_t handle)
 	return pv_ring_flow_del(fault(r)->lower, handle);
 }
 
-static int fault_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len)
+static int fault_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate)
 {
-	return pv_ring_set_rate(fault(r)->lower, rate_kbps, burst_bytes, typical_len);
+	return pv_ring_txq_open(fault(r)->lower, rate);
+}
+
+static int fault_txq_close(struct pv_ring *r, uint32_t txq)
+{
+	return pv_ring_txq_close(fault(r)->lower, txq);
+}
+
+static int fault_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)
+{
+	return pv_ring_set_rate(fault(r)->lower, txq, rate);
 }
 
 static int fault_clock(struct pv_ring *r, uint64_t *now)
 {
 	return pv_ring_clock(fault(r)->lower, now);
+}
+
+static int fault_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
+{
+	return pv_ring_clock_info(fault(r)->lower, out);
 }
 
 static void fault_counters(struct pv_ring *r, struct pv_ring_counters *out)
@@ -274,8 +289,11 @@ static const struct pv_ring_ops fault_ops = {
 	.notify_fd = fault_notify_fd,
 	.flow_add = fault_flow_add,
 	.flow_del = fault_flow_del,
+	.txq_open = fault_txq_open,
+	.txq_close = fault_txq_close,
 	.set_rate = fault_set_rate,
 	.clock = fault_clock,
+	.clock_info = fault_clock_info,
 	.counters = fault_counters,
 	.event = fault_event,
 	.forget = fault_forget,

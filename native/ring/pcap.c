@@ -205,14 +205,29 @@ static int pcap_flow_del(struct pv_ring *r, uint64_t handle)
 	return pv_ring_flow_del(pcap(r)->lower, handle);
 }
 
-static int pcap_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len)
+static int pcap_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate)
 {
-	return pv_ring_set_rate(pcap(r)->lower, rate_kbps, burst_bytes, typical_len);
+	return pv_ring_txq_open(pcap(r)->lower, rate);
+}
+
+static int pcap_txq_close(struct pv_ring *r, uint32_t txq)
+{
+	return pv_ring_txq_close(pcap(r)->lower, txq);
+}
+
+static int pcap_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)
+{
+	return pv_ring_set_rate(pcap(r)->lower, txq, rate);
 }
 
 static int pcap_clock(struct pv_ring *r, uint64_t *now)
 {
 	return pv_ring_clock(pcap(r)->lower, now);
+}
+
+static int pcap_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
+{
+	return pv_ring_clock_info(pcap(r)->lower, out);
 }
 
 static void pcap_counters(struct pv_ring *r, struct pv_ring_counters *out)
@@ -261,8 +276,11 @@ static const struct pv_ring_ops pcap_ops = {
 	.notify_fd = pcap_notify_fd,
 	.flow_add = pcap_flow_add,
 	.flow_del = pcap_flow_del,
+	.txq_open = pcap_txq_open,
+	.txq_close = pcap_txq_close,
 	.set_rate = pcap_set_rate,
 	.clock = pcap_clock,
+	.clock_info = pcap_clock_info,
 	.counters = pcap_counters,
 	.event = pcap_event,
 	.forget = pcap_forget,

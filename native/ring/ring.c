@@ -44,14 +44,50 @@ int pv_ring_flow_del(struct pv_ring *r, uint64_t handle)
 	return r->ops->flow_del ? r->ops->flow_del(r, handle) : -EOPNOTSUPP;
 }
 
-int pv_ring_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len)
+static const struct pv_ring_rate unlimited;
+
+static int rate_check(const struct pv_ring_caps *caps, const struct pv_ring_rate *rate)
 {
-	return r->ops->set_rate ? r->ops->set_rate(r, rate_kbps, burst_bytes, typical_len) : -EOPNOTSUPP;
+	if (!rate || (!rate->kbps && !rate->burst_bytes))
+		return 0;
+	if (!caps->pacing_max_kbps)
+		return -EOPNOTSUPP;
+	if (rate->kbps < caps->pacing_min_kbps || rate->kbps > caps->pacing_max_kbps || (rate->burst_bytes && !caps->pacing_burst))
+		return -EINVAL;
+	return 0;
+}
+
+int pv_ring_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate)
+{
+	int rc = rate_check(&r->caps, rate);
+
+	if (rc)
+		return rc;
+	return r->ops->txq_open ? r->ops->txq_open(r, rate ? rate : &unlimited) : -EOPNOTSUPP;
+}
+
+int pv_ring_txq_close(struct pv_ring *r, uint32_t txq)
+{
+	return r->ops->txq_close ? r->ops->txq_close(r, txq) : -EOPNOTSUPP;
+}
+
+int pv_ring_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)
+{
+	int rc = rate_check(&r->caps, rate);
+
+	if (rc)
+		return rc;
+	return r->ops->set_rate ? r->ops->set_rate(r, txq, rate ? rate : &unlimited) : -EOPNOTSUPP;
 }
 
 int pv_ring_clock(struct pv_ring *r, uint64_t *now)
 {
 	return r->ops->clock ? r->ops->clock(r, now) : -EOPNOTSUPP;
+}
+
+int pv_ring_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
+{
+	return r->ops->clock_info ? r->ops->clock_info(r, out) : -EOPNOTSUPP;
 }
 
 void pv_ring_counters(struct pv_ring *r, struct pv_ring_counters *out)

@@ -22,13 +22,29 @@ struct pv_ring;
 
 #define PV_RING_NAME_MAX 64
 #define PV_RING_BATCH_MAX 64
+#define PV_RING_TXQ_MAX 255 /* transmit queues beside the first */
 
 /* caps.tx_csum / caps.rx_csum */
 #define PV_CSUM_IP4 0x1u
 #define PV_CSUM_UDP 0x2u
 #define PV_CSUM_TCP 0x4u
 
+/* Units of `tstamp`: ticks of a free-running clock, or nanoseconds of the device's own clock of the day, which something disciplines. */
 enum pv_tstamp_kind { PV_TSTAMP_NONE, PV_TSTAMP_RAW, PV_TSTAMP_REALTIME };
+
+/* What a transmit queue is held to. */
+struct pv_ring_rate {
+	uint64_t kbps; /* 0: unlimited */
+	uint32_t burst_bytes; /* that may leave at once; 0: the device's choice */
+	uint16_t typical_len; /* bytes of a usual packet; 0: the device's choice */
+};
+
+/* How the device's ticks become nanoseconds of its disciplined clock: those of `cycles` are `nsec` and `frac` / 2^shift; a tick is
+ * `mult` / 2^shift nanoseconds. */
+struct pv_ring_clock_info {
+	uint64_t cycles, mask, nsec, frac;
+	uint32_t mult, shift;
+};
 
 /* caps.flow_kinds: bit per enum pv_flow_kind */
 enum pv_flow_kind {
@@ -62,8 +78,11 @@ struct pv_ring_caps {
 	uint32_t tso_max; /* bytes; 0: none */
 	enum pv_tstamp_kind tstamp;
 	uint64_t tstamp_khz; /* clock frequency of raw stamps */
+	bool tx_tstamp; /* PV_PKT_TX_TSTAMP is heeded */
 	uint32_t pacing_min_kbps, pacing_max_kbps; /* kbit/s; 0: none */
-	uint32_t dm_bytes; /* on-device memory */
+	bool pacing_burst; /* pv_ring_rate.burst_bytes is heeded */
+	uint32_t txqs; /* how many txq_open gives at most, beside the first */
+	uint32_t dm_bytes; /* on-device memory of the device; what the ring has of it is in its counters */
 	uint32_t flow_kinds; /* bits: 1 << enum pv_flow_kind */
 	uint32_t queues;
 	uint8_t mac[PV_ETH_ALEN];
@@ -80,6 +99,10 @@ struct pv_ring_counters {
 	uint64_t tx_errors; /* completions with an error: the frame did not leave */
 	uint64_t tx_full; /* tx_post calls that took fewer than offered */
 	uint64_t doorbells, interrupts;
+	uint64_t tso_packets; /* handed over with PV_PKT_TX_TSO; each counts once in tx_packets, too */
+	uint64_t dm_alloc; /* bytes of device memory that the ring has */
+	uint64_t dm_packets, dm_bytes; /* sent out of it */
+	uint64_t dm_oob; /* longer than inline_size, and it was full: sent from the host's memory */
 };
 
 enum pv_ring_event { PV_RING_EV_NONE, PV_RING_EV_LINK_UP, PV_RING_EV_LINK_DOWN, PV_RING_EV_GONE, PV_RING_EV_ERROR };
@@ -103,8 +126,13 @@ struct pv_ring_ops {
 	int (*notify_fd)(struct pv_ring *r); /* the fd, level-triggered until the next arm; -errno */
 	int (*flow_add)(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 	int (*flow_del)(struct pv_ring *r, uint64_t handle);
-	int (*set_rate)(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len); /* 0: unlimited */
+	/* A transmit queue of its own, for one sender or one rate: its number, 1 to PV_RING_TXQ_MAX. */
+	int (*txq_open)(struct pv_ring *r, const struct pv_ring_rate *rate);
+	/* What it was given still leaves, and is reaped as ever; the number may be given again as soon as that is done. */
+	int (*txq_close)(struct pv_ring *r, uint32_t txq);
+	int (*set_rate)(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate); /* txq 0: the first */
 	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock */
+	int (*clock_info)(struct pv_ring *r, struct pv_ring_clock_info *out);
 	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out);
 	enum pv_ring_event (*event)(struct pv_ring *r); /* next event, or NONE; may cost a system call: not with every poll */
 	void (*forget)(struct pv_ring *r); /* in a forked child: close fds and mappings, touch no device state, free the ring */
@@ -160,8 +188,13 @@ int pv_ring_notify_fd(struct pv_ring *r);
  * Else what the ring says: -ENODEV, -ENOMEM, -EPERM, -EEXIST, ... A dst_mac of zeros: the group's MAC, else the port's. */
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */
-int pv_ring_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len);
+/* `rate` NULL: unlimited. -EOPNOTSUPP, -EINVAL (a rate outside pacing_min_kbps..pacing_max_kbps, a burst where pacing_burst is not set), -ENOSPC (all are in use),
+ * -ENOENT (no such queue), -ENODEV, -ENOMEM, what the device says. */
+int pv_ring_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate);
+int pv_ring_txq_close(struct pv_ring *r, uint32_t txq);
+int pv_ring_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate);
 int pv_ring_clock(struct pv_ring *r, uint64_t *now);
+int pv_ring_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out);
 /* Zeroes what the ring does not count. */
 void pv_ring_counters(struct pv_ring *r, struct pv_ring_counters *out);
 enum pv_ring_event pv_ring_event(struct pv_ring *r);

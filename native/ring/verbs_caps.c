@@ -142,7 +142,7 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 	snprintf(caps->mode, sizeof(caps->mode), "%s%s", v->qpx ? "extended" : "legacy", v->rx_cqx ? " with stamps" : "");
 }
 
-int pv_verbs_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len)
+int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)
 {
 	struct verbs_ring *v = verbs_ring(r);
 	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, modify_qp_rate_limit);
@@ -152,17 +152,15 @@ int pv_verbs_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_byte
 
 	if (v->gone)
 		return -ENODEV;
-	if (!r->caps.pacing_max_kbps)
-		return -EOPNOTSUPP;
-	if (rate_kbps && (rate_kbps < r->caps.pacing_min_kbps || rate_kbps > r->caps.pacing_max_kbps))
-		return -EINVAL;
-	limit.rate_limit = attr.rate_limit = (uint32_t)rate_kbps;
-	limit.max_burst_sz = burst_bytes;
-	limit.typical_pkt_sz = typical_len;
+	if (txq)
+		return -ENOENT;
+	limit.rate_limit = attr.rate_limit = (uint32_t)rate->kbps;
+	limit.max_burst_sz = rate->burst_bytes;
+	limit.typical_pkt_sz = rate->typical_len;
 	if (vctx)
 		rc = vctx->modify_qp_rate_limit(v->qp, &limit);
 	/* A device without a burst setting still may have the plain limit. */
-	if ((rc == EOPNOTSUPP || rc == ENOSYS) && !burst_bytes && !typical_len)
+	if ((rc == EOPNOTSUPP || rc == ENOSYS) && !rate->burst_bytes && !rate->typical_len)
 		rc = v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT);
 	return -rc;
 }

@@ -160,7 +160,7 @@ void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out);
 int pv_verbs_query(struct pv_verbs_lib *lib, struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 int pv_verbs_query_port(struct pv_verbs_lib *lib, struct ibv_context *ctx, uint8_t port, struct pv_verbs_info *out);
 void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, const struct pv_verbs_cfg *cfg);
-int pv_verbs_set_rate(struct pv_ring *r, uint64_t rate_kbps, uint32_t burst_bytes, uint16_t typical_len);
+int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate);
 int pv_verbs_clock(struct pv_ring *r, uint64_t *now);
 
 /* verbs_flow.c */
