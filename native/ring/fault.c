@@ -205,6 +205,11 @@ static int fault_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_
 	return pv_ring_set_rate(fault(r)->lower, txq, rate);
 }
 
+static uint32_t fault_txq_pending(struct pv_ring *r, uint32_t txq)
+{
+	return pv_ring_txq_pending(fault(r)->lower, txq);
+}
+
 static int fault_clock(struct pv_ring *r, uint64_t *now)
 {
 	return pv_ring_clock(fault(r)->lower, now);
@@ -292,6 +297,7 @@ static const struct pv_ring_ops fault_ops = {
 	.txq_open = fault_txq_open,
 	.txq_close = fault_txq_close,
 	.set_rate = fault_set_rate,
+	.txq_pending = fault_txq_pending,
 	.clock = fault_clock,
 	.clock_info = fault_clock_info,
 	.counters = fault_counters,

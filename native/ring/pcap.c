@@ -220,6 +220,11 @@ static int pcap_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_r
 	return pv_ring_set_rate(pcap(r)->lower, txq, rate);
 }
 
+static uint32_t pcap_txq_pending(struct pv_ring *r, uint32_t txq)
+{
+	return pv_ring_txq_pending(pcap(r)->lower, txq);
+}
+
 static int pcap_clock(struct pv_ring *r, uint64_t *now)
 {
 	return pv_ring_clock(pcap(r)->lower, now);
@@ -279,6 +284,7 @@ static const struct pv_ring_ops pcap_ops = {
 	.txq_open = pcap_txq_open,
 	.txq_close = pcap_txq_close,
 	.set_rate = pcap_set_rate,
+	.txq_pending = pcap_txq_pending,
 	.clock = pcap_clock,
 	.clock_info = pcap_clock_info,
 	.counters = pcap_counters,

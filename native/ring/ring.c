@@ -80,6 +80,11 @@ int pv_ring_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate 
 	return r->ops->set_rate ? r->ops->set_rate(r, txq, rate ? rate : &unlimited) : -EOPNOTSUPP;
 }
 
+uint32_t pv_ring_txq_pending(struct pv_ring *r, uint32_t txq)
+{
+	return r->ops->txq_pending ? r->ops->txq_pending(r, txq) : 0;
+}
+
 int pv_ring_clock(struct pv_ring *r, uint64_t *now)
 {
 	return r->ops->clock ? r->ops->clock(r, now) : -EOPNOTSUPP;

@@ -131,6 +131,8 @@ struct pv_ring_ops {
 	/* What it was given still leaves, and is reaped as ever; the number may be given again as soon as that is done. */
 	int (*txq_close)(struct pv_ring *r, uint32_t txq);
 	int (*set_rate)(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate); /* txq 0: the first */
+	/* Frames of a queue of its own that may not have left yet, whether their packets were reaped or not: asks the device. */
+	uint32_t (*txq_pending)(struct pv_ring *r, uint32_t txq);
 	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock */
 	int (*clock_info)(struct pv_ring *r, struct pv_ring_clock_info *out);
 	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out);
@@ -193,6 +195,9 @@ int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */
 int pv_ring_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate);
 int pv_ring_txq_close(struct pv_ring *r, uint32_t txq);
 int pv_ring_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate);
+/* 0 once all that the queue was given has left, and for no such queue. Who moves a flow to another queue waits for that, and so does who
+ * bounds what waits for a rate: a packet that was copied at post is reaped long before it leaves. */
+uint32_t pv_ring_txq_pending(struct pv_ring *r, uint32_t txq);
 int pv_ring_clock(struct pv_ring *r, uint64_t *now);
 int pv_ring_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out);
 /* Zeroes what the ring does not count. */
