@@ -110,6 +110,17 @@ static uint32_t await_type(struct sn_rxq *q, uint16_t type, uint8_t *out, uint32
 	return 0;
 }
 
+/* How many datagrams wait in a queue, which is empty then. The kernel's own IPv6 chatter is for everybody. */
+static uint32_t drain_ip4(struct sn_rxq *q)
+{
+	struct sn_frame f;
+	uint32_t n = 0;
+
+	for (; sn_rxq_peek(q, &f); sn_rxq_pop(q))
+		n += pv_get16((const uint8_t *)f.seg[0] + 12) == 0x0800;
+	return n;
+}
+
 /* Answers the kernel's question for 10.0.0.0 with port 0's address; the kernel's own MAC. */
 static void answer_arp(struct sn_port *p, struct sn_rxq *q, uint8_t kernel_mac[6])
 {
@@ -170,7 +181,7 @@ static void talk(int s, uint8_t mac[6])
 	CHECK_EQ(fab_send(net.port[0], frame, len), 0);
 	await_datagram(s, "good");
 	/* The kernel's MAC is known to be behind the uplink: no other port has seen these. */
-	CHECK_EQ(fab_drain(net.queue[1]), 0);
+	CHECK_EQ(drain_ip4(net.queue[1]), 0);
 }
 
 static int kernel_socket(void)
