@@ -62,60 +62,60 @@ static void done_failed(struct verbs_ring *v, struct pv_pkt *p)
 }
 
 /* Retires all WRs before number `upto`; the last of them ended with `status`. */
-void pv_verbs_retire(struct verbs_ring *v, uint64_t upto, int status)
+void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, int status)
 {
 	uint32_t to = (uint32_t)upto;
 
-	if (pv_unlikely(to - v->sq_head > v->sq_tail - v->sq_head))
+	if (pv_unlikely(to - q->sq_head > q->sq_tail - q->sq_head))
 		return; /* a number that is not out there: a broken provider */
 	if (pv_unlikely(status != IBV_WC_SUCCESS)) {
 		v->counters.tx_errors++;
 		if (status != IBV_WC_WR_FLUSH_ERR)
 			v->events |= 1u << PV_RING_EV_ERROR;
 	}
-	if (!v->held) {
-		v->sq_head = to;
+	if (!q->held) {
+		q->sq_head = to;
 		return;
 	}
-	for (; v->sq_head != to; v->sq_head++) {
-		struct pv_pkt **slot = &v->slot[v->sq_head & v->sq_mask];
+	for (; q->sq_head != to; q->sq_head++) {
+		struct pv_pkt **slot = &q->slot[q->sq_head & q->sq_mask];
 
 		if (*slot) {
 			pv_pktq_push(&v->done, *slot);
 			*slot = NULL;
-			v->held--;
+			q->held--;
 		}
 	}
 }
 
 /* The device refused the WRs from number `from` on: their packets are done, the numbers are free again. */
-void pv_verbs_tx_undo(struct verbs_ring *v, uint32_t from)
+void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
 {
-	for (uint32_t i = from; i != v->sq_tail; i++) {
-		struct pv_pkt **slot = &v->slot[i & v->sq_mask];
+	for (uint32_t i = from; i != q->sq_tail; i++) {
+		struct pv_pkt **slot = &q->slot[i & q->sq_mask];
 
 		v->counters.tx_errors++;
 		v->counters.tx_packets--;
 		if (*slot) {
 			pv_pktq_push(&v->done, *slot);
 			*slot = NULL;
-			v->held--;
+			q->held--;
 		}
 	}
-	v->sq_tail = v->sq_kicked = from;
+	q->sq_tail = q->sq_kicked = from;
 	/* A completion that was asked for in the refused part never comes; an older one may be out still. */
-	if ((int32_t)(v->sq_signalled - from) > 0)
-		v->sq_signalled = from;
+	if ((int32_t)(q->sq_signalled - from) > 0)
+		q->sq_signalled = from;
 }
 
-void pv_verbs_tx_poll(struct verbs_ring *v)
+void pv_verbs_tx_poll(struct verbs_ring *v, struct verbs_txq *q)
 {
 	int k;
 
 	do {
-		k = v->poll_cq(v->tx_cq, PV_RING_BATCH_MAX, v->wc);
+		k = v->poll_cq(q->cq, PV_RING_BATCH_MAX, v->wc);
 		for (int i = 0; i < k; i++)
-			pv_verbs_retire(v, v->wc[i].wr_id, (int)v->wc[i].status);
+			pv_verbs_retire(v, q, v->wc[i].wr_id, (int)v->wc[i].status);
 	} while (k == PV_RING_BATCH_MAX);
 }
 
@@ -126,7 +126,7 @@ uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n)
 
 	if (v->gone)
 		return 0;
-	pv_verbs_tx_poll(v);
+	pv_verbs_tx_poll(v, &v->tx);
 	used = verbs_tx_used(v);
 	return PV_MIN(PV_MIN(n, v->ring.caps.batch), v->ring.caps.tx_depth - PV_MIN(used, v->ring.caps.tx_depth));
 }
@@ -138,8 +138,8 @@ uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 
 	n = PV_MIN(n, r->caps.batch);
 	/* The device is asked only for packets that it holds, or when the queue is half full. */
-	if (v->done.count < n && (v->held || v->sq_tail - v->sq_head > v->slots / 2) && !v->gone)
-		pv_verbs_tx_poll(v);
+	if (v->done.count < n && (v->tx.held || v->tx.sq_tail - v->tx.sq_head > v->tx.slots / 2) && !v->gone)
+		pv_verbs_tx_poll(v, &v->tx);
 	for (i = 0; i < n && v->done.count; i++) {
 		pkts[i] = pv_pktq_pop(&v->done);
 		pkts[i]->next = NULL;
@@ -157,44 +157,58 @@ bool pv_verbs_csum(struct pv_pkt *p)
 	return false;
 }
 
-/* The device is dead: what was to be sent is done without having left. Receive buffers wait for the close. */
-void pv_verbs_set_gone(struct verbs_ring *v)
+/* What was to be sent by this queue is done without having left. */
+static void txq_gone(struct verbs_ring *v, struct verbs_txq *q)
 {
 	struct pv_pkt *p;
 
-	if (v->gone)
-		return;
-	v->gone = true;
-	if (v->qpx && v->batch)
-		ibv_wr_abort(v->qpx);
-	v->batch = false;
-	v->ring.caps.link_up = false;
-	v->events |= 1u << PV_RING_EV_GONE;
-	for (; v->sq_head != v->sq_tail; v->sq_head++) {
-		struct pv_pkt **slot = &v->slot[v->sq_head & v->sq_mask];
+	if (q->qpx && q->batch)
+		ibv_wr_abort(q->qpx);
+	q->batch = false;
+	for (; q->sq_head != q->sq_tail; q->sq_head++) {
+		struct pv_pkt **slot = &q->slot[q->sq_head & q->sq_mask];
 
 		if (*slot)
 			done_failed(v, *slot);
 		*slot = NULL;
 	}
-	v->held = 0;
-	v->sq_kicked = v->sq_signalled = v->sq_tail;
-	while ((p = pv_pktq_pop(&v->waiting)))
+	q->held = 0;
+	q->sq_kicked = q->sq_signalled = q->sq_tail;
+	while ((p = pv_pktq_pop(&q->waiting)))
 		done_failed(v, p);
 }
 
-/* Everything still inside goes to the pool; the queue pair is destroyed or dead. */
+/* The device is dead. Receive buffers wait for the close. */
+void pv_verbs_set_gone(struct verbs_ring *v)
+{
+	if (v->gone)
+		return;
+	v->gone = true;
+	v->ring.caps.link_up = false;
+	v->events |= 1u << PV_RING_EV_GONE;
+	txq_gone(v, &v->tx);
+}
+
+/* What a queue still holds goes to the pool; its queue pair is destroyed or dead. */
+static void txq_reclaim(struct verbs_txq *q)
+{
+	struct pv_pkt *p;
+
+	for (; q->sq_head != q->sq_tail; q->sq_head++) {
+		p = q->slot[q->sq_head & q->sq_mask];
+		if (p)
+			pv_ring_drop(p);
+	}
+	while ((p = pv_pktq_pop(&q->waiting)))
+		pv_ring_drop(p);
+}
+
+/* Everything still inside goes to the pool; the queue pairs are destroyed or dead. */
 void pv_verbs_reclaim(struct verbs_ring *v)
 {
 	struct pv_pkt *p;
 
-	for (; v->sq_head != v->sq_tail; v->sq_head++) {
-		p = v->slot[v->sq_head & v->sq_mask];
-		if (p)
-			pv_ring_drop(p);
-	}
-	while ((p = pv_pktq_pop(&v->waiting)))
-		pv_ring_drop(p);
+	txq_reclaim(&v->tx);
 	while ((p = pv_pktq_pop(&v->done)))
 		pv_ring_drop(p);
 	if (v->stash)
@@ -212,8 +226,8 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		.close = pv_verbs_close,
 		.rx_post = pv_verbs_rx_post,
 		.rx_poll = v->rx_cqx ? pv_verbs_ext_rx_poll : pv_verbs_legacy_rx_poll,
-		.tx_post = v->qpx ? pv_verbs_ext_tx_post : pv_verbs_legacy_tx_post,
-		.tx_kick = v->qpx ? pv_verbs_ext_tx_kick : pv_verbs_legacy_tx_kick,
+		.tx_post = v->tx.qpx ? pv_verbs_ext_tx_post : pv_verbs_legacy_tx_post,
+		.tx_kick = v->tx.qpx ? pv_verbs_ext_tx_kick : pv_verbs_legacy_tx_kick,
 		.tx_reap = pv_verbs_tx_reap,
 		.arm = pv_verbs_arm,
 		.notify_fd = pv_verbs_notify_fd,

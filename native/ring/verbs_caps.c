@@ -139,7 +139,7 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 		v->ts_mask = attr->completion_timestamp_mask;
 	}
 	snprintf(caps->name, sizeof(caps->name), "verbs:%s/%u", cfg->device, v->port);
-	snprintf(caps->mode, sizeof(caps->mode), "%s%s", v->qpx ? "extended" : "legacy", v->rx_cqx ? " with stamps" : "");
+	snprintf(caps->mode, sizeof(caps->mode), "%s%s", v->tx.qpx ? "extended" : "legacy", v->rx_cqx ? " with stamps" : "");
 }
 
 int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)

@@ -38,7 +38,7 @@ uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 
 static void inline_pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 {
-	struct ibv_data_buf buf[VERBS_SGE_MAX];
+	struct ibv_data_buf buf[VERBS_SGE_PLAIN];
 	size_t n = 0;
 
 	for (; p; p = p->frag, n++) {
@@ -50,16 +50,16 @@ static void inline_pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 
 static void pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 {
-	struct ibv_sge sge[VERBS_SGE_MAX];
+	struct ibv_sge sge[VERBS_SGE_PLAIN];
 	uint32_t n = verbs_sge(p, sge);
 
 	ibv_wr_set_sge_list(qp, n, sge);
 }
 
-static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
+pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
 {
-	uint32_t len = verbs_frame_len(v, p), number = v->sq_tail;
-	struct ibv_qp_ex *qp = v->qpx;
+	uint32_t len = verbs_frame_len(v, p), number = q->sq_tail;
+	struct ibv_qp_ex *qp = q->qpx;
 	bool copied = len <= v->ring.caps.inline_size;
 
 	if (pv_unlikely(!len)) {
@@ -67,8 +67,8 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 		pv_pktq_push(&v->done, p);
 		return;
 	}
-	qp->wr_flags = verbs_tx_flags(v, p, want && !copied);
-	qp->wr_id = v->sq_tail;
+	qp->wr_flags = verbs_tx_flags(q, p, want && !copied);
+	qp->wr_id = q->sq_tail;
 	ibv_wr_send(qp);
 	if (copied) {
 		if (pv_likely(!p->frag))
@@ -81,11 +81,16 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 			ibv_wr_set_sge(qp, p->key, (uint64_t)(uintptr_t)p->data, p->len);
 		else
 			pieces(qp, p);
-		v->slot[number & v->sq_mask] = p;
-		v->held++;
+		q->slot[number & q->sq_mask] = p;
+		q->held++;
 	}
 	v->counters.tx_packets++;
 	v->counters.tx_bytes += len;
+}
+
+static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
+{
+	put_on(v, &v->tx, p, want);
 }
 
 uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -98,37 +103,43 @@ uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		if (!k)
 			return 0;
 	}
-	if (!v->batch) {
-		ibv_wr_start(v->qpx);
-		v->batch = true;
+	if (!v->tx.batch) {
+		ibv_wr_start(v->tx.qpx);
+		v->tx.batch = true;
 	}
 	return verbs_tx_each(v, pkts, k, put);
 }
 
-int pv_verbs_ext_tx_kick(struct pv_ring *r)
+pv_inline int kick(struct verbs_ring *v, struct verbs_txq *q)
 {
-	struct verbs_ring *v = verbs_ring(r);
 	int rc;
 
-	if (pv_unlikely(v->gone))
-		return -ENODEV;
-	if (!v->batch)
+	if (!q->batch)
 		return 0;
-	v->batch = false;
-	if (pv_unlikely(v->sq_tail == v->sq_kicked)) {
-		ibv_wr_abort(v->qpx); /* nothing but frames that it cannot carry */
+	q->batch = false;
+	if (pv_unlikely(q->sq_tail == q->sq_kicked)) {
+		ibv_wr_abort(q->qpx); /* nothing but frames that it cannot carry */
 		return 0;
 	}
 	v->counters.doorbells++;
-	rc = ibv_wr_complete(v->qpx);
+	rc = ibv_wr_complete(q->qpx);
 	if (pv_unlikely(rc)) {
-		pv_verbs_tx_undo(v, v->sq_kicked);
+		pv_verbs_tx_undo(v, q, q->sq_kicked);
 		if (rc == ENODEV || rc == EIO) {
 			pv_verbs_set_gone(v);
 			return -ENODEV;
 		}
 		return 0;
 	}
-	v->sq_kicked = v->sq_tail;
+	q->sq_kicked = q->sq_tail;
 	return 0;
+}
+
+int pv_verbs_ext_tx_kick(struct pv_ring *r)
+{
+	struct verbs_ring *v = verbs_ring(r);
+
+	if (pv_unlikely(v->gone))
+		return -ENODEV;
+	return kick(v, &v->tx);
 }

@@ -34,10 +34,10 @@ uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32
 	return got;
 }
 
-static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
+pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
 {
-	uint32_t len = verbs_frame_len(v, p), at = v->sq_tail & v->sq_mask;
-	struct ibv_send_wr *wr = &v->wr[at];
+	uint32_t len = verbs_frame_len(v, p), at = q->sq_tail & q->sq_mask;
+	struct ibv_send_wr *wr = &q->wr[at];
 	bool copied = len <= v->ring.caps.inline_size;
 
 	if (pv_unlikely(!len)) {
@@ -45,17 +45,22 @@ static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 		pv_pktq_push(&v->done, p);
 		return;
 	}
-	wr->send_flags = verbs_tx_flags(v, p, want && !copied) | (copied ? IBV_SEND_INLINE : 0);
-	wr->wr_id = v->sq_tail;
+	wr->send_flags = verbs_tx_flags(q, p, want && !copied) | (copied ? IBV_SEND_INLINE : 0);
+	wr->wr_id = q->sq_tail;
 	wr->num_sge = (int)verbs_sge(p, wr->sg_list);
 	if (copied) {
-		pv_pktq_push(&v->waiting, p);
+		pv_pktq_push(&q->waiting, p);
 	} else {
-		v->slot[at] = p;
-		v->held++;
+		q->slot[at] = p;
+		q->held++;
 	}
 	v->counters.tx_packets++;
 	v->counters.tx_bytes += len;
+}
+
+static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
+{
+	put_on(v, &v->tx, p, want);
 }
 
 uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -72,43 +77,49 @@ uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32
 }
 
 /* What was inlined has been copied, or has failed: either way it is the owner's again. */
-static void release_waiting(struct verbs_ring *v)
+static void release_waiting(struct verbs_ring *v, struct verbs_txq *q)
 {
-	if (!v->waiting.count)
+	if (!q->waiting.count)
 		return;
-	*v->done.tail = v->waiting.head;
-	v->done.tail = v->waiting.tail;
-	v->done.count += v->waiting.count;
-	pv_pktq_init(&v->waiting);
+	*v->done.tail = q->waiting.head;
+	v->done.tail = q->waiting.tail;
+	v->done.count += q->waiting.count;
+	pv_pktq_init(&q->waiting);
 }
 
-int pv_verbs_legacy_tx_kick(struct pv_ring *r)
+static int kick(struct verbs_ring *v, struct verbs_txq *q)
 {
-	struct verbs_ring *v = verbs_ring(r);
 	struct ibv_send_wr *last, *bad = NULL;
 	uint32_t refused;
 	int rc;
 
-	if (pv_unlikely(v->gone))
-		return -ENODEV;
-	if (v->sq_kicked == v->sq_tail)
+	if (q->sq_kicked == q->sq_tail)
 		return 0;
 	/* The WRs are a ring already; only the end of this chain is cut and mended. */
-	last = &v->wr[(v->sq_tail - 1) & v->sq_mask];
+	last = &q->wr[(q->sq_tail - 1) & q->sq_mask];
 	last->next = NULL;
 	v->counters.doorbells++;
-	rc = v->post_send(v->qp, &v->wr[v->sq_kicked & v->sq_mask], &bad);
-	last->next = &v->wr[v->sq_tail & v->sq_mask];
-	release_waiting(v);
+	rc = v->post_send(q->qp, &q->wr[q->sq_kicked & q->sq_mask], &bad);
+	last->next = &q->wr[q->sq_tail & q->sq_mask];
+	release_waiting(v, q);
 	if (pv_likely(!rc)) {
-		v->sq_kicked = v->sq_tail;
+		q->sq_kicked = q->sq_tail;
 		return 0;
 	}
-	refused = bad ? ((uint32_t)(bad - v->wr) - v->sq_kicked) & v->sq_mask : 0;
-	pv_verbs_tx_undo(v, v->sq_kicked + refused);
+	refused = bad ? ((uint32_t)(bad - q->wr) - q->sq_kicked) & q->sq_mask : 0;
+	pv_verbs_tx_undo(v, q, q->sq_kicked + refused);
 	if (rc == ENODEV || rc == EIO) {
 		pv_verbs_set_gone(v);
 		return -ENODEV;
 	}
 	return 0;
+}
+
+int pv_verbs_legacy_tx_kick(struct pv_ring *r)
+{
+	struct verbs_ring *v = verbs_ring(r);
+
+	if (pv_unlikely(v->gone))
+		return -ENODEV;
+	return kick(v, &v->tx);
 }

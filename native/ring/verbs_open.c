@@ -166,79 +166,46 @@ static int create_cqs(struct opening *o)
 		v->rx_cq = ibv_cq_ex_to_cq(v->rx_cqx);
 	else
 		v->rx_cq = v->lib.create_cq(v->ctx, (int)v->ring.caps.rx_depth, v, v->channel, 0);
-	v->tx_cq = v->rx_cq ? v->lib.create_cq(v->ctx, (int)v->ring.caps.tx_depth, v, NULL, 0) : NULL;
-	return v->tx_cq ? 0 : fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
+	v->tx.cq = v->rx_cq ? v->lib.create_cq(v->ctx, (int)v->ring.caps.tx_depth, v, NULL, 0) : NULL;
+	return v->tx.cq ? 0 : fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
 }
 
 static void destroy_cqs(struct verbs_ring *v)
 {
-	if (v->tx_cq)
-		v->lib.destroy_cq(v->tx_cq);
+	if (v->tx.cq)
+		v->lib.destroy_cq(v->tx.cq);
 	if (v->rx_cq)
 		v->lib.destroy_cq(v->rx_cq);
 }
 
 /* ---- queue pair -------------------------------------------------------------------------------------------------------- */
 
-/* One attempt with this much inline data and this many pieces. */
-static struct ibv_qp *try_qp(struct verbs_ring *v, struct ibv_qp_cap *cap, bool extended)
-{
-	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_qp_ex);
-	struct ibv_qp_init_attr_ex attr = {
-		.qp_context = v,
-		.send_cq = v->tx_cq,
-		.recv_cq = v->rx_cq,
-		.cap = *cap,
-		.qp_type = IBV_QPT_RAW_PACKET,
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.pd = v->pd,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND,
-	};
-	struct ibv_qp *qp;
-
-	errno = 0;
-	if (extended) {
-		if (!vctx || !v->lib.qp_to_qp_ex) {
-			errno = EOPNOTSUPP;
-			return NULL;
-		}
-		qp = vctx->create_qp_ex(v->ctx, &attr);
-		*cap = qp ? attr.cap : *cap;
-	} else {
-		struct ibv_qp_init_attr plain = { .qp_context = v, .send_cq = v->tx_cq, .recv_cq = v->rx_cq, .cap = *cap };
-
-		plain.qp_type = IBV_QPT_RAW_PACKET;
-		qp = v->lib.create_qp(v->pd, &plain);
-		*cap = qp ? plain.cap : *cap;
-	}
-	return qp;
-}
-
 /* Inline size first, then pieces, are given up step by step until the provider agrees. -EPERM is an answer, not a refusal. */
 static int create_qp(struct opening *o, bool extended)
 {
 	struct verbs_ring *v = o->v;
 	uint32_t want = o->cfg->inline_max ? o->cfg->inline_max : DEFAULT_INLINE, ask;
-	uint32_t max_sge = PV_MIN(VERBS_SGE_MAX, (uint32_t)PV_MAX(o->attr.orig_attr.max_sge, 1));
+	uint32_t max_sge = PV_MIN(VERBS_SGE_PLAIN, (uint32_t)PV_MAX(o->attr.orig_attr.max_sge, 1));
 	int rc = -EOPNOTSUPP;
 
 	want = o->cfg->inline_max == UINT32_MAX ? 0 : want;
-	for (uint32_t sge = max_sge; sge && !v->qp && rc != -EPERM; sge /= 2) {
+	for (uint32_t sge = max_sge; sge && rc != -EPERM; sge /= 2) {
 		for (ask = want;; ask = ask > 64 ? ask / 2 : 0) {
-			struct ibv_qp_cap cap = {
-				.max_send_wr = v->ring.caps.tx_depth,
-				.max_recv_wr = v->ring.caps.rx_depth,
-				.max_send_sge = sge,
-				.max_recv_sge = 1,
-				.max_inline_data = ask,
+			v->ask = (struct verbs_qp_ask){
+				.send_cq = v->tx.cq,
+				.recv_cq = v->rx_cq,
+				.send_wr = v->ring.caps.tx_depth,
+				.recv_wr = v->ring.caps.rx_depth,
+				.inline_size = ask,
+				.sge = sge,
+				.extended = extended,
 			};
-
-			v->qp = try_qp(v, &cap, extended);
+			v->qp = v->tx.qp = pv_verbs_qp_create(v, &v->ask);
 			if (v->qp) {
-				v->ring.caps.inline_size = PV_MIN(want, cap.max_inline_data);
-				v->ring.caps.max_sge = PV_MIN(sge, cap.max_send_sge);
+				v->ring.caps.inline_size = PV_MIN(want, v->ask.inline_size);
+				v->ring.caps.max_sge = v->ask.sge;
 				if (extended)
-					v->qpx = v->lib.qp_to_qp_ex(v->qp);
+					v->tx.qpx = v->lib.qp_to_qp_ex(v->qp);
 				return 0;
 			}
 			rc = last_error(EINVAL);
@@ -267,7 +234,7 @@ static int create_queues(struct opening *o)
 	if (rc)
 		return rc;
 	if (!o->cfg->legacy && !create_qp(o, true)) {
-		if (v->qpx)
+		if (v->tx.qpx)
 			return 0;
 		v->lib.destroy_qp(v->qp);
 		v->qp = NULL;
@@ -276,32 +243,7 @@ static int create_queues(struct opening *o)
 	return rc ? qp_failed(o, rc) : 0;
 }
 
-/* RESET -> INIT -> RTR -> RTS; a raw packet queue pair needs nothing but its port. */
-static int start_qp(struct opening *o)
-{
-	static const enum ibv_qp_state states[] = { IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS };
-	struct verbs_ring *v = o->v;
-
-	for (size_t i = 0; i < pv_array_size(states); i++) {
-		struct ibv_qp_attr attr = { .qp_state = states[i], .port_num = v->port };
-		int rc = v->lib.modify_qp(v->qp, &attr, i ? IBV_QP_STATE : IBV_QP_STATE | IBV_QP_PORT);
-
-		if (rc)
-			return fail(o, -rc, "queue pair of %s: state %d", o->cfg->device, (int)states[i]);
-	}
-	return 0;
-}
-
 /* ---- the ring's own tables --------------------------------------------------------------------------------------------- */
-
-static uint32_t pow2(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
 
 static int alloc_tables(struct opening *o)
 {
@@ -312,19 +254,8 @@ static int alloc_tables(struct opening *o)
 	v->rx_index_max = PV_MAX(pc->max, pc->count);
 	v->held_bytes = (v->rx_index_max + 63) / 64 * 8;
 	v->rx_held = mem->alloc(mem->ctx, v->held_bytes);
-	v->slots = pow2(v->ring.caps.tx_depth);
-	v->sq_mask = v->slots - 1;
-	v->signal_every = PV_MAX(1u, PV_MIN(VERBS_SIGNAL_EVERY, v->ring.caps.tx_depth / 4));
-	v->slot = mem->alloc(mem->ctx, v->slots * sizeof(*v->slot));
-	v->wr = mem->alloc(mem->ctx, v->slots * sizeof(*v->wr));
-	v->sge = mem->alloc(mem->ctx, v->slots * sizeof(*v->sge));
-	if (!v->rx_held || !v->slot || !v->wr || !v->sge)
+	if (!v->rx_held || pv_verbs_txq_init(v, &v->tx, v->ring.caps.tx_depth))
 		return fail(o, -ENOMEM, "ring of %s", o->cfg->device);
-	for (uint32_t i = 0; i < v->slots; i++) {
-		v->wr[i].next = &v->wr[(i + 1) & v->sq_mask];
-		v->wr[i].sg_list = v->sge[i];
-		v->wr[i].opcode = IBV_WR_SEND;
-	}
 	for (uint32_t i = 0; i < PV_RING_BATCH_MAX; i++) {
 		v->recv_wr[i].next = &v->recv_wr[i + 1];
 		v->recv_wr[i].sg_list = &v->recv_sge[i];
@@ -339,12 +270,7 @@ static void free_ring(struct verbs_ring *v)
 
 	if (v->rx_held)
 		mem->free(mem->ctx, v->rx_held, v->held_bytes);
-	if (v->slot)
-		mem->free(mem->ctx, v->slot, v->slots * sizeof(*v->slot));
-	if (v->wr)
-		mem->free(mem->ctx, v->wr, v->slots * sizeof(*v->wr));
-	if (v->sge)
-		mem->free(mem->ctx, v->sge, v->slots * sizeof(*v->sge));
+	pv_verbs_txq_fini(v, &v->tx);
 	pv_verbs_lib_close(&v->lib);
 	mem->free(mem->ctx, v, sizeof(*v));
 }
@@ -387,10 +313,11 @@ static int open_ring(struct opening *o)
 	rc = alloc_tables(o);
 	if (!rc)
 		rc = create_queues(o);
-	if (!rc)
-		rc = start_qp(o);
 	if (rc)
 		return rc;
+	rc = pv_verbs_qp_start(v, v->qp);
+	if (rc)
+		return fail(o, rc, "queue pair of %s cannot start", o->cfg->device);
 	rc = pv_pool_bind(v->ring.pool, map, unmap, v);
 	if (rc)
 		return fail(o, rc, "memory cannot be registered with %s (see RLIMIT_MEMLOCK)", o->cfg->device);
@@ -417,7 +344,7 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	v->ring.pool = pool;
 	v->epoll_fd = -1;
 	pv_pktq_init(&v->done);
-	pv_pktq_init(&v->waiting);
+	pv_pktq_init(&v->tx.waiting);
 	rc = open_ring(&o);
 	if (rc) {
 		pv_verbs_close(&v->ring);
@@ -438,8 +365,8 @@ void pv_verbs_close(struct pv_ring *r)
 	struct verbs_ring *v = verbs_ring(r);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	if (v->qpx && v->batch)
-		ibv_wr_abort(v->qpx);
+	if (v->tx.qpx && v->tx.batch)
+		ibv_wr_abort(v->tx.qpx);
 	pv_verbs_flow_clear(v);
 	if (v->qp) {
 		/* Stops the device's reading and writing; when it is dead this fails, and so it has stopped. */

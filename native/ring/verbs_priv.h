@@ -3,9 +3,9 @@
  * Inside the verbs ring. What the files share: the table of the library's symbols, the ring itself, and how packets are kept
  * while the device has them.
  *
- * Send queue. WRs are numbered; `sq_tail` is the next number, `sq_head` the oldest that may still be with the device. A WR whose
+ * Send queues. WRs are numbered; `sq_tail` is the next number, `sq_head` the oldest that may still be with the device. A WR whose
  * packet was inlined is done as soon as the device has it and holds only its number. Few WRs are signalled; the completion of one
- * retires all before it.
+ * retires all before it. The first queue is in the ring, those beside it are queue pairs that only send (verbs_txq.c).
  * Receive queue. The packet's address is the WR's id; a bit per packet index says which ones the device has, so that a close
  * finds them all whether the device still completes or not.
  */
@@ -19,7 +19,9 @@
 #include "ring/ring.h"
 #include "ring/verbs.h"
 
-#define VERBS_SGE_MAX 4u
+#define VERBS_SGE_PLAIN 4u /* buffers of a frame without segmentation */
+#define VERBS_SGE_MAX 32u /* and of a segment that the device cuts */
+#define VERBS_TSO_HEADER 128u /* Ethernet with a tag, IPv6 or IPv4, TCP with all its options */
 #define VERBS_SIGNAL_EVERY 64u /* WRs between two completions, at most; fewer when the queue is short */
 
 /* Symbols that the headers' inline functions would otherwise pull in at link time; the rest is reached through the context. */
@@ -64,6 +66,30 @@ struct verbs_flow {
 	struct ibv_flow *flow;
 };
 
+struct verbs_txq {
+	struct ibv_qp_ex *qpx; /* NULL: ibv_post_send */
+	struct ibv_cq *cq;
+	struct pv_pkt **slot; /* by number & sq_mask: the packet the device reads, NULL when it was copied */
+	uint32_t sq_mask, sq_head, sq_tail;
+	uint32_t sq_signalled; /* the number behind the last signalled WR */
+	uint32_t sq_kicked; /* the number behind the last WR that the device knows */
+	uint32_t signal_every;
+	uint32_t held; /* slots that are not NULL */
+	bool batch; /* ibv_wr_start was called */
+	struct pv_pktq waiting; /* legacy: inlined once the chain is posted */
+	struct ibv_qp *qp;
+	struct ibv_send_wr *wr; /* legacy: one per number & sq_mask */
+	struct ibv_sge (*sge)[VERBS_SGE_PLAIN];
+	uint32_t depth, slots; /* slots: sq_mask + 1 */
+};
+
+/* What a queue pair is to have. */
+struct verbs_qp_ask {
+	struct ibv_cq *send_cq, *recv_cq;
+	uint32_t send_wr, recv_wr, inline_size, sge;
+	bool extended;
+};
+
 struct verbs_ring {
 	struct pv_ring ring;
 	struct pv_ring_ops ops; /* put together at open, see pv_verbs_set_ops */
@@ -82,25 +108,14 @@ struct verbs_ring {
 	struct pv_pkt *stash; /* found by arm(), next one for rx_poll */
 
 	/* hot: send */
-	struct ibv_qp_ex *qpx pv_aligned(PV_CACHELINE); /* NULL: ibv_post_send */
-	struct ibv_cq *tx_cq;
-	struct pv_pkt **slot; /* by number & sq_mask: the packet the device reads, NULL when it was inlined */
-	uint32_t sq_mask, sq_head, sq_tail;
-	uint32_t sq_signalled; /* the number behind the last signalled WR */
-	uint32_t sq_kicked; /* the number behind the last WR that the device knows */
-	uint32_t signal_every;
-	uint32_t held; /* slots that are not NULL */
-	bool batch; /* ibv_wr_start was called, or WRs wait in `wr` */
-	struct pv_pktq done; /* reapable */
-	struct pv_pktq waiting; /* legacy: inlined once the chain is posted */
+	struct verbs_txq tx pv_aligned(PV_CACHELINE);
+	struct pv_pktq done; /* reapable, of all queues */
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	struct pv_ring_counters counters;
 
 	/* templates and scratch */
 	struct ibv_recv_wr recv_wr[PV_RING_BATCH_MAX + 1];
 	struct ibv_sge recv_sge[PV_RING_BATCH_MAX];
-	struct ibv_send_wr *wr; /* legacy: one per number & sq_mask */
-	struct ibv_sge (*sge)[VERBS_SGE_MAX];
 	struct ibv_wc wc[PV_RING_BATCH_MAX];
 
 	/* cold */
@@ -113,8 +128,8 @@ struct verbs_ring {
 	uint64_t next_handle;
 	uint64_t ts_mask;
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
-	uint32_t slots; /* sq_mask + 1 */
 	size_t held_bytes;
+	struct verbs_qp_ask ask; /* what the ring's own queue pair was given */
 	int epoll_fd;
 	uint8_t port;
 	bool bound, forgotten;
@@ -133,13 +148,13 @@ void pv_verbs_lib_close(struct pv_verbs_lib *lib);
 /* verbs.c: what both paths do the same way. */
 uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n);
-void pv_verbs_retire(struct verbs_ring *v, uint64_t upto, int status);
-void pv_verbs_tx_undo(struct verbs_ring *v, uint32_t from);
+void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, int status);
+void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status);
 void pv_verbs_set_gone(struct verbs_ring *v);
 void pv_verbs_reclaim(struct verbs_ring *v);
 
-void pv_verbs_tx_poll(struct verbs_ring *v);
+void pv_verbs_tx_poll(struct verbs_ring *v, struct verbs_txq *q);
 uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 void pv_verbs_set_ops(struct verbs_ring *v);
 
@@ -150,6 +165,14 @@ int pv_verbs_ext_tx_kick(struct pv_ring *r);
 uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 int pv_verbs_legacy_tx_kick(struct pv_ring *r);
+
+/* verbs_qp.c */
+/* One attempt; inline_size and sge become what was given. NULL with errno. */
+struct ibv_qp *pv_verbs_qp_create(struct verbs_ring *v, struct verbs_qp_ask *ask);
+int pv_verbs_qp_start(struct verbs_ring *v, struct ibv_qp *qp);
+/* Tables of a send queue. -ENOMEM; whatever came of it, fini frees it. */
+int pv_verbs_txq_init(struct verbs_ring *v, struct verbs_txq *q, uint32_t depth);
+void pv_verbs_txq_fini(struct verbs_ring *v, struct verbs_txq *q);
 
 /* verbs_open.c */
 void pv_verbs_close(struct pv_ring *r);
@@ -200,10 +223,10 @@ pv_inline uint32_t verbs_sge(const struct pv_pkt *p, struct ibv_sge *sge)
 #define VERBS_TX_CSUM (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM)
 bool pv_verbs_csum(struct pv_pkt *p);
 
-/* Slots of the send queue in use, or packets that the owner has not reaped: whichever is more. */
+/* Slots of the first send queue in use, or packets that the owner has not reaped: whichever is more. */
 pv_inline uint32_t verbs_tx_used(const struct verbs_ring *v)
 {
-	return PV_MAX(v->sq_tail - v->sq_head, v->held + v->done.count + v->waiting.count);
+	return PV_MAX(v->tx.sq_tail - v->tx.sq_head, v->tx.held + v->done.count + v->tx.waiting.count);
 }
 
 /* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. */
@@ -263,14 +286,14 @@ pv_inline uint32_t verbs_rx_stashed(struct verbs_ring *v, struct pv_pkt **pkts, 
 }
 
 /* The send flags of the next packet, whose slot is taken with it. `want` asks for a completion, for a packet that the device reads. */
-pv_inline unsigned int verbs_tx_flags(struct verbs_ring *v, struct pv_pkt *p, bool want)
+pv_inline unsigned int verbs_tx_flags(struct verbs_txq *q, struct pv_pkt *p, bool want)
 {
 	unsigned int flags = p->flags & VERBS_TX_CSUM && pv_verbs_csum(p) ? IBV_SEND_IP_CSUM : 0;
 
-	v->sq_tail++;
-	if (!want && v->sq_tail - v->sq_signalled < v->signal_every)
+	q->sq_tail++;
+	if (!want && q->sq_tail - q->sq_signalled < q->signal_every)
 		return flags;
-	v->sq_signalled = v->sq_tail;
+	q->sq_signalled = q->sq_tail;
 	return flags | IBV_SEND_SIGNALED;
 }
 
