@@ -210,6 +210,11 @@ static uint32_t fault_txq_pending(struct pv_ring *r, uint32_t txq)
 	return pv_ring_txq_pending(fault(r)->lower, txq);
 }
 
+static int fault_set_stamps(struct pv_ring *r, bool rx, bool tx)
+{
+	return pv_ring_set_stamps(fault(r)->lower, rx, tx);
+}
+
 static int fault_clock(struct pv_ring *r, uint64_t *now)
 {
 	return pv_ring_clock(fault(r)->lower, now);
@@ -298,6 +303,7 @@ static const struct pv_ring_ops fault_ops = {
 	.txq_close = fault_txq_close,
 	.set_rate = fault_set_rate,
 	.txq_pending = fault_txq_pending,
+	.set_stamps = fault_set_stamps,
 	.clock = fault_clock,
 	.clock_info = fault_clock_info,
 	.counters = fault_counters,

@@ -225,6 +225,11 @@ static uint32_t pcap_txq_pending(struct pv_ring *r, uint32_t txq)
 	return pv_ring_txq_pending(pcap(r)->lower, txq);
 }
 
+static int pcap_set_stamps(struct pv_ring *r, bool rx, bool tx)
+{
+	return pv_ring_set_stamps(pcap(r)->lower, rx, tx);
+}
+
 static int pcap_clock(struct pv_ring *r, uint64_t *now)
 {
 	return pv_ring_clock(pcap(r)->lower, now);
@@ -285,6 +290,7 @@ static const struct pv_ring_ops pcap_ops = {
 	.txq_close = pcap_txq_close,
 	.set_rate = pcap_set_rate,
 	.txq_pending = pcap_txq_pending,
+	.set_stamps = pcap_set_stamps,
 	.clock = pcap_clock,
 	.clock_info = pcap_clock_info,
 	.counters = pcap_counters,

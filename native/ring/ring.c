@@ -85,6 +85,13 @@ uint32_t pv_ring_txq_pending(struct pv_ring *r, uint32_t txq)
 	return r->ops->txq_pending ? r->ops->txq_pending(r, txq) : 0;
 }
 
+int pv_ring_set_stamps(struct pv_ring *r, bool rx, bool tx)
+{
+	if ((rx && r->caps.tstamp == PV_TSTAMP_NONE) || (tx && !r->caps.tx_tstamp))
+		return -EOPNOTSUPP;
+	return r->ops->set_stamps ? r->ops->set_stamps(r, rx, tx) : -EOPNOTSUPP;
+}
+
 int pv_ring_clock(struct pv_ring *r, uint64_t *now)
 {
 	return r->ops->clock ? r->ops->clock(r, now) : -EOPNOTSUPP;

@@ -76,9 +76,10 @@ struct pv_ring_caps {
 	uint32_t max_sge;
 	uint32_t rx_csum, tx_csum; /* PV_CSUM_* */
 	uint32_t tso_max; /* bytes; 0: none */
-	enum pv_tstamp_kind tstamp;
+	enum pv_tstamp_kind tstamp; /* what set_stamps gives */
 	uint64_t tstamp_khz; /* clock frequency of raw stamps */
-	bool tx_tstamp; /* PV_PKT_TX_TSTAMP is heeded */
+	uint64_t tstamp_mask; /* bits that raw stamps and `clock` count with, from the lowest */
+	bool tx_tstamp; /* PV_PKT_TX_TSTAMP can be heeded */
 	uint32_t pacing_min_kbps, pacing_max_kbps; /* kbit/s; 0: none */
 	bool pacing_burst; /* pv_ring_rate.burst_bytes is heeded */
 	uint32_t txqs; /* how many txq_open gives at most, beside the first */
@@ -133,8 +134,10 @@ struct pv_ring_ops {
 	int (*set_rate)(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate); /* txq 0: the first */
 	/* Frames of a queue of its own that may not have left yet, whether their packets were reaped or not: asks the device. */
 	uint32_t (*txq_pending)(struct pv_ring *r, uint32_t txq);
-	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock */
-	int (*clock_info)(struct pv_ring *r, struct pv_ring_clock_info *out);
+	/* From now on: PV_PKT_TSTAMP on what is received, PV_PKT_TX_TSTAMP heeded. A ring opens without: stamps cost device and host time. */
+	int (*set_stamps)(struct pv_ring *r, bool rx, bool tx);
+	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock; any thread, as long as the ring is open */
+	int (*clock_info)(struct pv_ring *r, struct pv_ring_clock_info *out); /* any thread, too */
 	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out);
 	enum pv_ring_event (*event)(struct pv_ring *r); /* next event, or NONE; may cost a system call: not with every poll */
 	void (*forget)(struct pv_ring *r); /* in a forked child: close fds and mappings, touch no device state, free the ring */
@@ -198,6 +201,8 @@ int pv_ring_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate 
 /* 0 once all that the queue was given has left, and for no such queue. Who moves a flow to another queue waits for that, and so does who
  * bounds what waits for a rate: a packet that was copied at post is reaped long before it leaves. */
 uint32_t pv_ring_txq_pending(struct pv_ring *r, uint32_t txq);
+/* -EOPNOTSUPP: caps.tstamp or caps.tx_tstamp say that it has none. */
+int pv_ring_set_stamps(struct pv_ring *r, bool rx, bool tx);
 int pv_ring_clock(struct pv_ring *r, uint64_t *now);
 int pv_ring_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out);
 /* Zeroes what the ring does not count. */

@@ -73,9 +73,11 @@ struct sim_ring {
 	int64_t free_ns; /* when the sender's transmitter is idle again */
 	int64_t last_ns; /* arrival of its last frame in order */
 	struct pv_pktq rx_free, rx_done, tx_wait, tx_done;
+	struct pv_pktq tx_timed; /* with stamps that lie ahead */
 	struct rule *rules;
 	uint64_t next_handle;
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
+	bool rx_stamps, tx_stamps;
 	struct pv_ring_counters counters;
 };
 
@@ -237,7 +239,7 @@ static void arrive_at(struct sim_ring *s, const struct frame *f)
 	memcpy(p->data, f->data, f->len);
 	p->len = p->total = f->len;
 	p->tstamp = (uint64_t)f->due_ns;
-	p->flags = PV_PKT_TSTAMP | pv_frame_check_csum(f->data, f->len, s->ring.caps.rx_csum);
+	p->flags = (s->rx_stamps ? PV_PKT_TSTAMP : 0) | pv_frame_check_csum(f->data, f->len, s->ring.caps.rx_csum);
 	pv_pktq_push(&s->rx_done, p);
 	s->counters.rx_packets++;
 	s->counters.rx_bytes += f->len;
@@ -292,15 +294,16 @@ static int64_t sent_ns(struct sim_ring *s, uint32_t len)
 	return s->free_ns;
 }
 
-/* Puts one copy under way; the packet's pieces have been checked. */
-static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, bool corrupt)
+/* Puts one copy under way; the packet's pieces have been checked. When its last bit leaves; -1: it does not. */
+static int64_t launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, bool corrupt)
 {
 	struct pv_sim_wire *w = s->wire;
 	struct frame *f = frame_get(w, len);
 	uint32_t off = 0;
+	int64_t left_ns;
 
 	if (!f)
-		return;
+		return -1;
 	for (const struct pv_pkt *seg = p; seg; seg = seg->frag) {
 		memcpy(f->data + off, seg->data, seg->len);
 		off += seg->len;
@@ -313,7 +316,7 @@ static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, boo
 		f->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
 	}
 	f->src = s;
-	f->due_ns = sent_ns(s, len);
+	f->due_ns = left_ns = sent_ns(s, len);
 	f->arrive_ns = f->due_ns + w->imp.latency_ns;
 	if (w->imp.jitter_ns)
 		f->arrive_ns += (int64_t)pv_rng_below(&w->rng, (uint64_t)w->imp.jitter_ns + 1);
@@ -331,25 +334,56 @@ static void launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, boo
 		f->due_ns = f->arrive_ns;
 	}
 	heap_push(w, f);
+	return left_ns;
 }
 
-static void transmit(struct sim_ring *s, struct pv_pkt *p)
+/* When it has left; -1: nobody knows. */
+static int64_t transmit(struct sim_ring *s, struct pv_pkt *p)
 {
 	struct pv_sim_wire *w = s->wire;
+	int64_t left_ns = -1;
 	uint32_t limit = w->imp.queue_limit ? w->imp.queue_limit : DEFAULT_QUEUE;
 	uint32_t len = pv_frame_len(p, s->ring.caps.mtu, s->ring.caps.max_sge);
 	uint32_t copies;
 
 	if (!len || !s->ring.caps.link_up) {
 		s->counters.tx_errors++;
-		return;
+		return -1;
 	}
 	s->counters.tx_packets++;
 	s->counters.tx_bytes += len;
 	if (chance(w, w->imp.loss_ppm))
+		return w->now_ns;
+	for (copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--) {
+		int64_t ns = launch(s, p, len, chance(w, w->imp.corrupt_ppm));
+
+		left_ns = left_ns < 0 ? ns : left_ns;
+	}
+	return left_ns;
+}
+
+/* A packet whose stamp is wanted is done when that time has come, any other when the frame was copied. */
+static void transmitted(struct sim_ring *s, struct pv_pkt *p, int64_t left_ns)
+{
+	if (!(p->flags & PV_PKT_TX_TSTAMP) || !s->tx_stamps || left_ns < 0) {
+		pv_pktq_push(&s->tx_done, p);
 		return;
-	for (copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--)
-		launch(s, p, len, chance(w, w->imp.corrupt_ppm));
+	}
+	p->flags |= PV_PKT_TSTAMP;
+	p->tstamp = (uint64_t)left_ns;
+	pv_pktq_push(&s->tx_timed, p);
+}
+
+static void tx_come_due(struct sim_ring *s)
+{
+	struct pv_pktq rest;
+	struct pv_pkt *p;
+
+	pv_pktq_init(&rest);
+	while ((p = pv_pktq_pop(&s->tx_timed)))
+		pv_pktq_push(!s->wire || (int64_t)p->tstamp <= s->wire->now_ns ? &s->tx_done : &rest, p);
+	while ((p = pv_pktq_pop(&rest)))
+		pv_pktq_push(&s->tx_timed, p);
 }
 
 /* ---- ring operations --------------------------------------------------------------------------------------------------- */
@@ -377,7 +411,7 @@ static uint32_t sim_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct sim_ring *s = sim(r);
-	uint32_t held = s->tx_wait.count + s->tx_done.count, offered = n, i = 0;
+	uint32_t held = s->tx_wait.count + s->tx_timed.count + s->tx_done.count, offered = n, i = 0;
 
 	n = PV_MIN(n, r->caps.batch);
 	for (; s->wire && i < n && held + i < r->caps.tx_depth; i++) {
@@ -398,16 +432,16 @@ static int sim_tx_kick(struct pv_ring *r)
 	if (!s->tx_wait.count)
 		return 0;
 	s->counters.doorbells++;
-	while ((p = pv_pktq_pop(&s->tx_wait))) {
-		transmit(s, p);
-		pv_pktq_push(&s->tx_done, p);
-	}
+	while ((p = pv_pktq_pop(&s->tx_wait)))
+		transmitted(s, p, transmit(s, p));
 	run(s->wire);
 	return 0;
 }
 
 static uint32_t sim_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
+	if (sim(r)->tx_timed.count)
+		tx_come_due(sim(r));
 	return pv_ring_give_first(&sim(r)->tx_done, pkts, PV_MIN(n, r->caps.batch));
 }
 
@@ -445,12 +479,29 @@ static int sim_flow_del(struct pv_ring *r, uint64_t handle)
 	return -ENOENT;
 }
 
+static int sim_set_stamps(struct pv_ring *r, bool rx, bool tx)
+{
+	sim(r)->rx_stamps = rx;
+	sim(r)->tx_stamps = tx;
+	return sim(r)->wire ? 0 : -ENODEV;
+}
+
 static int sim_clock(struct pv_ring *r, uint64_t *now)
 {
 	if (!sim(r)->wire)
 		return -ENODEV;
 	*now = (uint64_t)sim(r)->wire->now_ns;
 	return 0;
+}
+
+/* The virtual time is the time of the day as well. */
+static int sim_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
+{
+	uint64_t now;
+	int rc = sim_clock(r, &now);
+
+	*out = (struct pv_ring_clock_info){ .cycles = now, .nsec = now, .mask = UINT64_MAX, .mult = 1 };
+	return rc;
 }
 
 static void sim_counters(struct pv_ring *r, struct pv_ring_counters *out)
@@ -504,6 +555,7 @@ static void sim_close(struct pv_ring *r)
 	drain(&s->rx_free);
 	drain(&s->rx_done);
 	drain(&s->tx_wait);
+	drain(&s->tx_timed);
 	drain(&s->tx_done);
 	while (s->rules)
 		sim_flow_del(r, s->rules->handle);
@@ -520,7 +572,9 @@ static const struct pv_ring_ops sim_ops = {
 	.tx_reap = sim_tx_reap,
 	.flow_add = sim_flow_add,
 	.flow_del = sim_flow_del,
+	.set_stamps = sim_set_stamps,
 	.clock = sim_clock,
+	.clock_info = sim_clock_info,
 	.counters = sim_counters,
 	.event = sim_event,
 	.forget = sim_close, /* memory only: nothing that a child shares with its parent */
@@ -553,6 +607,8 @@ static void fill_caps(struct pv_ring_caps *caps, const struct pv_sim_ring_cfg *c
 	caps->tx_csum = cfg->tx_csum;
 	caps->tstamp = PV_TSTAMP_RAW;
 	caps->tstamp_khz = 1000000;
+	caps->tstamp_mask = UINT64_MAX;
+	caps->tx_tstamp = true;
 	caps->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
 	caps->queues = 1;
 	caps->link_up = true;
@@ -581,6 +637,7 @@ int pv_sim_open(struct pv_ring **out, struct pv_sim_wire *w, struct pv_pool *poo
 	pv_pktq_init(&s->rx_free);
 	pv_pktq_init(&s->rx_done);
 	pv_pktq_init(&s->tx_wait);
+	pv_pktq_init(&s->tx_timed);
 	pv_pktq_init(&s->tx_done);
 	pv_list_add(&w->rings, &s->link);
 	*out = &s->ring;

@@ -5,7 +5,8 @@
  *
  * A frame leaves at tx_kick and its packet is reapable then. What is due at the wire's present time arrives within that call;
  * the rest arrives in pv_sim_wire_advance. A ring with flow rules receives what one of them matches, a ring without any receives
- * all that the wire brings. Receive stamps are virtual nanoseconds.
+ * all that the wire brings. Stamps are virtual nanoseconds: of the arrival, and of when the last bit left; a packet sent with
+ * PV_PKT_TX_TSTAMP is reapable only then.
  * Frames of one sender stay in order whatever the jitter; only `reorder_ppm` lets some be overtaken.
  * One thread per wire. The wire allocates while more frames than ever before are under way.
  */

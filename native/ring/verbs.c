@@ -183,7 +183,7 @@ void pv_verbs_set_gone(struct verbs_ring *v)
 {
 	if (v->gone)
 		return;
-	v->gone = true;
+	__atomic_store_n(&v->gone, true, __ATOMIC_RELAXED); /* clock() is asked by other threads, too */
 	v->ring.caps.link_up = false;
 	v->events |= 1u << PV_RING_EV_GONE;
 	txq_gone(v, &v->tx);
@@ -225,7 +225,7 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		.kind = "verbs",
 		.close = pv_verbs_close,
 		.rx_post = pv_verbs_rx_post,
-		.rx_poll = v->rx_cqx ? pv_verbs_ext_rx_poll : pv_verbs_legacy_rx_poll,
+		.rx_poll = pv_verbs_legacy_rx_poll,
 		.tx_post = v->tx.qpx ? pv_verbs_ext_tx_post : pv_verbs_legacy_tx_post,
 		.tx_kick = v->tx.qpx ? pv_verbs_ext_tx_kick : pv_verbs_legacy_tx_kick,
 		.tx_reap = pv_verbs_tx_reap,
@@ -234,7 +234,9 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		.flow_add = pv_verbs_flow_add,
 		.flow_del = pv_verbs_flow_del,
 		.set_rate = pv_verbs_set_rate,
+		.set_stamps = pv_verbs_set_stamps,
 		.clock = pv_verbs_clock,
+		.clock_info = pv_verbs_clock_info,
 		.counters = pv_verbs_counters,
 		.event = pv_verbs_event,
 		.forget = pv_verbs_forget,

@@ -8,6 +8,13 @@
 
 #include "ring/ring.h"
 
+/* What set_stamps can switch on, where the device has it. A queue that can stamp costs nothing while it does not. */
+enum pv_verbs_stamps {
+	PV_VERBS_STAMPS_NONE,
+	PV_VERBS_STAMPS_RAW, /* ticks of the free-running clock */
+	PV_VERBS_STAMPS_WALL, /* the device's own clock of the day; RAW where completions do not carry it */
+};
+
 struct pv_verbs_cfg {
 	const char *library; /* NULL: "libibverbs.so.1" */
 	const char *device; /* e.g. "mlx5_0" */
@@ -16,7 +23,7 @@ struct pv_verbs_cfg {
 	uint32_t inline_max; /* asked for; 0: 204 as VMA_TX_MAX_INLINE; UINT32_MAX: none */
 	bool legacy; /* use post_send/poll_cq even where the extended interface is there */
 	bool no_csum; /* leave checksum offload off */
-	bool rx_stamps; /* receive time stamps, where the device has them: they cost it and us time */
+	enum pv_verbs_stamps stamps;
 	bool rx_interrupts; /* a completion channel for arm(); true unless a pure spinner */
 };
 

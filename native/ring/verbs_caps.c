@@ -133,13 +133,9 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 		caps->pacing_max_kbps = attr->packet_pacing_caps.qp_rate_limit_max;
 	}
 	caps->dm_bytes = (uint32_t)PV_MIN(attr->max_dm_size, (uint64_t)UINT32_MAX);
-	if (v->rx_cqx) {
-		caps->tstamp = PV_TSTAMP_RAW;
-		caps->tstamp_khz = attr->hca_core_clock;
-		v->ts_mask = attr->completion_timestamp_mask;
-	}
+	pv_verbs_stamp_caps(v, attr);
 	snprintf(caps->name, sizeof(caps->name), "verbs:%s/%u", cfg->device, v->port);
-	snprintf(caps->mode, sizeof(caps->mode), "%s%s", v->tx.qpx ? "extended" : "legacy", v->rx_cqx ? " with stamps" : "");
+	snprintf(caps->mode, sizeof(caps->mode), "%s", v->tx.qpx ? "extended" : "legacy");
 }
 
 int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)
@@ -163,25 +159,4 @@ int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate
 	if ((rc == EOPNOTSUPP || rc == ENOSYS) && !rate->burst_bytes && !rate->typical_len)
 		rc = v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT);
 	return -rc;
-}
-
-int pv_verbs_clock(struct pv_ring *r, uint64_t *now)
-{
-	struct verbs_ring *v = verbs_ring(r);
-	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, query_rt_values);
-	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
-	int rc;
-
-	if (v->gone)
-		return -ENODEV;
-	if (!vctx)
-		return -EOPNOTSUPP;
-	rc = vctx->query_rt_values(v->ctx, &values);
-	if (rc)
-		return -rc;
-	if (!(values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK))
-		return -EOPNOTSUPP;
-	/* Cycles, in a timespec for want of a better place. */
-	*now = (uint64_t)values.raw_clock.tv_sec * 1000000000u + (uint64_t)values.raw_clock.tv_nsec;
-	return 0;
 }

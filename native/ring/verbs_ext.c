@@ -2,7 +2,8 @@
 /*
  * The data path over the extended interface. ibv_wr_* writes WRs straight into the device's queue: a batch opens with the first
  * packet after a doorbell and stays open until the next; frames reach the queue in tx_post, the device hears of them in tx_kick.
- * ibv_start_poll is what reads time stamps; without them one ibv_poll_cq costs fewer calls through pointers for the same answer.
+ * ibv_start_poll is what reads time stamps; until they are asked for one ibv_poll_cq costs fewer calls through pointers for the same
+ * answer.
  */
 #include <errno.h>
 
@@ -28,7 +29,7 @@ uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 			continue;
 		}
 		verbs_rx_fill(v, p, ibv_wc_read_byte_len(cq), ibv_wc_read_wc_flags(cq));
-		p->tstamp = ibv_wc_read_completion_ts(cq) & v->ts_mask;
+		p->tstamp = v->wall ? ibv_wc_read_completion_wallclock_ns(cq) : ibv_wc_read_completion_ts(cq) & v->ts_mask;
 		p->flags |= PV_PKT_TSTAMP;
 		pkts[got++] = p;
 	} while (got < n && !ibv_next_poll(cq));

@@ -132,35 +132,20 @@ static void unmap(void *ctx, void *base, size_t size, uint32_t key)
 
 /* ---- completion queues ------------------------------------------------------------------------------------------------- */
 
-/* Stamps are why an extended queue is made: without them the plain one says the same in fewer calls. NULL: there are none. */
-static struct ibv_cq_ex *create_cq_ex(const struct opening *o)
+/* With stamps where they are asked for and the device has them; NULL otherwise. */
+static struct ibv_cq_ex *create_cq_ex(const struct opening *o, uint32_t cqe, struct ibv_comp_channel *channel)
 {
-	struct verbs_ring *v = o->v;
-	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_cq_ex);
-	struct ibv_cq_init_attr_ex attr = {
-		.cqe = v->ring.caps.rx_depth,
-		.cq_context = v,
-		.channel = v->channel,
-		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
-		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
-		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
-	};
-	struct ibv_cq_ex *cq;
-
-	if (!vctx || !o->cfg->rx_stamps || o->cfg->legacy || !o->attr.completion_timestamp_mask || !o->attr.hca_core_clock)
+	if (o->cfg->stamps == PV_VERBS_STAMPS_NONE || o->cfg->legacy || !o->attr.completion_timestamp_mask ||
+	    !o->attr.hca_core_clock)
 		return NULL;
-	cq = vctx->create_cq_ex(v->ctx, &attr);
-	if (cq)
-		return cq;
-	attr.comp_mask = attr.flags = 0;
-	return vctx->create_cq_ex(v->ctx, &attr);
+	return pv_verbs_create_cq_ex(o->v, cqe, channel, o->cfg->stamps == PV_VERBS_STAMPS_WALL);
 }
 
 static int create_cqs(struct opening *o)
 {
 	struct verbs_ring *v = o->v;
 
-	v->rx_cqx = create_cq_ex(o);
+	v->rx_cqx = create_cq_ex(o, v->ring.caps.rx_depth, v->channel);
 	errno = 0;
 	if (v->rx_cqx)
 		v->rx_cq = ibv_cq_ex_to_cq(v->rx_cqx);

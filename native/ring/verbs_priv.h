@@ -55,6 +55,8 @@ struct pv_verbs_lib {
 	const char *(*softnic_open_error)(void);
 };
 
+struct mlx5dv_clock_info;
+
 struct verbs_mr {
 	struct verbs_mr *next;
 	struct ibv_mr *mr;
@@ -95,7 +97,7 @@ struct verbs_ring {
 	struct pv_ring_ops ops; /* put together at open, see pv_verbs_set_ops */
 
 	/* hot: receive */
-	struct ibv_cq_ex *rx_cqx pv_aligned(PV_CACHELINE); /* NULL: read with ibv_poll_cq */
+	struct ibv_cq_ex *rx_cqx pv_aligned(PV_CACHELINE); /* NULL: it has no stamps */
 	struct ibv_cq *rx_cq;
 	struct ibv_qp *qp;
 	int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
@@ -127,6 +129,8 @@ struct verbs_ring {
 	struct verbs_flow *flows;
 	uint64_t next_handle;
 	uint64_t ts_mask;
+	int (*get_clock_info)(struct ibv_context *ctx, struct mlx5dv_clock_info *info); /* NULL: not looked for yet, or not there */
+	bool wall; /* stamps are the device's clock of the day */
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
 	size_t held_bytes;
 	struct verbs_qp_ask ask; /* what the ring's own queue pair was given */
@@ -140,6 +144,13 @@ static inline struct verbs_ring *verbs_ring(struct pv_ring *r)
 {
 	return pv_container_of(r, struct verbs_ring, ring);
 }
+
+/* verbs_stamp.c: completion queues with stamps, and the device's clocks. */
+struct ibv_cq_ex *pv_verbs_create_cq_ex(struct verbs_ring *v, uint32_t cqe, struct ibv_comp_channel *channel, bool wall);
+void pv_verbs_stamp_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr);
+int pv_verbs_set_stamps(struct pv_ring *r, bool rx, bool tx);
+int pv_verbs_clock(struct pv_ring *r, uint64_t *now);
+int pv_verbs_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out);
 
 /* verbs_lib.c */
 int pv_verbs_lib_open(struct pv_verbs_lib *lib, const char *path, char *err, size_t errsize);
@@ -184,7 +195,6 @@ int pv_verbs_query(struct pv_verbs_lib *lib, struct ibv_context *ctx, struct ibv
 int pv_verbs_query_port(struct pv_verbs_lib *lib, struct ibv_context *ctx, uint8_t port, struct pv_verbs_info *out);
 void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, const struct pv_verbs_cfg *cfg);
 int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate);
-int pv_verbs_clock(struct pv_ring *r, uint64_t *now);
 
 /* verbs_flow.c */
 int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);

@@ -365,10 +365,13 @@ static inline void contract_stamps(const struct rig_kind *kind)
 
 	rig_open(&rig, kind);
 	rig_fill(&rig, 1);
-	if (rig.ring[1]->caps.tstamp == PV_TSTAMP_NONE)
+	if (rig.ring[1]->caps.tstamp == PV_TSTAMP_NONE) {
 		CHECK(!(kind->must & RIG_STAMPS));
-	else
+		CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), -EOPNOTSUPP);
+	} else {
 		CHECK(rig.ring[1]->caps.tstamp != PV_TSTAMP_RAW || rig.ring[1]->caps.tstamp_khz > 0);
+		CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), 0);
+	}
 	for (uint32_t i = 0; i < 50; i++) {
 		struct pv_pkt *p;
 
@@ -385,6 +388,29 @@ static inline void contract_stamps(const struct rig_kind *kind)
 	}
 	if (rig.ring[1]->caps.tstamp == PV_TSTAMP_RAW && !pv_ring_clock(rig.ring[1], &now))
 		CHECK(now >= last);
+	rig_close(&rig);
+}
+
+/* Nothing is stamped before it is asked for, nor after that was taken back. */
+static inline void contract_stamps_on_demand(const struct rig_kind *kind)
+{
+	static const bool wanted[] = { false, true, false, true, true };
+	struct rig rig;
+
+	rig_open(&rig, kind);
+	rig_fill(&rig, 1);
+	for (uint32_t i = 0; i < pv_array_size(wanted) && rig.ring[1]->caps.tstamp != PV_TSTAMP_NONE; i++) {
+		struct pv_pkt *p;
+
+		if (i)
+			CHECK_EQ(pv_ring_set_stamps(rig.ring[1], wanted[i], false), 0);
+		rig_send(&rig, 0, 64, i);
+		p = rig_recv(&rig, 1);
+		CHECK_EQ(p->flags & PV_PKT_TSTAMP, wanted[i] ? PV_PKT_TSTAMP : 0);
+		pv_pkt_put(p);
+		rig_reap(&rig, 0);
+		rig_fill(&rig, 1);
+	}
 	rig_close(&rig);
 }
 

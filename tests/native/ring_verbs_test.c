@@ -83,7 +83,7 @@ static void open_extended(struct rig *rig)
 
 static void open_stamps(struct rig *rig)
 {
-	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true, .rx_stamps = true }, "extended with stamps");
+	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true, .stamps = PV_VERBS_STAMPS_RAW }, "extended");
 }
 
 static void open_legacy(struct rig *rig)
