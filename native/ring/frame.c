@@ -190,3 +190,68 @@ uint32_t pv_frame_check_csum(const uint8_t *data, uint32_t len, uint32_t csum)
 	}
 	return flags;
 }
+
+/* ---- segmentation ------------------------------------------------------------------------------------------------------ */
+
+uint32_t pv_frame_cuts(const struct pv_pkt *p, uint32_t mtu, uint32_t tso_max, uint32_t max_sge)
+{
+	uint32_t len = 0, nsge = 0, hdr = p->gso_hdr;
+
+	for (const struct pv_pkt *f = p; f; f = f->frag, nsge++)
+		len += f->len;
+	if (len > tso_max || nsge > max_sge || !p->gso_size || p->len < hdr || len <= hdr ||
+	    hdr + p->gso_size > mtu + (pv_get16(p->data + 12) == 0x8100 ? 18 : 14))
+		return 0;
+	return (len - hdr + p->gso_size - 1) / p->gso_size;
+}
+
+/* `len` bytes from `off` on of what hangs together. */
+static void gather(const struct pv_pkt *p, uint32_t off, uint8_t *out, uint32_t len)
+{
+	for (; p && len; p = p->frag) {
+		uint32_t n = off < p->len ? PV_MIN(p->len - off, len) : 0;
+
+		if (n)
+			memcpy(out, p->data + off, n);
+		off = n ? 0 : off - p->len;
+		out += n;
+		len -= n;
+	}
+}
+
+/* Lengths and numbers of part `i`, as Linux's tcp_gso_segment: FIN and PSH are the last one's, CWR is the first one's. An IPv4
+ * identification counts up, unless nobody is to fragment anyhow (RFC 6864 4.1). */
+static void header_of_part(uint8_t *h, uint32_t len, const struct pv_pkt *p, uint32_t i, bool last)
+{
+	uint32_t l3 = pv_get16(h + 12) == 0x8100 ? 18 : 14;
+	uint8_t *ip = h + l3, *tcp;
+
+	if (ip[0] >> 4 == 4) {
+		tcp = ip + ip4_hlen(ip);
+		pv_put16(ip + 2, (uint16_t)(len - l3));
+		if (!(ip[6] & 0x40))
+			pv_put16(ip + 4, (uint16_t)(pv_get16(ip + 4) + i));
+	} else {
+		tcp = ip + 40;
+		pv_put16(ip + 4, (uint16_t)(len - l3 - 40));
+	}
+	pv_put32(tcp + 4, pv_get32(tcp + 4) + i * p->gso_size);
+	if (!last)
+		tcp[13] &= (uint8_t)~0x09u;
+	if (i)
+		tcp[13] &= (uint8_t)~0x80u;
+}
+
+uint32_t pv_frame_cut(const struct pv_pkt *p, uint32_t i, uint8_t *out)
+{
+	uint32_t hdr = p->gso_hdr, off = i * p->gso_size, total = 0, n;
+
+	for (const struct pv_pkt *f = p; f; f = f->frag)
+		total += f->len;
+	n = PV_MIN(total - hdr - off, (uint32_t)p->gso_size);
+	memcpy(out, p->data, hdr);
+	gather(p, hdr + off, out + hdr, n);
+	header_of_part(out, hdr + n, p, i, hdr + off + n == total);
+	pv_frame_fill_csum(out, hdr + n, PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM);
+	return hdr + n;
+}

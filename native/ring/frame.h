@@ -43,6 +43,11 @@ bool pv_frame_match(const uint8_t *data, const struct pv_frame *f, const struct 
 /* The destination MAC that a rule means: its own, the group's, or the port's. */
 void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t mac[PV_ETH_ALEN]);
 
+/* How many frames a PV_PKT_TX_TSO packet is cut into; 0: none, a device that cuts at most `tso_max` bytes, of at most `max_sge` pieces, into
+ * frames of this MTU refuses it. Frame `i` of them into `out`, checksums filled; its length. */
+uint32_t pv_frame_cuts(const struct pv_pkt *p, uint32_t mtu, uint32_t tso_max, uint32_t max_sge);
+uint32_t pv_frame_cut(const struct pv_pkt *p, uint32_t i, uint8_t *out);
+
 /* Fills what PV_PKT_TX_*_CSUM in `flags` ask for; headers that do not parse are left alone, as NICs do. */
 void pv_frame_fill_csum(uint8_t *data, uint32_t len, uint32_t flags);
 /* Verdict bits PV_PKT_L3_*, PV_PKT_L4_* for the offloads `csum` (PV_CSUM_*). */

@@ -19,6 +19,7 @@
 #define FRAMES_MAX 65536u /* under way on one wire; more are lost like on a full queue */
 #define ETH_OVERHEAD 18u /* header and one VLAN tag */
 #define MTU_MAX 65521u
+#define TSO_PIECES 48u
 #define REORDER_NS (20 * PV_NS_PER_US)
 
 /* Copies come in three sizes, so that small frames do not cost jumbo memory. */
@@ -294,8 +295,9 @@ static int64_t sent_ns(struct sim_ring *s, uint32_t len)
 	return s->free_ns;
 }
 
-/* Puts one copy under way; the packet's pieces have been checked. When its last bit leaves; -1: it does not. */
-static int64_t launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, bool corrupt)
+/* Puts one copy of a frame under way: the packet, whose pieces have been checked, or part `i` of what is to be cut. When its last bit leaves;
+ * -1: it does not. */
+static int64_t launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t i, uint32_t len, bool corrupt)
 {
 	struct pv_sim_wire *w = s->wire;
 	struct frame *f = frame_get(w, len);
@@ -304,12 +306,17 @@ static int64_t launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, 
 
 	if (!f)
 		return -1;
-	for (const struct pv_pkt *seg = p; seg; seg = seg->frag) {
-		memcpy(f->data + off, seg->data, seg->len);
-		off += seg->len;
+	if (p->flags & PV_PKT_TX_TSO) {
+		f->len = pv_frame_cut(p, i, f->data);
+	} else {
+		for (const struct pv_pkt *seg = p; seg; seg = seg->frag) {
+			memcpy(f->data + off, seg->data, seg->len);
+			off += seg->len;
+		}
+		if (p->flags & (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM))
+			pv_frame_fill_csum(f->data, len, p->flags);
 	}
-	if (p->flags & (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM))
-		pv_frame_fill_csum(f->data, len, p->flags);
+	len = f->len;
 	if (corrupt) {
 		uint64_t bit = pv_rng_below(&w->rng, len * 8u);
 
@@ -341,23 +348,34 @@ static int64_t launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t len, 
 static int64_t transmit(struct sim_ring *s, struct pv_pkt *p)
 {
 	struct pv_sim_wire *w = s->wire;
+	const struct pv_ring_caps *caps = &s->ring.caps;
 	int64_t left_ns = -1;
 	uint32_t limit = w->imp.queue_limit ? w->imp.queue_limit : DEFAULT_QUEUE;
-	uint32_t len = pv_frame_len(p, s->ring.caps.mtu, s->ring.caps.max_sge);
-	uint32_t copies;
+	uint32_t copies, n = 1, len;
 
-	if (!len || !s->ring.caps.link_up) {
+	if (p->flags & PV_PKT_TX_TSO) {
+		n = pv_frame_cuts(p, caps->mtu, caps->tso_max, caps->max_sge);
+		len = n ? (uint32_t)p->gso_hdr + p->gso_size : 0;
+	} else {
+		len = pv_frame_len(p, caps->mtu, caps->max_sge);
+	}
+	if (!len || !caps->link_up) {
 		s->counters.tx_errors++;
 		return -1;
 	}
 	s->counters.tx_packets++;
-	s->counters.tx_bytes += len;
-	if (chance(w, w->imp.loss_ppm))
-		return w->now_ns;
-	for (copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--) {
-		int64_t ns = launch(s, p, len, chance(w, w->imp.corrupt_ppm));
+	s->counters.tx_bytes += p->flags & PV_PKT_TX_TSO ? p->total : len;
+	s->counters.tso_packets += (p->flags & PV_PKT_TX_TSO) != 0;
+	for (uint32_t i = 0; i < n; i++) {
+		if (chance(w, w->imp.loss_ppm)) {
+			left_ns = PV_MAX(left_ns, w->now_ns);
+			continue;
+		}
+		for (copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--) {
+			int64_t ns = launch(s, p, i, len, chance(w, w->imp.corrupt_ppm));
 
-		left_ns = left_ns < 0 ? ns : left_ns;
+			left_ns = left_ns < 0 || i ? PV_MAX(left_ns, ns) : left_ns;
+		}
 	}
 	return left_ns;
 }
@@ -602,7 +620,8 @@ static void fill_caps(struct pv_ring_caps *caps, const struct pv_sim_ring_cfg *c
 	caps->rx_depth = cfg->rx_depth ? cfg->rx_depth : DEFAULT_DEPTH;
 	caps->tx_depth = cfg->tx_depth ? cfg->tx_depth : DEFAULT_DEPTH;
 	caps->batch = cfg->batch ? PV_MIN(cfg->batch, (uint32_t)PV_RING_BATCH_MAX) : PV_RING_BATCH_MAX;
-	caps->max_sge = 8;
+	caps->max_sge = cfg->tso_max ? TSO_PIECES : 8;
+	caps->tso_max = cfg->tso_max;
 	caps->rx_csum = cfg->rx_csum;
 	caps->tx_csum = cfg->tx_csum;
 	caps->tstamp = PV_TSTAMP_RAW;

@@ -31,6 +31,7 @@ struct pv_sim_ring_cfg {
 	uint32_t rx_depth, tx_depth; /* 0: 256 */
 	uint32_t rx_csum, tx_csum; /* PV_CSUM_*: offloads to simulate */
 	uint32_t batch; /* 0: PV_RING_BATCH_MAX */
+	uint32_t tso_max; /* bytes of a segment that it cuts; 0: it cuts none */
 };
 
 /* 0, -ENOMEM. `mem` must live as long as the wire. */
