@@ -515,7 +515,7 @@ static int sim_clock(struct pv_ring *r, uint64_t *now)
 /* The virtual time is the time of the day as well. */
 static int sim_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
 {
-	uint64_t now;
+	uint64_t now = 0;
 	int rc = sim_clock(r, &now);
 
 	*out = (struct pv_ring_clock_info){ .cycles = now, .nsec = now, .mask = UINT64_MAX, .mult = 1 };
