@@ -195,7 +195,8 @@ def combine(who: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """How many times as long (p50) and as many (rate) the first of each pair is."""
+    """How many times as long (p50) and as many (rate) the first of each pair is: medians of the runs' own ratios, since what a virtual
+    machine's host does changes more from run to run than from row to row."""
     by = {row["who"]: row for row in rows}
     result: dict[str, dict[str, float]] = {"p50": {}, "rate": {}}
     kinds = [("p50", "p50_us", LATENCY_RATIOS), ("rate", "rate_mps", RATE_RATIOS)]
@@ -204,8 +205,11 @@ def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         kinds.append(("bulk", "bulk_gbps", BULK_RATIOS))
     for kind, figure, pairs in kinds:
         for one, other in pairs:
-            if one in by and other in by and by[other][figure]:
-                result[kind][f"{one}/{other}"] = by[one][figure] / by[other][figure]
+            if one in by and other in by:
+                pairs_of_runs = zip(by[one]["runs"], by[other]["runs"], strict=True)
+                found = [first[figure] / second[figure] for first, second in pairs_of_runs if second[figure]]
+                if found:
+                    result[kind][f"{one}/{other}"] = statistics.median(found)
     return result
 
 
@@ -317,6 +321,7 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     console.print(f"{facts['cpu']}, {facts['cpus']} CPUs ({kind}), {pinned}; Linux {facts['kernel']}, Python {facts['python']}")
     console.print(table(report, arguments))
     console.print("last two columns: how many times as fast as the blocking kernel socket of the same language")
+    console.print("medians of the runs' own ratios:")
     for title, kind in (("p50", "p50"), ("messages/s", "rate"), (f"bulk ({BULK >> 10} KiB a call, raw: frames of {MTU} bytes)", "bulk")):
         against = [f"{name.replace('/', ' over ')}: {value:.2f}" for name, value in report["ratios"].get(kind, {}).items()]
         if against:

@@ -412,7 +412,9 @@ def test_medians_and_sums() -> None:
     ]
     row = _bench_compare.combine("raw", runs)
     assert (row["p50_us"], row["rate_mps"], row["lost"], row["reordered"]) == (2.0, 20.0, 3, 3)
-    other = {**row, "who": "pyvma-c", "p50_us": 3.0, "rate_mps": 10.0}
+    others = [{**run, "p50_us": run["p50_us"] * by, "rate_mps": run["rate_mps"] / 2} for run, by in zip(runs, (1.5, 1.0, 4.0), strict=True)]
+    other = _bench_compare.combine("pyvma-c", others)
+    # Of the runs' own ratios; that of the medians would be 2.5.
     assert _bench_compare.ratios([row, other]) == {"p50": {"pyvma-c/raw": 1.5}, "rate": {"raw/pyvma-c": 2.0}}
 
 
