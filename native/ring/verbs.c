@@ -55,7 +55,7 @@ void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
 	pv_pkt_put(p);
 }
 
-static void done_failed(struct verbs_ring *v, struct pv_pkt *p)
+void pv_verbs_tx_failed(struct verbs_ring *v, struct pv_pkt *p)
 {
 	v->counters.tx_errors++;
 	pv_pktq_push(&v->done, p);
@@ -73,6 +73,8 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 		if (status != IBV_WC_WR_FLUSH_ERR)
 			v->events |= 1u << PV_RING_EV_ERROR;
 	}
+	if (pv_unlikely(q->dm != NULL))
+		pv_verbs_dm_release(q, to);
 	if (!q->held) {
 		q->sq_head = to;
 		return;
@@ -91,6 +93,8 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 /* The device refused the WRs from number `from` on: their packets are done, the numbers are free again. */
 void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
 {
+	if (q->dm)
+		pv_verbs_dm_undo(v, q, from);
 	for (uint32_t i = from; i != q->sq_tail; i++) {
 		struct pv_pkt **slot = &q->slot[i & q->sq_mask];
 
@@ -140,6 +144,8 @@ uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	/* The device is asked only for packets that it holds, or when the queue is half full. */
 	if (v->done.count < n && (v->tx.held || v->tx.sq_tail - v->tx.sq_head > v->tx.slots / 2) && !v->gone)
 		pv_verbs_tx_poll(v, &v->tx);
+	if (pv_unlikely(!pv_list_empty(&v->busy)) && v->done.count < n && !v->gone)
+		pv_verbs_txq_poll(v);
 	for (i = 0; i < n && v->done.count; i++) {
 		pkts[i] = pv_pktq_pop(&v->done);
 		pkts[i]->next = NULL;
@@ -169,13 +175,14 @@ static void txq_gone(struct verbs_ring *v, struct verbs_txq *q)
 		struct pv_pkt **slot = &q->slot[q->sq_head & q->sq_mask];
 
 		if (*slot)
-			done_failed(v, *slot);
+			pv_verbs_tx_failed(v, *slot);
 		*slot = NULL;
 	}
 	q->held = 0;
 	q->sq_kicked = q->sq_signalled = q->sq_tail;
+	q->dirty = false;
 	while ((p = pv_pktq_pop(&q->waiting)))
-		done_failed(v, p);
+		pv_verbs_tx_failed(v, p);
 }
 
 /* The device is dead. Receive buffers wait for the close. */
@@ -187,10 +194,12 @@ void pv_verbs_set_gone(struct verbs_ring *v)
 	v->ring.caps.link_up = false;
 	v->events |= 1u << PV_RING_EV_GONE;
 	txq_gone(v, &v->tx);
+	pv_verbs_txq_all(v, txq_gone);
+	v->dirty = NULL;
 }
 
 /* What a queue still holds goes to the pool; its queue pair is destroyed or dead. */
-static void txq_reclaim(struct verbs_txq *q)
+void pv_verbs_txq_reclaim(struct verbs_txq *q)
 {
 	struct pv_pkt *p;
 
@@ -208,7 +217,7 @@ void pv_verbs_reclaim(struct verbs_ring *v)
 {
 	struct pv_pkt *p;
 
-	txq_reclaim(&v->tx);
+	pv_verbs_txq_reclaim(&v->tx);
 	while ((p = pv_pktq_pop(&v->done)))
 		pv_ring_drop(p);
 	if (v->stash)
@@ -233,7 +242,10 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		.notify_fd = pv_verbs_notify_fd,
 		.flow_add = pv_verbs_flow_add,
 		.flow_del = pv_verbs_flow_del,
+		.txq_open = pv_verbs_txq_open,
+		.txq_close = pv_verbs_txq_close,
 		.set_rate = pv_verbs_set_rate,
+		.txq_pending = pv_verbs_txq_pending,
 		.set_stamps = pv_verbs_set_stamps,
 		.clock = pv_verbs_clock,
 		.clock_info = pv_verbs_clock_info,

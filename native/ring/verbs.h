@@ -23,11 +23,13 @@ struct pv_verbs_cfg {
 	uint32_t inline_max; /* asked for; 0: 204 as VMA_TX_MAX_INLINE; UINT32_MAX: none */
 	bool legacy; /* use post_send/poll_cq even where the extended interface is there */
 	bool no_csum; /* leave checksum offload off */
+	bool no_tso; /* leave segmentation to the stack */
+	uint32_t dev_mem; /* bytes of the device's memory to send from; 0: none */
 	enum pv_verbs_stamps stamps;
 	bool rx_interrupts; /* a completion channel for arm(); true unless a pure spinner */
 };
 
-/* 0 or -errno with a text in `err`: -ENOENT (no such device or library), -EPERM, -EINVAL, -EOPNOTSUPP (no raw packet QPs), ... */
+/* 0, with a remark in `err` when something that was asked for is not to be had, or -errno with a text: -ENOENT (no such device or library), -EPERM, -EINVAL, -EOPNOTSUPP (no raw packet QPs), ... */
 int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_verbs_cfg *cfg, char *err,
 		  size_t errsize);
 /* MTU of the port before anything is opened (pools are sized by it), MAC. 0 or as above. */

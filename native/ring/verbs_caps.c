@@ -126,8 +126,9 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 		caps->rx_csum = caps->tx_csum = ALL_CSUM;
 		v->rx_good = PV_PKT_L3_OK | PV_PKT_L4_OK;
 	}
-	if (attr->tso_caps.supported_qpts & raw)
-		caps->tso_max = attr->tso_caps.max_tso;
+	if (v->ask.tso && caps->tx_csum)
+		caps->tso_max = PV_MIN(attr->tso_caps.max_tso, 65536u);
+	caps->txqs = (uint32_t)PV_MAX(0, PV_MIN(PV_RING_TXQ_MAX, PV_MIN(attr->orig_attr.max_qp, attr->orig_attr.max_cq) - 2));
 	if (attr->packet_pacing_caps.supported_qpts & raw && attr->packet_pacing_caps.qp_rate_limit_max) {
 		caps->pacing_min_kbps = attr->packet_pacing_caps.qp_rate_limit_min;
 		caps->pacing_max_kbps = attr->packet_pacing_caps.qp_rate_limit_max;
@@ -136,27 +137,4 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 	pv_verbs_stamp_caps(v, attr);
 	snprintf(caps->name, sizeof(caps->name), "verbs:%s/%u", cfg->device, v->port);
 	snprintf(caps->mode, sizeof(caps->mode), "%s", v->tx.qpx ? "extended" : "legacy");
-}
-
-int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate)
-{
-	struct verbs_ring *v = verbs_ring(r);
-	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, modify_qp_rate_limit);
-	struct ibv_qp_rate_limit_attr limit = { 0 };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
-	int rc = EOPNOTSUPP;
-
-	if (v->gone)
-		return -ENODEV;
-	if (txq)
-		return -ENOENT;
-	limit.rate_limit = attr.rate_limit = (uint32_t)rate->kbps;
-	limit.max_burst_sz = rate->burst_bytes;
-	limit.typical_pkt_sz = rate->typical_len;
-	if (vctx)
-		rc = vctx->modify_qp_rate_limit(v->qp, &limit);
-	/* A device without a burst setting still may have the plain limit. */
-	if ((rc == EOPNOTSUPP || rc == ENOSYS) && !rate->burst_bytes && !rate->typical_len)
-		rc = v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT);
-	return -rc;
 }

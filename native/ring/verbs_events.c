@@ -124,6 +124,8 @@ enum pv_ring_event pv_verbs_event(struct pv_ring *r)
 		if (event != PV_RING_EV_NONE)
 			return event;
 	}
+	if (v->closing)
+		pv_verbs_txq_sweep(v);
 	/* POLLHUP or POLLERR: the kernel took the device away. */
 	if (pfd.revents & (POLLERR | POLLHUP | POLLNVAL))
 		pv_verbs_set_gone(v);

@@ -39,7 +39,7 @@ uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 
 static void inline_pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 {
-	struct ibv_data_buf buf[VERBS_SGE_PLAIN];
+	struct ibv_data_buf buf[VERBS_SGE_MAX];
 	size_t n = 0;
 
 	for (; p; p = p->frag, n++) {
@@ -51,10 +51,28 @@ static void inline_pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 
 static void pieces(struct ibv_qp_ex *qp, const struct pv_pkt *p)
 {
-	struct ibv_sge sge[VERBS_SGE_PLAIN];
+	struct ibv_sge sge[VERBS_SGE_MAX];
 	uint32_t n = verbs_sge(p, sge);
 
 	ibv_wr_set_sge_list(qp, n, sge);
+}
+
+/* A frame that the device reads from its own memory. False: there is no room there. */
+static pv_noinline bool put_dm(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, uint32_t len)
+{
+	unsigned int flags = verbs_tx_csum(p);
+	struct ibv_qp_ex *qp = q->qpx;
+	struct ibv_sge sge[2];
+
+	if (!pv_verbs_dm_copy(v, q, p, len, sge))
+		return false;
+	qp->wr_flags = flags | verbs_tx_number(q, pv_verbs_dm_scarce(q->dm));
+	qp->wr_id = q->sq_tail;
+	ibv_wr_send(qp);
+	ibv_wr_set_sge_list(qp, 2, sge);
+	pv_pktq_push(&v->done, p);
+	verbs_tx_count(v, len);
+	return true;
 }
 
 pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
@@ -64,11 +82,12 @@ pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *
 	bool copied = len <= v->ring.caps.inline_size;
 
 	if (pv_unlikely(!len)) {
-		v->counters.tx_errors++;
-		pv_pktq_push(&v->done, p);
+		pv_verbs_tx_failed(v, p);
 		return;
 	}
-	qp->wr_flags = verbs_tx_flags(q, p, want && !copied);
+	if (!copied && pv_unlikely(q->dm != NULL) && put_dm(v, q, p, len))
+		return;
+	qp->wr_flags = verbs_tx_csum(p) | verbs_tx_number(q, want && !copied);
 	qp->wr_id = q->sq_tail;
 	ibv_wr_send(qp);
 	if (copied) {
@@ -85,13 +104,58 @@ pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *
 		q->slot[number & q->sq_mask] = p;
 		q->held++;
 	}
-	v->counters.tx_packets++;
-	v->counters.tx_bytes += len;
+	verbs_tx_count(v, len);
 }
 
 static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 {
 	put_on(v, &v->tx, p, want);
+}
+
+/* The device takes the headers from the processor and the rest by itself. */
+static void put_tso(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
+{
+	uint32_t number = q->sq_tail, n;
+	struct ibv_sge sge[VERBS_SGE_MAX];
+	struct ibv_qp_ex *qp = q->qpx;
+
+	if (!verbs_tso_sound(v, p)) {
+		pv_verbs_tx_failed(v, p);
+		return;
+	}
+	n = verbs_tso_sge(p, sge);
+	qp->wr_flags = IBV_SEND_IP_CSUM | verbs_tx_number(q, want);
+	qp->wr_id = q->sq_tail;
+	ibv_wr_send_tso(qp, p->data, p->gso_hdr, p->gso_size);
+	ibv_wr_set_sge_list(qp, n, sge);
+	q->slot[number & q->sq_mask] = p;
+	q->held++;
+	v->counters.tso_packets++;
+	verbs_tx_count(v, p->total);
+}
+
+static pv_noinline bool put_aside(struct verbs_ring *v, struct pv_pkt *p, bool want)
+{
+	struct verbs_txq *q = &v->tx;
+	bool again;
+
+	if (p->flags & PV_PKT_TX_QUEUE && p->txq) {
+		q = pv_verbs_txq_use(v, p, &again);
+		if (again)
+			return false;
+		if (q && q->qpx && !q->batch) {
+			ibv_wr_start(q->qpx);
+			q->batch = true;
+		}
+	}
+	pv_ring_take(p);
+	if (!q)
+		pv_verbs_tx_failed(v, p);
+	else if (p->flags & PV_PKT_TX_TSO)
+		put_tso(v, q, p, want);
+	else
+		put_on(v, q, p, want);
+	return true;
 }
 
 uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -108,7 +172,7 @@ uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		ibv_wr_start(v->tx.qpx);
 		v->tx.batch = true;
 	}
-	return verbs_tx_each(v, pkts, k, put);
+	return verbs_tx_each(v, pkts, k, put, put_aside);
 }
 
 pv_inline int kick(struct verbs_ring *v, struct verbs_txq *q)
@@ -136,11 +200,18 @@ pv_inline int kick(struct verbs_ring *v, struct verbs_txq *q)
 	return 0;
 }
 
+static int kick_beside(struct verbs_ring *v, struct verbs_txq *q)
+{
+	return kick(v, q);
+}
+
 int pv_verbs_ext_tx_kick(struct pv_ring *r)
 {
 	struct verbs_ring *v = verbs_ring(r);
 
 	if (pv_unlikely(v->gone))
+		return -ENODEV;
+	if (pv_unlikely(v->dirty != NULL) && pv_verbs_txq_kick(v, kick_beside))
 		return -ENODEV;
 	return kick(v, &v->tx);
 }

@@ -34,6 +34,23 @@ uint32_t pv_verbs_legacy_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32
 	return got;
 }
 
+/* A frame that the device reads from its own memory. False: there is no room there. */
+static pv_noinline bool put_dm(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, uint32_t len)
+{
+	struct ibv_send_wr *wr = &q->wr[q->sq_tail & q->sq_mask];
+	unsigned int flags = verbs_tx_csum(p);
+
+	if (!pv_verbs_dm_copy(v, q, p, len, wr->sg_list))
+		return false;
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = flags | verbs_tx_number(q, pv_verbs_dm_scarce(q->dm));
+	wr->wr_id = q->sq_tail;
+	wr->num_sge = 2;
+	pv_pktq_push(&v->done, p);
+	verbs_tx_count(v, len);
+	return true;
+}
+
 pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
 {
 	uint32_t len = verbs_frame_len(v, p), at = q->sq_tail & q->sq_mask;
@@ -41,11 +58,13 @@ pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *
 	bool copied = len <= v->ring.caps.inline_size;
 
 	if (pv_unlikely(!len)) {
-		v->counters.tx_errors++;
-		pv_pktq_push(&v->done, p);
+		pv_verbs_tx_failed(v, p);
 		return;
 	}
-	wr->send_flags = verbs_tx_flags(q, p, want && !copied) | (copied ? IBV_SEND_INLINE : 0);
+	if (!copied && pv_unlikely(q->dm != NULL) && put_dm(v, q, p, len))
+		return;
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = verbs_tx_csum(p) | verbs_tx_number(q, want && !copied) | (copied ? IBV_SEND_INLINE : 0);
 	wr->wr_id = q->sq_tail;
 	wr->num_sge = (int)verbs_sge(p, wr->sg_list);
 	if (copied) {
@@ -54,13 +73,55 @@ pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *
 		q->slot[at] = p;
 		q->held++;
 	}
-	v->counters.tx_packets++;
-	v->counters.tx_bytes += len;
+	verbs_tx_count(v, len);
 }
 
 static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 {
 	put_on(v, &v->tx, p, want);
+}
+
+/* The headers are read when the chain is posted; the packet is held until it has left. */
+static void put_tso(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
+{
+	uint32_t at = q->sq_tail & q->sq_mask;
+	struct ibv_send_wr *wr = &q->wr[at];
+
+	if (!verbs_tso_sound(v, p)) {
+		pv_verbs_tx_failed(v, p);
+		return;
+	}
+	wr->opcode = IBV_WR_TSO;
+	wr->tso.hdr = p->data;
+	wr->tso.hdr_sz = p->gso_hdr;
+	wr->tso.mss = p->gso_size;
+	wr->send_flags = IBV_SEND_IP_CSUM | verbs_tx_number(q, want);
+	wr->wr_id = q->sq_tail;
+	wr->num_sge = (int)verbs_tso_sge(p, wr->sg_list);
+	q->slot[at] = p;
+	q->held++;
+	v->counters.tso_packets++;
+	verbs_tx_count(v, p->total);
+}
+
+static pv_noinline bool put_aside(struct verbs_ring *v, struct pv_pkt *p, bool want)
+{
+	struct verbs_txq *q = &v->tx;
+	bool again;
+
+	if (p->flags & PV_PKT_TX_QUEUE && p->txq) {
+		q = pv_verbs_txq_use(v, p, &again);
+		if (again)
+			return false;
+	}
+	pv_ring_take(p);
+	if (!q)
+		pv_verbs_tx_failed(v, p);
+	else if (p->flags & PV_PKT_TX_TSO)
+		put_tso(v, q, p, want);
+	else
+		put_on(v, q, p, want);
+	return true;
 }
 
 uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -73,7 +134,7 @@ uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32
 		if (!k)
 			return 0;
 	}
-	return verbs_tx_each(v, pkts, k, put);
+	return verbs_tx_each(v, pkts, k, put, put_aside);
 }
 
 /* What was inlined has been copied, or has failed: either way it is the owner's again. */
@@ -120,6 +181,8 @@ int pv_verbs_legacy_tx_kick(struct pv_ring *r)
 	struct verbs_ring *v = verbs_ring(r);
 
 	if (pv_unlikely(v->gone))
+		return -ENODEV;
+	if (pv_unlikely(v->dirty != NULL) && pv_verbs_txq_kick(v, kick))
 		return -ENODEV;
 	return kick(v, &v->tx);
 }

@@ -165,38 +165,56 @@ static void destroy_cqs(struct verbs_ring *v)
 
 /* ---- queue pair -------------------------------------------------------------------------------------------------------- */
 
-/* Inline size first, then pieces, are given up step by step until the provider agrees. -EPERM is an answer, not a refusal. */
-static int create_qp(struct opening *o, bool extended)
+/* One attempt after another with less inline data. */
+static int try_qp(struct opening *o, bool extended, bool tso, uint32_t sge)
 {
 	struct verbs_ring *v = o->v;
-	uint32_t want = o->cfg->inline_max ? o->cfg->inline_max : DEFAULT_INLINE, ask;
-	uint32_t max_sge = PV_MIN(VERBS_SGE_PLAIN, (uint32_t)PV_MAX(o->attr.orig_attr.max_sge, 1));
-	int rc = -EOPNOTSUPP;
+	uint32_t want = o->cfg->inline_max ? o->cfg->inline_max : DEFAULT_INLINE;
+	int rc;
 
 	want = o->cfg->inline_max == UINT32_MAX ? 0 : want;
-	for (uint32_t sge = max_sge; sge && rc != -EPERM; sge /= 2) {
-		for (ask = want;; ask = ask > 64 ? ask / 2 : 0) {
-			v->ask = (struct verbs_qp_ask){
-				.send_cq = v->tx.cq,
-				.recv_cq = v->rx_cq,
-				.send_wr = v->ring.caps.tx_depth,
-				.recv_wr = v->ring.caps.rx_depth,
-				.inline_size = ask,
-				.sge = sge,
-				.extended = extended,
-			};
-			v->qp = v->tx.qp = pv_verbs_qp_create(v, &v->ask);
-			if (v->qp) {
-				v->ring.caps.inline_size = PV_MIN(want, v->ask.inline_size);
-				v->ring.caps.max_sge = v->ask.sge;
-				if (extended)
-					v->tx.qpx = v->lib.qp_to_qp_ex(v->qp);
-				return 0;
-			}
-			rc = last_error(EINVAL);
-			if (!ask || rc == -EPERM)
-				break;
-		}
+	for (uint32_t ask = want;; ask = ask > 64 ? ask / 2 : 0) {
+		v->ask = (struct verbs_qp_ask){
+			.send_cq = v->tx.cq,
+			.recv_cq = v->rx_cq,
+			.send_wr = v->ring.caps.tx_depth,
+			.recv_wr = v->ring.caps.rx_depth,
+			.inline_size = ask,
+			.sge = sge,
+			.extended = extended,
+			.tso = tso,
+		};
+		v->qp = v->tx.qp = pv_verbs_qp_create(v, &v->ask);
+		if (v->qp)
+			break;
+		rc = last_error(EINVAL);
+		if (!ask || rc == -EPERM)
+			return rc;
+	}
+	v->ring.caps.inline_size = PV_MIN(want, v->ask.inline_size);
+	v->ring.caps.max_sge = v->ask.sge = PV_MIN(sge, v->ask.sge);
+	if (extended)
+		v->tx.qpx = v->lib.qp_to_qp_ex(v->qp);
+	return 0;
+}
+
+/* Segmentation wants long lists of pieces, which make all entries of the queue longer: without it there are few. What the provider
+ * does not agree to is given up step by step: inline data, pieces, segmentation. -EPERM is an answer, not a refusal. */
+static int create_qp(struct opening *o, bool extended)
+{
+	const uint32_t raw = 1u << IBV_QPT_RAW_PACKET, most = (uint32_t)PV_MAX(o->attr.orig_attr.max_sge, 1);
+	bool tso = !o->cfg->no_tso && !o->cfg->no_csum && o->attr.tso_caps.supported_qpts & raw && o->attr.tso_caps.max_tso;
+	int rc = -EOPNOTSUPP;
+
+	for (uint32_t sge = PV_MIN(VERBS_SGE_MAX, most); tso && sge >= VERBS_SGE_PLAIN && rc != -EPERM; sge /= 2) {
+		rc = try_qp(o, extended, true, sge);
+		if (!rc)
+			return 0;
+	}
+	for (uint32_t sge = PV_MIN(VERBS_SGE_PLAIN, most); sge && rc != -EPERM; sge /= 2) {
+		rc = try_qp(o, extended, false, sge);
+		if (!rc)
+			return 0;
 	}
 	return rc;
 }
@@ -295,12 +313,12 @@ static int open_ring(struct opening *o)
 		return fail(o, last_error(ENOMEM), "protection domain of %s", o->cfg->device);
 	if (o->cfg->rx_interrupts && !(v->channel = v->lib.create_comp_channel(v->ctx)))
 		return fail(o, last_error(ENOMEM), "completion channel of %s", o->cfg->device);
-	rc = alloc_tables(o);
+	rc = create_queues(o);
 	if (!rc)
-		rc = create_queues(o);
+		rc = alloc_tables(o);
 	if (rc)
 		return rc;
-	rc = pv_verbs_qp_start(v, v->qp);
+	rc = pv_verbs_qp_start(v, v->qp, 0);
 	if (rc)
 		return fail(o, rc, "queue pair of %s cannot start", o->cfg->device);
 	rc = pv_pool_bind(v->ring.pool, map, unmap, v);
@@ -330,6 +348,7 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	v->epoll_fd = -1;
 	pv_pktq_init(&v->done);
 	pv_pktq_init(&v->tx.waiting);
+	pv_list_init(&v->busy);
 	rc = open_ring(&o);
 	if (rc) {
 		pv_verbs_close(&v->ring);
@@ -340,6 +359,9 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	v->post_send = v->ctx->ops.post_send;
 	pv_verbs_set_ops(v);
 	pv_verbs_fill_caps(v, &o.attr, cfg);
+	pv_verbs_rate_probe(v);
+	if (cfg->dev_mem)
+		pv_verbs_dm_open(v, cfg->dev_mem, err, errsize);
 	v->ring.caps.flow_kinds = pv_verbs_flow_kinds(v);
 	*out = &v->ring;
 	return 0;
@@ -358,8 +380,10 @@ void pv_verbs_close(struct pv_ring *r)
 		v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE);
 		v->lib.destroy_qp(v->qp);
 	}
+	pv_verbs_txq_clear(v);
 	pv_verbs_reclaim(v);
 	destroy_cqs(v);
+	pv_verbs_dm_close(v);
 	if (v->bound)
 		pv_pool_unbind(v->ring.pool);
 	pv_verbs_events_close(v);
@@ -383,7 +407,9 @@ void pv_verbs_forget(struct pv_ring *r)
 
 	v->forgotten = true;
 	pv_verbs_flow_clear(v);
+	pv_verbs_txq_clear(v);
 	pv_verbs_reclaim(v);
+	pv_verbs_dm_close(v);
 	if (v->bound)
 		pv_pool_unbind(v->ring.pool);
 	pv_verbs_events_close(v);

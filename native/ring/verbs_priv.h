@@ -14,6 +14,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/list.h"
 #include "ring/frame.h"
 #include "ring/own.h"
 #include "ring/ring.h"
@@ -22,6 +23,9 @@
 #define VERBS_SGE_PLAIN 4u /* buffers of a frame without segmentation */
 #define VERBS_SGE_MAX 32u /* and of a segment that the device cuts */
 #define VERBS_TSO_HEADER 128u /* Ethernet with a tag, IPv6 or IPv4, TCP with all its options */
+#define VERBS_TXQ_DEPTH 1024u /* of a send queue beside the first, at most */
+#define VERBS_DM_HEADER                                                                                                            \
+	18u /* bytes of a frame that stay beside device memory: Ethernet with a tag, what mlx5 puts into the entry */
 #define VERBS_SIGNAL_EVERY 64u /* WRs between two completions, at most; fewer when the queue is short */
 
 /* Symbols that the headers' inline functions would otherwise pull in at link time; the rest is reached through the context. */
@@ -68,6 +72,24 @@ struct verbs_flow {
 	struct ibv_flow *flow;
 };
 
+struct verbs_dm_header {
+	uint8_t bytes[32];
+};
+
+/* verbs_dm.c */
+struct verbs_dm {
+	struct ibv_dm *dm;
+	struct ibv_mr *mr, *header_mr;
+	uint32_t size, head, used;
+	uint32_t signalled, unsignalled; /* bytes handed out since that WR, the last one that is signalled */
+	uint32_t *charge; /* by slot: bytes that it gives back */
+	struct verbs_dm_header *header; /* by slot */
+	uint8_t *scratch; /* a frame that must be gathered first */
+};
+
+/* How a queue pair is given a rate. */
+enum verbs_rate_way { VERBS_RATE_NONE, VERBS_RATE_LIMIT, VERBS_RATE_RTS, VERBS_RATE_TRANSITION };
+
 struct verbs_txq {
 	struct ibv_qp_ex *qpx; /* NULL: ibv_post_send */
 	struct ibv_cq *cq;
@@ -78,18 +100,26 @@ struct verbs_txq {
 	uint32_t signal_every;
 	uint32_t held; /* slots that are not NULL */
 	bool batch; /* ibv_wr_start was called */
+	struct verbs_dm *dm; /* NULL: none */
 	struct pv_pktq waiting; /* legacy: inlined once the chain is posted */
 	struct ibv_qp *qp;
 	struct ibv_send_wr *wr; /* legacy: one per number & sq_mask */
-	struct ibv_sge (*sge)[VERBS_SGE_PLAIN];
+	struct ibv_sge *sge; /* legacy: caps.max_sge per WR */
 	uint32_t depth, slots; /* slots: sq_mask + 1 */
+
+	/* beside the first only: verbs_txq.c */
+	uint8_t number;
+	bool closing, dirty;
+	struct verbs_txq *next, *next_dirty;
+	struct pv_list busy;
+	struct pv_ring_rate rate;
 };
 
 /* What a queue pair is to have. */
 struct verbs_qp_ask {
 	struct ibv_cq *send_cq, *recv_cq;
 	uint32_t send_wr, recv_wr, inline_size, sge;
-	bool extended;
+	bool extended, tso;
 };
 
 struct verbs_ring {
@@ -112,6 +142,9 @@ struct verbs_ring {
 	/* hot: send */
 	struct verbs_txq tx pv_aligned(PV_CACHELINE);
 	struct pv_pktq done; /* reapable, of all queues */
+	struct verbs_txq *dirty; /* queues beside the first that wait for a kick */
+	struct pv_list busy; /* and that have WRs outstanding */
+	uint32_t nbeside; /* how many there are */
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	struct pv_ring_counters counters;
 
@@ -127,6 +160,8 @@ struct verbs_ring {
 	struct ibv_comp_channel *channel;
 	struct verbs_mr *mrs;
 	struct verbs_flow *flows;
+	struct verbs_txq *beside[PV_RING_TXQ_MAX + 1]; /* by number */
+	struct verbs_txq *closing;
 	uint64_t next_handle;
 	uint64_t ts_mask;
 	int (*get_clock_info)(struct ibv_context *ctx, struct mlx5dv_clock_info *info); /* NULL: not looked for yet, or not there */
@@ -134,6 +169,7 @@ struct verbs_ring {
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
 	size_t held_bytes;
 	struct verbs_qp_ask ask; /* what the ring's own queue pair was given */
+	enum verbs_rate_way rate_way;
 	int epoll_fd;
 	uint8_t port;
 	bool bound, forgotten;
@@ -163,6 +199,8 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status);
 void pv_verbs_set_gone(struct verbs_ring *v);
+void pv_verbs_tx_failed(struct verbs_ring *v, struct pv_pkt *p);
+void pv_verbs_txq_reclaim(struct verbs_txq *q);
 void pv_verbs_reclaim(struct verbs_ring *v);
 
 void pv_verbs_tx_poll(struct verbs_ring *v, struct verbs_txq *q);
@@ -180,10 +218,34 @@ int pv_verbs_legacy_tx_kick(struct pv_ring *r);
 /* verbs_qp.c */
 /* One attempt; inline_size and sge become what was given. NULL with errno. */
 struct ibv_qp *pv_verbs_qp_create(struct verbs_ring *v, struct verbs_qp_ask *ask);
-int pv_verbs_qp_start(struct verbs_ring *v, struct ibv_qp *qp);
+/* `kbps`: a rate given on the way to RTS, for devices that take it nowhere else; 0: none. */
+int pv_verbs_qp_start(struct verbs_ring *v, struct ibv_qp *qp, uint32_t kbps);
 /* Tables of a send queue. -ENOMEM; whatever came of it, fini frees it. */
 int pv_verbs_txq_init(struct verbs_ring *v, struct verbs_txq *q, uint32_t depth);
 void pv_verbs_txq_fini(struct verbs_ring *v, struct verbs_txq *q);
+
+/* verbs_txq.c */
+void pv_verbs_rate_probe(struct verbs_ring *v);
+int pv_verbs_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate);
+int pv_verbs_txq_close(struct pv_ring *r, uint32_t txq);
+int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate);
+uint32_t pv_verbs_txq_pending(struct pv_ring *r, uint32_t txq);
+struct verbs_txq *pv_verbs_txq_use(struct verbs_ring *v, const struct pv_pkt *p, bool *again);
+int pv_verbs_txq_kick(struct verbs_ring *v, int (*kick)(struct verbs_ring *v, struct verbs_txq *q));
+void pv_verbs_txq_poll(struct verbs_ring *v);
+void pv_verbs_txq_sweep(struct verbs_ring *v);
+void pv_verbs_txq_all(struct verbs_ring *v, void (*each)(struct verbs_ring *v, struct verbs_txq *q));
+void pv_verbs_txq_clear(struct verbs_ring *v);
+
+/* verbs_dm.c */
+/* So many bytes for the first queue; without them the ring works too, and `err` says why. */
+void pv_verbs_dm_open(struct verbs_ring *v, uint32_t bytes, char *err, size_t errsize);
+void pv_verbs_dm_close(struct verbs_ring *v);
+/* Copies the frame whose WR is the queue's next and fills both pieces of it; false: it goes from host memory. */
+bool pv_verbs_dm_copy(struct verbs_ring *v, struct verbs_txq *q, const struct pv_pkt *p, uint32_t len, struct ibv_sge sge[2]);
+bool pv_verbs_dm_scarce(const struct verbs_dm *d); /* a completion is due */
+void pv_verbs_dm_release(struct verbs_txq *q, uint32_t upto);
+void pv_verbs_dm_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
 
 /* verbs_open.c */
 void pv_verbs_close(struct pv_ring *r);
@@ -194,7 +256,6 @@ void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out);
 int pv_verbs_query(struct pv_verbs_lib *lib, struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 int pv_verbs_query_port(struct pv_verbs_lib *lib, struct ibv_context *ctx, uint8_t port, struct pv_verbs_info *out);
 void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, const struct pv_verbs_cfg *cfg);
-int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate);
 
 /* verbs_flow.c */
 int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
@@ -226,6 +287,26 @@ pv_inline uint32_t verbs_sge(const struct pv_pkt *p, struct ibv_sge *sge)
 		sge[n].lkey = p->key;
 	}
 	return n;
+}
+
+pv_inline bool verbs_tso_sound(const struct verbs_ring *v, const struct pv_pkt *p)
+{
+	const struct pv_ring_caps *caps = &v->ring.caps;
+
+	return p->gso_hdr <= VERBS_TSO_HEADER && pv_frame_cuts(p, caps->mtu, caps->tso_max, caps->max_sge) != 0;
+}
+
+/* What is behind the headers. */
+pv_inline uint32_t verbs_tso_sge(const struct pv_pkt *p, struct ibv_sge *sge)
+{
+	uint32_t n = 0;
+
+	if (p->len > p->gso_hdr) {
+		sge[n].addr = (uint64_t)(uintptr_t)(p->data + p->gso_hdr);
+		sge[n].length = p->len - p->gso_hdr;
+		sge[n++].lkey = p->key;
+	}
+	return n + verbs_sge(p->frag, sge + n);
 }
 
 /* The device takes both checksums or none. Which of the packet's wishes it does, and which are done here first, is told by
@@ -295,31 +376,63 @@ pv_inline uint32_t verbs_rx_stashed(struct verbs_ring *v, struct pv_pkt **pkts, 
 	return 1;
 }
 
-/* The send flags of the next packet, whose slot is taken with it. `want` asks for a completion, for a packet that the device reads. */
-pv_inline unsigned int verbs_tx_flags(struct verbs_txq *q, struct pv_pkt *p, bool want)
+pv_inline unsigned int verbs_tx_csum(struct pv_pkt *p)
 {
-	unsigned int flags = p->flags & VERBS_TX_CSUM && pv_verbs_csum(p) ? IBV_SEND_IP_CSUM : 0;
-
-	q->sq_tail++;
-	if (!want && q->sq_tail - q->sq_signalled < q->signal_every)
-		return flags;
-	q->sq_signalled = q->sq_tail;
-	return flags | IBV_SEND_SIGNALED;
+	return p->flags & VERBS_TX_CSUM && pv_verbs_csum(p) ? IBV_SEND_IP_CSUM : 0;
 }
 
-/* The packets that fit, each by `put`. One completion for all packets of the call that the device reads: with the last of them. */
+/* Takes the next number. IBV_SEND_SIGNALED when a completion is due, or when `want` asks for one. */
+pv_inline unsigned int verbs_tx_number(struct verbs_txq *q, bool want)
+{
+	q->sq_tail++;
+	if (!want && q->sq_tail - q->sq_signalled < q->signal_every)
+		return 0;
+	q->sq_signalled = q->sq_tail;
+	return IBV_SEND_SIGNALED;
+}
+
+/* What takes a packet off the straight way. */
+#define VERBS_TX_ASIDE (PV_PKT_TX_QUEUE | PV_PKT_TX_TSO)
+
+/* A packet that the device reads by the first queue. */
+pv_inline bool verbs_tx_reads(const struct verbs_ring *v, const struct pv_pkt *p)
+{
+	if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE) && p->txq)
+		return false;
+	return p->flags & PV_PKT_TX_TSO || verbs_frame_len(v, p) > v->ring.caps.inline_size;
+}
+
+/* The packets that fit, each by `put`, or by `aside`, which says false of one that must be offered again. One completion for all packets
+ * of the call that the device reads: with the last of them; with each when others may stop the call in between. */
 pv_inline uint32_t verbs_tx_each(struct verbs_ring *v, struct pv_pkt **pkts, uint32_t k,
-				 void (*put)(struct verbs_ring *v, struct pv_pkt *p, bool want))
+				 void (*put)(struct verbs_ring *v, struct pv_pkt *p, bool want),
+				 bool (*aside)(struct verbs_ring *v, struct pv_pkt *p, bool want))
 {
 	uint32_t last = k - 1;
 
-	while (last && verbs_frame_len(v, pkts[last]) <= v->ring.caps.inline_size)
+	while (last && !verbs_tx_reads(v, pkts[last]))
 		last--;
+	for (uint32_t i = 1; pv_unlikely(v->nbeside) && last && i < k; i++)
+		if (pkts[i]->flags & PV_PKT_TX_QUEUE)
+			last = 0;
 	for (uint32_t i = 0; i < k; i++) {
+		if (pv_unlikely(pkts[i]->flags & VERBS_TX_ASIDE)) {
+			if (!aside(v, pkts[i], i >= last)) {
+				v->counters.tx_full++;
+				return i;
+			}
+			continue;
+		}
 		pv_ring_take(pkts[i]);
-		put(v, pkts[i], i == last);
+		put(v, pkts[i], i >= last);
 	}
 	return k;
+}
+
+pv_inline void verbs_tx_count(struct verbs_ring *v, uint32_t len)
+{
+	v->counters.tx_packets++;
+	v->counters.tx_bytes += len;
 }
 
 #endif

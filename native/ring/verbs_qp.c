@@ -5,14 +5,19 @@
 #include "ring/verbs_priv.h"
 
 /* RESET -> INIT -> RTR -> RTS; a raw packet queue pair needs nothing but its port. */
-int pv_verbs_qp_start(struct verbs_ring *v, struct ibv_qp *qp)
+int pv_verbs_qp_start(struct verbs_ring *v, struct ibv_qp *qp, uint32_t kbps)
 {
 	static const enum ibv_qp_state states[] = { IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS };
 
 	for (size_t i = 0; i < pv_array_size(states); i++) {
-		struct ibv_qp_attr attr = { .qp_state = states[i], .port_num = v->port };
-		int rc = v->lib.modify_qp(qp, &attr, i ? IBV_QP_STATE : IBV_QP_STATE | IBV_QP_PORT);
+		struct ibv_qp_attr attr = { .qp_state = states[i], .port_num = v->port, .rate_limit = kbps };
+		int mask = IBV_QP_STATE, rc;
 
+		if (states[i] == IBV_QPS_INIT)
+			mask |= IBV_QP_PORT;
+		if (states[i] == IBV_QPS_RTS && kbps)
+			mask |= IBV_QP_RATE_LIMIT;
+		rc = v->lib.modify_qp(qp, &attr, mask);
 		if (rc)
 			return -rc;
 	}
@@ -44,9 +49,16 @@ struct ibv_qp *pv_verbs_qp_create(struct verbs_ring *v, struct verbs_qp_ask *ask
 
 	errno = 0;
 	plain.qp_type = IBV_QPT_RAW_PACKET;
-	if (!ask->extended) {
+	if (ask->tso) {
+		attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+		attr.max_tso_header = VERBS_TSO_HEADER;
+		attr.send_ops_flags |= IBV_QP_EX_WITH_TSO;
+	}
+	if (!ask->extended)
+		attr.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	if (!ask->extended && !ask->tso) {
 		qp = v->lib.create_qp(v->pd, &plain);
-	} else if (vctx && v->lib.qp_to_qp_ex) {
+	} else if (vctx && (v->lib.qp_to_qp_ex || !ask->extended)) {
 		qp = vctx->create_qp_ex(v->ctx, &attr);
 		plain.cap = attr.cap;
 	} else {
@@ -79,14 +91,17 @@ int pv_verbs_txq_init(struct verbs_ring *v, struct verbs_txq *q, uint32_t depth)
 	q->signal_every = PV_MAX(1u, PV_MIN(VERBS_SIGNAL_EVERY, depth / 4));
 	pv_pktq_init(&q->waiting);
 	q->slot = mem->alloc(mem->ctx, q->slots * sizeof(*q->slot));
+	if (!q->slot)
+		return -ENOMEM;
+	if (v->ask.extended)
+		return 0;
 	q->wr = mem->alloc(mem->ctx, q->slots * sizeof(*q->wr));
-	q->sge = mem->alloc(mem->ctx, q->slots * sizeof(*q->sge));
-	if (!q->slot || !q->wr || !q->sge)
+	q->sge = mem->alloc(mem->ctx, q->slots * v->ask.sge * sizeof(*q->sge));
+	if (!q->wr || !q->sge)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < q->slots; i++) {
 		q->wr[i].next = &q->wr[(i + 1) & q->sq_mask];
-		q->wr[i].sg_list = q->sge[i];
-		q->wr[i].opcode = IBV_WR_SEND;
+		q->wr[i].sg_list = q->sge + i * v->ask.sge;
 	}
 	return 0;
 }
@@ -100,5 +115,5 @@ void pv_verbs_txq_fini(struct verbs_ring *v, struct verbs_txq *q)
 	if (q->wr)
 		mem->free(mem->ctx, q->wr, q->slots * sizeof(*q->wr));
 	if (q->sge)
-		mem->free(mem->ctx, q->sge, q->slots * sizeof(*q->sge));
+		mem->free(mem->ctx, q->sge, q->slots * v->ask.sge * sizeof(*q->sge));
 }
