@@ -175,6 +175,9 @@ struct pv_tx_opts {
 	uint32_t l4_csum_off; /* offset of the L4 checksum field in the segment; UINT32_MAX: none to fill */
 };
 
+#define PV_JOIN_TSO 1u /* caps.tso_max: it cuts them */
+#define PV_JOIN_PIECES 2u /* they leave as one, since a frame of its MTU fills several buffers */
+
 /* Everything the L2/L3 headers of a flow need. Kept by value in a socket. */
 struct pv_path {
 	struct pv_addr src, dst;
@@ -189,6 +192,7 @@ struct pv_path {
 	uint8_t is4 : 1; /* IPv4 */
 	uint8_t mtu_locked : 1; /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
 	uint8_t tx_csum; /* PV_CSUM_* that the ring computes */
+	uint8_t joins; /* PV_JOIN_*: how the ring takes several TCP segments as one packet; 0: it does not */
 	struct pv_neigh *neigh; /* NULL for groups, broadcast and own addresses */
 	struct pv_ring *ring;
 	uint8_t l2[18]; /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
@@ -266,6 +270,13 @@ pv_inline uint32_t pv_path_frag_len(const struct pv_path *path)
  * not to answer), -ENETDOWN, -ENODEV; errors of pv_net_path when the path was not valid any more.
  */
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns);
+/*
+ * One TCP segment that the ring cuts (PV_PKT_TX_TSO): `pkt` as for pv_net_tx, with `total` and `gso_size` set and gso_hdr the bytes of its
+ * TCP header, of at most pv_net_tso_room bytes just now: header and payload; 0: not by this path, or not now. The packet is taken in every
+ * case. 0, -ENOBUFS, -ENETDOWN, -ENODEV.
+ */
+uint32_t pv_net_tso_room(const struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts);
+int pv_net_tx_tso(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt);
 /* Doorbells of all rings that got packets since the last kick. */
 int pv_net_kick(struct pv_net *net);
 

@@ -164,6 +164,15 @@ static int path_source(struct pv_net *net, const struct pv_path_query *q, const 
 	return 0;
 }
 
+static uint8_t ring_joins(const struct pv_ring *ring)
+{
+	const struct pv_pool_cfg *pool = pv_pool_config(ring->pool);
+
+	if (ring->caps.tso_max)
+		return PV_JOIN_TSO;
+	return ring->caps.max_sge > 1 && ring->caps.mtu > pool->buf_size - pool->headroom ? PV_JOIN_PIECES : 0;
+}
+
 int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct pv_hop *h, int64_t now_ns, struct pv_path *out)
 {
 	struct pv_iface *ifp = net->iface[h->iface];
@@ -178,6 +187,7 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 	out->iface = ifp->index;
 	out->ring = ifp->ring;
 	out->tx_csum = (uint8_t)ifp->ring->caps.tx_csum;
+	out->joins = ring_joins(ifp->ring);
 	out->iface_mtu = ifp->cfg.mtu;
 	out->mtu = ifp->cfg.mtu;
 	if (h->mtu)

@@ -304,3 +304,34 @@ int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts 
 	pkt->flags = path->hdr_flags | (pkt->flags & PV_PKT_KEPT);
 	return tx_post(net, path->iface, path->ring, pkt);
 }
+
+/* ---- segmentation by the ring ----------------------------------------------------------------------------------------------- */
+
+/* Only behind headers that a segment before has left for us: a neighbour that is asked for, or an identification for each packet, is
+ * nothing that a device could see to. */
+uint32_t pv_net_tso_room(const struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts)
+{
+	uint32_t max = PV_MIN(path->ring->caps.tso_max, (uint32_t)UINT16_MAX);
+
+	if (!path->hdr_limit || max <= path->hdr_len || !pv_path_valid(net, path) || *path->hdr_state < PV_NEIGH_REACHABLE ||
+	    !same_opts(&path->hdr_opts, opts))
+		return 0;
+	return max - path->hdr_len;
+}
+
+/* The length field holds the whole: a device that cuts writes each part's own. */
+int pv_net_tx_tso(struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt)
+{
+	uint8_t *l4 = pkt->data;
+
+	pv_cksum_put(l4 + opts->l4_csum_off, 0);
+	memcpy(l4 - sizeof(path->hdr), path->hdr, sizeof(path->hdr));
+	pv_put16(l4 - path->hdr_len_off, (uint16_t)(pkt->total + path->hdr_len_add));
+	pkt->data = l4 - path->hdr_len;
+	pkt->len += path->hdr_len;
+	pkt->total += path->hdr_len;
+	pkt->gso_hdr = (uint8_t)(pkt->gso_hdr + path->hdr_len);
+	pkt->flags =
+	    path->hdr_flags | PV_PKT_TX_TSO | PV_PKT_TX_L4_CSUM | (path->is4 ? PV_PKT_TX_L3_CSUM : 0u) | (pkt->flags & PV_PKT_KEPT);
+	return tx_post(net, path->iface, path->ring, pkt);
+}

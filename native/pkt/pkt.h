@@ -36,7 +36,8 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_LOOPED 0x0400u /* our own multicast or broadcast, handed back by the stack itself */
 /* A transport keeps the packet, to send it again: giving it back ends this flag and nothing else. Whoever keeps it sets the flag before
  * each pv_net_tx and, when it is done with the packet, clears it (the packet is out still, and whoever has it gives it to the pool)
- * or gives it back itself (the flag was clear). Single buffers only. */
+ * or gives it back itself (the flag was clear). Each buffer of a chain is kept or not by itself; those that are kept are single again when
+ * the chain is given back. */
 #define PV_PKT_KEPT 0x1000u
 #define PV_PKT_GROUP 0x0800u /* set by pv_net_rx: the IP destination is a group or a broadcast address */
 #define PV_PKT_LENT 0x1000u /* the application reads it in place; gone when it is given back */
@@ -170,7 +171,9 @@ pv_inline void pv_pkt_put(struct pv_pkt *pkt)
 
 		if (pv_unlikely(pkt->flags & PV_PKT_KEPT)) {
 			pkt->flags &= ~PV_PKT_KEPT;
-			return;
+			pkt->frag = NULL;
+			pkt = frag;
+			continue;
 		}
 		pv_pkt_debug_put(pkt);
 		pkt->next = pool->free;

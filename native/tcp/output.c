@@ -9,7 +9,6 @@
 #define SEND_STATES                                                                                                                \
 	(1u << PV_TCP_ESTABLISHED | 1u << PV_TCP_CLOSE_WAIT | 1u << PV_TCP_FIN_WAIT_1 | 1u << PV_TCP_CLOSING |                     \
 	 1u << PV_TCP_LAST_ACK)
-#define ECT0 2u
 #define MSS_MIN 48u /* tcp_min_snd_mss of Linux */
 #define TTL_DEFAULT 64u
 
@@ -25,15 +24,24 @@ static uint32_t half_window(const struct pv_tcp *c, uint32_t mss)
 	return PV_MAX(cut, 68u - PV_TCP_HLEN - (c->flags & PV_TF_TS ? PV_TCP_TS_LEN : 0u));
 }
 
-void pv_tcp_mss_sync(struct pv_tcp *c, uint32_t pmtu)
+uint32_t pv_tcp_path_mss(const struct pv_tcp *c, uint32_t pmtu)
 {
 	uint32_t headers = (c->path.is4 ? 20u : 40u) + PV_TCP_HLEN, ts = c->flags & PV_TF_TS ? PV_TCP_TS_LEN : 0u;
 	uint32_t mss = pmtu > headers ? pmtu - headers : 0;
 
 	mss = PV_MIN(mss, (uint32_t)(c->mss_peer ? c->mss_peer : PV_TCP_MSS_DEFAULT));
 	mss = PV_MAX(mss, MSS_MIN) - ts;
-	mss = half_window(c, mss);
-	c->mss = (uint16_t)PV_MIN(mss, pv_pool_config(c->path.ring->pool)->buf_size - PV_TCP_DATA_OFF);
+	return half_window(c, mss);
+}
+
+void pv_tcp_mss_sync(struct pv_tcp *c, uint32_t pmtu)
+{
+	uint32_t mss = pv_tcp_path_mss(c, pmtu), room = pv_pool_config(c->path.ring->pool)->buf_size - PV_TCP_DATA_OFF;
+
+	/* A segment is a buffer at most: such that so many of them fill the path's, where they may leave together. */
+	if (mss > room)
+		mss = c->path.joins & PV_JOIN_PIECES ? mss / ((mss + room - 1) / room) : room;
+	c->mss = (uint16_t)mss;
 	c->pmtu = pmtu;
 }
 
@@ -112,7 +120,7 @@ uint32_t pv_tcp_put_options(struct pv_tcp *c, uint8_t *opts_end, uint32_t payloa
 /* ---- posting -------------------------------------------------------------------------------------------------------------- */
 
 /* A refused packet is not lost: whoever waits for room comes again, for the rest there are timers. */
-static pv_noinline int refused(struct pv_tcp *c, int rc)
+pv_noinline int pv_tcp_refused(struct pv_tcp *c, int rc)
 {
 	if (rc == -ENOBUFS)
 		pv_tcp_block(c);
@@ -135,7 +143,7 @@ pv_inline int post(struct pv_tcp *c, struct pv_pkt *pkt, const struct pv_tx_opts
 	int rc = pv_net_tx(c->t->net, &c->path, txo, pkt, now_ns);
 
 	if (pv_unlikely(rc))
-		return refused(c, rc);
+		return pv_tcp_refused(c, rc);
 	pv_tcp_left(c);
 	return 0;
 }
@@ -218,7 +226,7 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
 	/* RFC 3168 6.1.4, 6.1.5: new data says that it may be marked, and that the window was reduced. */
 	if (pv_unlikely(c->flags & PV_TF_ECN) && !again && s->len) {
 		ect = c->txo;
-		ect.tos |= ECT0;
+		ect.tos |= PV_TCP_ECT0;
 		txo = &ect;
 		if (c->flags & PV_TF_CWR)
 			flags |= PV_TH_CWR;
@@ -230,19 +238,28 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
 	return rc;
 }
 
-/* The first `n` segments from `s`, none of which has been sent, in one go: here they become packets to the ring, one each. Returns how
- * many went. */
+/* The first `n` segments from `s`, none of which has been sent, in one go: here they become packets to the ring, one each, or one for
+ * several where the ring takes that. Returns how many went. */
 static uint32_t post_run(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int64_t now_ns)
 {
 	const struct pv_tcp_seg *first = s;
 	bool idle = !c->in_flight;
-	uint32_t i;
+	uint32_t i = 0, more = 0;
 
-	for (i = 0; i < n; i++) {
+	for (; i < n; i++) {
 		struct pv_list *next = s->link.next;
 
-		if (pv_unlikely(post_seg(c, s, false, now_ns)))
+		if (pv_unlikely(more)) {
+			more--;
+		} else if (pv_unlikely(c->path.joins) && n - i > 1) {
+			int k = pv_tcp_post_joined(c, s, n - i, now_ns);
+
+			if (k < 0 || (!k && post_seg(c, s, false, now_ns)))
+				break;
+			more = k ? (uint32_t)k - 1 : 0;
+		} else if (pv_unlikely(post_seg(c, s, false, now_ns))) {
 			break;
+		}
 		pv_tcp_new_sent(c, s, now_ns);
 		if (pv_unlikely(c->pacing_rate != UINT64_MAX))
 			pv_tcp_pace_sent(c, s->len);
@@ -305,7 +322,7 @@ static uint32_t send_new(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
 	while (c->unsent && quota) {
 		if (pv_unlikely(paced) && pv_tcp_pace_wait(c, now_ns))
 			break;
-		run = count_run(c, paced ? 1 : quota, nagle);
+		run = count_run(c, pv_unlikely(paced) ? PV_MIN(quota, pv_tcp_pace_burst(c)) : quota, nagle);
 		if (!run)
 			break;
 		done = post_run(c, c->unsent, run, now_ns);
@@ -540,7 +557,7 @@ int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns)
 	if (first) {
 		rc = pv_net_tx(c->t->net, &c->path, &c->txo, pkt, now_ns);
 		if (rc)
-			return refused(c, rc);
+			return pv_tcp_refused(c, rc);
 		c->segs_out++;
 		c->t->c.tx_segments++;
 		return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What output.c and quick.c share: a segment's header, and what follows once it has gone. */
+/* What output.c, join.c and quick.c share: a segment's header, and what follows once it has gone. */
 #ifndef PV_TCP_OUTPUT_H
 #define PV_TCP_OUTPUT_H
 
@@ -8,6 +8,15 @@
 #define PV_TCP_TS_LEN 12u /* two NOPs and the option */
 #define PV_TCP_TS_HEAD 0x0101080au
 
+#define PV_TCP_ECT0 2u /* RFC 3168: in the traffic class */
+
+/* Payload bytes that a segment on the wire has at most: c->mss, or more where that is the part that a buffer holds. */
+uint32_t pv_tcp_path_mss(const struct pv_tcp *c, uint32_t pmtu);
+/* What a post that failed with `rc` leads to; returns it. */
+int pv_tcp_refused(struct pv_tcp *c, int rc);
+/* join.c: the first of the `n` segments from `s`, none of which has been sent, as one packet: how many, at least two. 0: not now, one by
+ * one; -errno: the packet was refused. The caller notes them as sent. */
+int pv_tcp_post_joined(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int64_t now_ns);
 /* Options with SACK blocks, ending at `opts_end`; returns their length. The urgent pointer of a header at `h`. */
 uint32_t pv_tcp_put_options(struct pv_tcp *c, uint8_t *opts_end, uint32_t payload, int64_t now_ns);
 void pv_tcp_put_urgent(struct pv_tcp *c, uint8_t *h, pv_seq seq);

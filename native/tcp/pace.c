@@ -40,6 +40,14 @@ bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns)
 	return true;
 }
 
+/* One, or, where several leave as one packet, what goes in a millisecond, as by Linux's tcp_tso_autosize. */
+uint32_t pv_tcp_pace_burst(const struct pv_tcp *c)
+{
+	uint64_t segs = c->path.joins ? (c->pacing_rate >> 10) / c->mss : 1;
+
+	return (uint32_t)PV_MIN(PV_MAX(segs, UINT64_C(1)), (uint64_t)UINT32_MAX);
+}
+
 void pv_tcp_pace_sent(struct pv_tcp *c, uint32_t len)
 {
 	/* A segment of 64 KiB at a byte a second: still no overflow. */

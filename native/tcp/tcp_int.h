@@ -9,7 +9,8 @@
  *   timewait.c TIME_WAIT records                                         error.c   ICMP errors, path MTU (RFC 5927)
  *   steer.c    flow rules on interfaces of the kernel's
  *   sndq.c     send queue: bytes to segments                             output.c  what may go, and the segment's header
- *   quick.c    one small message                                         output.h  what the two share
+ *   quick.c    one small message                                         join.c    several segments as one packet
+ *   output.h   what those three share
  *   timer.c    one wheel timer a connection, its logical deadlines       pace.c    pacing
  *   ack.c      acknowledgements: scoreboard, RTT, what is delivered      sack.c    SACK and D-SACK blocks (RFC 2018, 2883)
  *   rack.c     loss detection (RFC 8985)                                 recovery.c PRR (RFC 6937), RTO, F-RTO, undo
@@ -19,7 +20,7 @@
  *
  * A connection's packets. Receive: those that came, payload at data/len, PV_TCP_PKT_SEQ its sequence number. Send: one packet a segment,
  * kept (PV_PKT_KEPT) until it is acknowledged; its payload lies at buf + PV_TCP_DATA_OFF and never moves, headers are written in front of
- * it each time.
+ * it each time. Several that have not been sent may go as one chain (join.c); to everything else they are as many segments.
  */
 #ifndef PV_TCP_TCP_INT_H
 #define PV_TCP_TCP_INT_H
@@ -208,7 +209,7 @@ struct pv_tcp {
 	uint8_t sock; /* PV_SK_* */
 	uint8_t snd_wscale, rcv_wscale;
 	uint8_t ca; /* enum pv_tcp_ca */
-	uint16_t mss; /* payload bytes of a full segment, options of every segment taken off */
+	uint16_t mss; /* payload bytes of a full segment, options of every segment taken off; a part of the path's, where that is several buffers */
 	uint32_t flags; /* PV_TF_* */
 	pv_seq rcv_nxt, snd_una, snd_nxt, snd_max; /* snd_max: highest ever sent + 1 */
 	uint32_t snd_wnd; /* bytes, scaled */
@@ -498,6 +499,7 @@ bool pv_tcp_send_quick(struct pv_tcp *c, const struct pv_iov *iov, int64_t now_n
 /* Pacing (pace.c): opts.pacing_rate was written; may the next segment go; it went. */
 void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns);
 bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns);
+uint32_t pv_tcp_pace_burst(const struct pv_tcp *c); /* segments that may go together */
 void pv_tcp_pace_sent(struct pv_tcp *c, uint32_t len);
 void pv_tcp_pace_fired(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns); /* late: the timer had held back what goes now */

@@ -47,6 +47,7 @@ struct peer_cfg {
 	uint64_t seed;
 	uint32_t mtu, pool, rx_depth, tx_depth;
 	uint32_t csum; /* PV_CSUM_* that the stack's ring does, both ways */
+	uint32_t tso_max; /* of the stack's ring */
 	struct pv_tcp_cfg tcp;
 	/* what the script says */
 	uint16_t mss; /* 0: by MTU */
@@ -502,6 +503,7 @@ static inline void peer_open(struct peer *p, const struct peer_cfg *cfg)
 				.tx_depth = cfg->tx_depth,
 				.rx_csum = cfg->csum,
 				.tx_csum = cfg->csum,
+				.tso_max = cfg->tso_max,
 				.tcp = cfg->tcp,
 				/* Small tables: opened anew for every case. */
 				.udp = { .sockets_hint = 8 },
