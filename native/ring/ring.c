@@ -63,7 +63,7 @@ int pv_ring_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate)
 
 	if (rc)
 		return rc;
-	return r->ops->txq_open ? r->ops->txq_open(r, rate ? rate : &unlimited) : -EOPNOTSUPP;
+	return r->ops->txq_open && r->caps.txqs ? r->ops->txq_open(r, rate ? rate : &unlimited) : -EOPNOTSUPP;
 }
 
 int pv_ring_txq_close(struct pv_ring *r, uint32_t txq)

@@ -4,14 +4,10 @@
  * but its seed and its calls. With a rate set a frame is in the heap twice in turn: until its last bit has left (it occupies the
  * sender's queue), then until it arrives.
  */
-#include "ring/sim.h"
-
 #include <errno.h>
 
-#include "base/list.h"
-#include "base/rng.h"
-#include "ring/frame.h"
 #include "ring/own.h"
+#include "ring/sim_priv.h"
 
 #define DEFAULT_DEPTH 256u
 #define DEFAULT_QUEUE 1000u
@@ -23,69 +19,7 @@
 #define REORDER_NS (20 * PV_NS_PER_US)
 
 /* Copies come in three sizes, so that small frames do not cost jumbo memory. */
-static const uint32_t class_size[] = { 2048, 10240, MTU_MAX + ETH_OVERHEAD };
-
-struct sim_ring;
-
-struct frame {
-	int64_t due_ns, arrive_ns;
-	uint64_t seq;
-	struct frame *next; /* free list */
-	struct sim_ring *src; /* NULL once that ring has closed */
-	uint32_t len;
-	uint8_t cls;
-	bool leaving; /* still in the sender's queue */
-	uint8_t data[];
-};
-
-struct slab {
-	struct slab *next;
-	size_t size;
-	uint8_t mem[] pv_aligned(PV_CACHELINE);
-};
-
-struct pv_sim_wire {
-	const struct pv_mem *mem;
-	struct pv_list rings;
-	struct pv_sim_impair imp;
-	int64_t now_ns;
-	struct pv_rng rng;
-	uint64_t seq, trace;
-	uint32_t nrings; /* ever, for their numbers in the trace */
-	uint32_t heap_len, heap_cap, frames;
-	struct frame **heap;
-	struct frame *free[pv_array_size(class_size)];
-	struct slab *slabs;
-};
-
-struct rule {
-	struct rule *next;
-	uint64_t handle;
-	struct pv_flow flow;
-};
-
-struct sim_ring {
-	struct pv_ring ring;
-	struct pv_sim_wire *wire; /* NULL: vanished */
-	const struct pv_mem *mem;
-	struct pv_list link;
-	uint32_t number;
-	uint32_t queued; /* frames waiting for the rate */
-	int64_t free_ns; /* when the sender's transmitter is idle again */
-	int64_t last_ns; /* arrival of its last frame in order */
-	struct pv_pktq rx_free, rx_done, tx_wait, tx_done;
-	struct pv_pktq tx_timed; /* with stamps that lie ahead */
-	struct rule *rules;
-	uint64_t next_handle;
-	uint32_t events; /* bit per enum pv_ring_event not yet told */
-	bool rx_stamps, tx_stamps;
-	struct pv_ring_counters counters;
-};
-
-static struct sim_ring *sim(struct pv_ring *r)
-{
-	return pv_container_of(r, struct sim_ring, ring);
-}
+static const uint32_t class_size[SIM_CLASSES] = { 2048, 10240, MTU_MAX + ETH_OVERHEAD };
 
 static bool chance(struct pv_sim_wire *w, uint32_t ppm)
 {
@@ -264,7 +198,7 @@ static void arrive(struct pv_sim_wire *w, const struct frame *f)
 	}
 }
 
-static void run(struct pv_sim_wire *w)
+void pv_sim_run(struct pv_sim_wire *w)
 {
 	while (w->heap_len && w->heap[0]->due_ns <= w->now_ns) {
 		struct frame *f = heap_pop(w);
@@ -344,44 +278,66 @@ static int64_t launch(struct sim_ring *s, const struct pv_pkt *p, uint32_t i, ui
 	return left_ns;
 }
 
-/* When it has left; -1: nobody knows. */
-static int64_t transmit(struct sim_ring *s, struct pv_pkt *p)
+/* How many frames a packet becomes, and the length of the longest; 0: it cannot be sent. */
+uint32_t pv_sim_frames_of(const struct sim_ring *s, const struct pv_pkt *p, uint32_t *len)
 {
-	struct pv_sim_wire *w = s->wire;
 	const struct pv_ring_caps *caps = &s->ring.caps;
-	int64_t left_ns = -1;
-	uint32_t limit = w->imp.queue_limit ? w->imp.queue_limit : DEFAULT_QUEUE;
-	uint32_t copies, n = 1, len;
+	uint32_t n;
 
-	if (p->flags & PV_PKT_TX_TSO) {
-		n = pv_frame_cuts(p, caps->mtu, caps->tso_max, caps->max_sge);
-		len = n ? (uint32_t)p->gso_hdr + p->gso_size : 0;
-	} else {
-		len = pv_frame_len(p, caps->mtu, caps->max_sge);
+	if (!(p->flags & PV_PKT_TX_TSO)) {
+		*len = pv_frame_len(p, caps->mtu, caps->max_sge);
+		return caps->link_up && *len;
 	}
-	if (!len || !caps->link_up) {
+	n = pv_frame_cuts(p, caps->mtu, caps->tso_max, caps->max_sge);
+	*len = (uint32_t)p->gso_hdr + p->gso_size;
+	return caps->link_up ? n : 0;
+}
+
+void pv_sim_count(struct sim_ring *s, const struct pv_pkt *p, uint32_t n, uint32_t len)
+{
+	if (!n) {
 		s->counters.tx_errors++;
-		return -1;
+		return;
 	}
 	s->counters.tx_packets++;
 	s->counters.tx_bytes += p->flags & PV_PKT_TX_TSO ? p->total : len;
 	s->counters.tso_packets += (p->flags & PV_PKT_TX_TSO) != 0;
-	for (uint32_t i = 0; i < n; i++) {
-		if (chance(w, w->imp.loss_ppm)) {
-			left_ns = PV_MAX(left_ns, w->now_ns);
-			continue;
-		}
-		for (copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--) {
-			int64_t ns = launch(s, p, i, len, chance(w, w->imp.corrupt_ppm));
+}
 
-			left_ns = left_ns < 0 || i ? PV_MAX(left_ns, ns) : left_ns;
-		}
+/* Frame `i` of a packet. When it has left; -1: nobody knows. */
+int64_t pv_sim_transmit(struct sim_ring *s, struct pv_pkt *p, uint32_t i, uint32_t len)
+{
+	struct pv_sim_wire *w = s->wire;
+	uint32_t limit = w->imp.queue_limit ? w->imp.queue_limit : DEFAULT_QUEUE;
+	int64_t left_ns = -1;
+
+	if (chance(w, w->imp.loss_ppm))
+		return w->now_ns;
+	for (uint32_t copies = chance(w, w->imp.duplicate_ppm) ? 2 : 1; copies && s->queued < limit; copies--) {
+		int64_t ns = launch(s, p, i, len, chance(w, w->imp.corrupt_ppm));
+
+		left_ns = left_ns < 0 ? ns : left_ns;
+	}
+	return left_ns;
+}
+
+/* When all of it has left; -1: nobody knows. */
+static int64_t transmit(struct sim_ring *s, struct pv_pkt *p)
+{
+	uint32_t len, n = pv_sim_frames_of(s, p, &len);
+	int64_t left_ns = -1;
+
+	pv_sim_count(s, p, n, len);
+	for (uint32_t i = 0; i < n; i++) {
+		int64_t ns = pv_sim_transmit(s, p, i, len);
+
+		left_ns = PV_MAX(left_ns, ns);
 	}
 	return left_ns;
 }
 
 /* A packet whose stamp is wanted is done when that time has come, any other when the frame was copied. */
-static void transmitted(struct sim_ring *s, struct pv_pkt *p, int64_t left_ns)
+void pv_sim_transmitted(struct sim_ring *s, struct pv_pkt *p, int64_t left_ns)
 {
 	if (!(p->flags & PV_PKT_TX_TSTAMP) || !s->tx_stamps || left_ns < 0) {
 		pv_pktq_push(&s->tx_done, p);
@@ -433,6 +389,11 @@ static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 
 	n = PV_MIN(n, r->caps.batch);
 	for (; s->wire && i < n && held + i < r->caps.tx_depth; i++) {
+		if (pv_unlikely(sim_goes_aside(s, pkts[i]))) {
+			if (!pv_sim_txq_post(s, pkts[i]))
+				break;
+			continue;
+		}
 		pv_ring_take(pkts[i]);
 		pv_pktq_push(&s->tx_wait, pkts[i]);
 	}
@@ -447,12 +408,12 @@ static int sim_tx_kick(struct pv_ring *r)
 
 	if (!s->wire)
 		return -ENODEV;
-	if (!s->tx_wait.count)
+	if (!s->tx_wait.count && !s->wire->paced)
 		return 0;
 	s->counters.doorbells++;
 	while ((p = pv_pktq_pop(&s->tx_wait)))
-		transmitted(s, p, transmit(s, p));
-	run(s->wire);
+		pv_sim_transmitted(s, p, transmit(s, p));
+	pv_sim_run_until(s->wire, s->wire->now_ns);
 	return 0;
 }
 
@@ -550,6 +511,8 @@ static void detach(struct sim_ring *s)
 	for (uint32_t i = 0; i < w->heap_len; i++)
 		if (w->heap[i]->src == s)
 			w->heap[i]->src = NULL;
+	for (uint32_t i = 0; s->txq && i <= s->ring.caps.txqs; i++)
+		w->paced -= s->txq[i].wait.count;
 	pv_list_del(&s->link);
 	s->wire = NULL;
 	s->ring.caps.link_up = false;
@@ -575,6 +538,10 @@ static void sim_close(struct pv_ring *r)
 	drain(&s->tx_wait);
 	drain(&s->tx_timed);
 	drain(&s->tx_done);
+	for (uint32_t i = 0; s->txq && i <= r->caps.txqs; i++)
+		drain(&s->txq[i].wait);
+	if (s->txq)
+		s->mem->free(s->mem->ctx, s->txq, (r->caps.txqs + 1) * sizeof(*s->txq));
 	while (s->rules)
 		sim_flow_del(r, s->rules->handle);
 	s->mem->free(s->mem->ctx, s, sizeof(*s));
@@ -591,6 +558,10 @@ static const struct pv_ring_ops sim_ops = {
 	.flow_add = sim_flow_add,
 	.flow_del = sim_flow_del,
 	.set_stamps = sim_set_stamps,
+	.txq_open = pv_sim_txq_open,
+	.txq_close = pv_sim_txq_close,
+	.set_rate = pv_sim_set_rate,
+	.txq_pending = pv_sim_txq_pending,
 	.clock = sim_clock,
 	.clock_info = sim_clock_info,
 	.counters = sim_counters,
@@ -622,6 +593,10 @@ static void fill_caps(struct pv_ring_caps *caps, const struct pv_sim_ring_cfg *c
 	caps->batch = cfg->batch ? PV_MIN(cfg->batch, (uint32_t)PV_RING_BATCH_MAX) : PV_RING_BATCH_MAX;
 	caps->max_sge = cfg->tso_max ? TSO_PIECES : 8;
 	caps->tso_max = cfg->tso_max;
+	caps->txqs = PV_MIN(cfg->txqs, (uint32_t)PV_RING_TXQ_MAX);
+	caps->pacing_min_kbps = cfg->pacing_min_kbps;
+	caps->pacing_max_kbps = cfg->pacing_max_kbps;
+	caps->pacing_burst = cfg->pacing_burst;
 	caps->rx_csum = cfg->rx_csum;
 	caps->tx_csum = cfg->tx_csum;
 	caps->tstamp = PV_TSTAMP_RAW;
@@ -651,6 +626,18 @@ int pv_sim_open(struct pv_ring **out, struct pv_sim_wire *w, struct pv_pool *poo
 	s->ring.pool = pool;
 	s->wire = w;
 	s->mem = w->mem;
+	if (cfg->txqs) {
+		uint32_t n = PV_MIN(cfg->txqs, (uint32_t)PV_RING_TXQ_MAX) + 1;
+
+		s->txq = w->mem->alloc(w->mem->ctx, n * sizeof(*s->txq));
+		if (!s->txq) {
+			w->mem->free(w->mem->ctx, s, sizeof(*s));
+			return -ENOMEM;
+		}
+		for (uint32_t i = 0; i < n; i++)
+			pv_pktq_init(&s->txq[i].wait);
+		s->txq[0].open = true;
+	}
 	s->number = w->nrings++;
 	fill_caps(&s->ring.caps, cfg, s->number);
 	pv_pktq_init(&s->rx_free);
@@ -703,14 +690,16 @@ void pv_sim_wire_impair(struct pv_sim_wire *w, const struct pv_sim_impair *imp)
 
 void pv_sim_wire_advance(struct pv_sim_wire *w, int64_t now_ns)
 {
-	if (now_ns > w->now_ns)
-		w->now_ns = now_ns;
-	run(w);
+	pv_sim_run_until(w, PV_MAX(now_ns, w->now_ns));
 }
 
 int64_t pv_sim_wire_deadline(const struct pv_sim_wire *w)
 {
-	return w->heap_len ? w->heap[0]->due_ns : PV_NEVER;
+	struct sim_ring *s;
+	struct sim_txq *q;
+	int64_t next = pv_sim_txq_next(w, &s, &q);
+
+	return w->heap_len ? PV_MIN(w->heap[0]->due_ns, next) : next;
 }
 
 uint64_t pv_sim_wire_trace(const struct pv_sim_wire *w)
@@ -730,17 +719,25 @@ void pv_sim_set_link(struct pv_ring *r, bool up)
 	s->events |= 1u << (up ? PV_RING_EV_LINK_UP : PV_RING_EV_LINK_DOWN);
 }
 
+static void fail_all(struct sim_ring *s, struct pv_pktq *q)
+{
+	struct pv_pkt *p;
+
+	while ((p = pv_pktq_pop(q))) {
+		s->counters.tx_errors++;
+		pv_pktq_push(&s->tx_done, p);
+	}
+}
+
 void pv_sim_vanish(struct pv_ring *r)
 {
 	struct sim_ring *s = sim(r);
-	struct pv_pkt *p;
 
 	if (!s->wire)
 		return;
 	detach(s);
-	while ((p = pv_pktq_pop(&s->tx_wait))) {
-		s->counters.tx_errors++;
-		pv_pktq_push(&s->tx_done, p);
-	}
+	fail_all(s, &s->tx_wait);
+	for (uint32_t i = 0; s->txq && i <= r->caps.txqs; i++)
+		fail_all(s, &s->txq[i].wait);
 	s->events |= 1u << PV_RING_EV_GONE;
 }

@@ -3,7 +3,7 @@
  * The sim ring: a deterministic wire between rings of one process, in virtual time. Same seed, same calls: same frames at the same
  * nanosecond. A wire has any number of taps (rings); frames go by destination MAC, groups and unknown ones to all others.
  *
- * A frame leaves at tx_kick and its packet is reapable then. What is due at the wire's present time arrives within that call;
+ * A frame leaves at tx_kick and its packet is reapable then; one of a queue with a rate leaves when that allows it. What is due at the wire's present time arrives within that call;
  * the rest arrives in pv_sim_wire_advance. A ring with flow rules receives what one of them matches, a ring without any receives
  * all that the wire brings. Stamps are virtual nanoseconds: of the arrival, and of when the last bit left; a packet sent with
  * PV_PKT_TX_TSTAMP is reapable only then.
@@ -32,6 +32,9 @@ struct pv_sim_ring_cfg {
 	uint32_t rx_csum, tx_csum; /* PV_CSUM_*: offloads to simulate */
 	uint32_t batch; /* 0: PV_RING_BATCH_MAX */
 	uint32_t tso_max; /* bytes of a segment that it cuts; 0: it cuts none */
+	uint32_t txqs; /* transmit queues beside the first */
+	uint32_t pacing_min_kbps, pacing_max_kbps; /* 0: none */
+	bool pacing_burst;
 };
 
 /* 0, -ENOMEM. `mem` must live as long as the wire. */
