@@ -378,9 +378,10 @@ struct pv_frag_info {
 	uint32_t id;
 	uint32_t off; /* bytes */
 	bool more;
+	bool inner; /* a buffer of a fragment in several, and not the last: it may end anywhere */
 	uint8_t proto; /* IPv4: of the header; IPv6: 0, the first fragment's counts (RFC 8200 4.5) */
 };
-/* `data` is the fragment's payload. The whole datagram when this was the missing piece, else NULL. */
+/* `data` is the fragment's payload, in one buffer or in a chain. The whole datagram when this was the missing piece, else NULL. */
 struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struct pv_frag_info *fi, struct pv_pkt *pkt,
 			   int64_t now_ns);
 

@@ -98,7 +98,7 @@ static struct pv_pkt *ip6_fragment(struct pv_net *net, struct pv_iface *ifp, str
 	uint8_t *fh = pkt->data + ext->frag_hdr_off;
 	int rc;
 
-	if (!frag_ok(net, pkt, ext, pkt->len - ext->l4_off, now_ns)) {
+	if (!frag_ok(net, pkt, ext, pkt->total - ext->l4_off, now_ns)) {
 		pv_net_drop(pkt, &net->c.reass_bad);
 		return NULL;
 	}

@@ -191,7 +191,7 @@ static enum place reass_add(struct pv_reass *r, const struct pv_frag_info *fi, s
 	uint32_t end = fi->off + pkt->len;
 	enum place place;
 
-	if (!pkt->len || (fi->more && pkt->len % 8) || end > UINT16_MAX)
+	if (!pkt->len || (fi->more && !fi->inner && (end & 7)) || end > UINT16_MAX)
 		return IMPOSSIBLE;
 	/* The end is said once, and nothing is behind it. */
 	if (r->have_last ? end > r->want || (!fi->more && end != r->want) : !fi->more && r->tail && FRAG_END(r->tail) > end)
@@ -242,8 +242,8 @@ static struct pv_pkt *reass_done(struct pv_net *net, struct pv_reass *r)
 	return pkt;
 }
 
-struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struct pv_frag_info *fi, struct pv_pkt *pkt,
-			   int64_t now_ns)
+static struct pv_pkt *reass_buffer(struct pv_net *net, struct pv_iface *ifp, const struct pv_frag_info *fi, struct pv_pkt *pkt,
+				   int64_t now_ns)
 {
 	struct pv_reass *r = reass_get(net, ifp->index, fi, now_ns);
 
@@ -281,4 +281,28 @@ struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struc
 		r->dead = true;
 	}
 	return NULL;
+}
+
+struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struct pv_frag_info *fi, struct pv_pkt *pkt,
+			   int64_t now_ns)
+{
+	struct pv_frag_info part = *fi;
+
+	part.more = part.inner = true;
+	while (pv_unlikely(pkt->frag != NULL)) {
+		struct pv_pkt *rest = pkt->frag, *whole;
+		uint32_t len = pkt->len;
+
+		pkt->frag = NULL;
+		whole = reass_buffer(net, ifp, &part, pkt, now_ns);
+		part.off += len;
+		if (whole) {
+			pv_pkt_put(rest);
+			return whole;
+		}
+		pkt = rest;
+	}
+	part.more = fi->more;
+	part.inner = false;
+	return reass_buffer(net, ifp, &part, pkt, now_ns);
 }

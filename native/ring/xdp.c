@@ -24,6 +24,8 @@
 /* What the kernel keeps free before a received frame (XDP_PACKET_HEADROOM). */
 #define RX_HEADROOM 256u
 #define FRAME_EXTRA 18u /* Ethernet header and one VLAN tag */
+#define MTU_MAX 9216u
+#define TX_PIECES 4u /* buffers of a frame sent: what the largest MTU needs, and one more */
 /* In copy mode the kernel sends at most 32 frames a call. */
 #define KICK_FRAMES 32u
 
@@ -150,7 +152,7 @@ static pv_noinline struct pv_pkt *chain(struct xdp_ring *r, struct xdp_sock *s, 
 	}
 	s->head = more ? head : NULL;
 	s->tail = p;
-	if (more || may_be_merged(head))
+	if (more || head->total <= r->ring.caps.mtu + FRAME_EXTRA || may_be_merged(head))
 		return more ? NULL : head;
 	r->count.rx_errors++;
 	r->ring.rx_more++;
@@ -219,6 +221,42 @@ void pv_xdp_set_gone(struct xdp_ring *r)
 	r->ring.caps.link_up = false;
 }
 
+/* A frame in pieces: as many descriptors, each but the last saying that more follow. How many; 0: that is more than there are. */
+static pv_noinline uint32_t put_pieces(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt *head, uint32_t space)
+{
+	struct xdp_queue *q = &s->tx;
+	struct xdp_desc *desc = q->desc;
+	uint32_t n = 0;
+
+	for (const struct pv_pkt *p = head; p; p = p->frag)
+		n++;
+	if (n > space)
+		return 0;
+	pv_ring_take(head);
+	for (struct pv_pkt *p = head; p; p = p->frag) {
+		p->priv[0] = (uint64_t)(uintptr_t)head;
+		r->held[p->index] = XDP_HELD_PART;
+		desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem),
+							       .len = p->len,
+							       .options = p->frag ? XDP_PKT_CONTD : 0 };
+		r->count.tx_bytes += p->len;
+	}
+	head->priv[1] = n;
+	s->posted += n;
+	r->count.tx_packets++;
+	s->kick = true;
+	return n;
+}
+
+/* The whole frame once all of its pieces are back, and NULL before. */
+static pv_noinline struct pv_pkt *piece_back(struct xdp_ring *r, uint32_t index)
+{
+	struct pv_pkt *p = pv_pool_pkt(r->ring.pool, index), *head = (struct pv_pkt *)(uintptr_t)p->priv[0];
+
+	r->held[index] = XDP_HELD_NO;
+	return --head->priv[1] ? NULL : head;
+}
+
 static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 {
 	struct xdp_ring *r = self(ring);
@@ -235,12 +273,17 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	}
 	for (i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
+		uint32_t pieces = 0;
 
-		if (!pv_frame_len(p, r->ring.caps.mtu, 1)) {
+		if (!pv_frame_len(p, r->ring.caps.mtu, r->ring.caps.max_sge)) {
 			fail(r, p);
 			continue;
 		}
-		if (!space) {
+		if (pv_unlikely(p->frag != NULL) && (pieces = put_pieces(r, s, p, space))) {
+			space -= pieces;
+			continue;
+		}
+		if (!space || p->frag) {
 			r->count.tx_full++;
 			break;
 		}
@@ -301,12 +344,19 @@ static uint32_t reap_lost(struct xdp_ring *r, struct pv_pkt **pkts, uint32_t n)
 	uint32_t out = 0;
 
 	for (uint32_t i = 0; i < r->held_size && out < n; i++) {
-		if (r->held[i] != XDP_HELD_TX)
+		struct pv_pkt *p = NULL;
+
+		if (r->held[i] == XDP_HELD_TX) {
+			r->held[i] = XDP_HELD_NO;
+			p = pv_pool_pkt(r->ring.pool, i);
+		} else if (r->held[i] == XDP_HELD_PART) {
+			p = piece_back(r, i);
+		}
+		if (!p)
 			continue;
-		r->held[i] = XDP_HELD_NO;
 		r->count.tx_errors++;
-		pkts[out] = pv_pool_pkt(r->ring.pool, i);
-		pv_ring_give(pkts[out++]);
+		pv_ring_give(p);
+		pkts[out++] = p;
 	}
 	return out;
 }
@@ -325,8 +375,11 @@ static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	}
 	have = avail(q, n - out);
 	for (uint32_t i = 0; i < have; i++) {
-		struct pv_pkt *p = pkt_at(r, desc[q->next++ & q->mask], XDP_HELD_TX);
+		uint64_t addr = desc[q->next++ & q->mask];
+		struct pv_pkt *p = pkt_at(r, addr, XDP_HELD_TX);
 
+		if (pv_unlikely(!p) && addr >> r->buf_shift < r->held_size && r->held[addr >> r->buf_shift] == XDP_HELD_PART)
+			p = piece_back(r, (uint32_t)(addr >> r->buf_shift));
 		if (pv_likely(p != NULL)) {
 			pv_ring_give(p);
 			pkts[out++] = p;
@@ -428,8 +481,9 @@ static void xdp_close(struct pv_ring *ring)
 	while ((p = pv_pktq_pop(&r->failed)) != NULL)
 		pv_ring_drop(p);
 	for (uint32_t i = 0; i < r->held_size; i++) {
-		if (r->held[i] != XDP_HELD_NO)
-			pv_ring_drop(pv_pool_pkt(ring->pool, i));
+		p = r->held[i] == XDP_HELD_NO ? NULL : r->held[i] == XDP_HELD_PART ? piece_back(r, i) : pv_pool_pkt(ring->pool, i);
+		if (p)
+			pv_ring_drop(p);
 	}
 	pv_pool_unbind(ring->pool);
 	release(r);
@@ -504,9 +558,8 @@ int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char 
 		snprintf(err, errsize, "%s%s: %s", rc == -ENODEV ? "no interface is called " : "", cfg->ifname, strerror(-rc));
 		return rc;
 	}
-	if ((uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > BUF_LARGE) {
-		snprintf(err, errsize, "%s has an MTU of %d; AF_XDP carries at most %u", cfg->ifname, ifr.ifr_mtu,
-			 BUF_LARGE - RX_HEADROOM - FRAME_EXTRA);
+	if ((uint32_t)ifr.ifr_mtu > MTU_MAX) {
+		snprintf(err, errsize, "%s has an MTU of %d; AF_XDP carries at most %u", cfg->ifname, ifr.ifr_mtu, MTU_MAX);
 		return -EOPNOTSUPP;
 	}
 	out->buf_size = (uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > BUF_SMALL ? BUF_LARGE : BUF_SMALL;
@@ -539,7 +592,7 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->rx_depth = r->sock->rx.size * r->nsocks;
 	c->tx_depth = r->sock->tx.size;
 	c->batch = PV_RING_BATCH_MAX;
-	c->max_sge = 1;
+	c->max_sge = r->jumbo ? TX_PIECES : 1;
 	c->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
 	c->queues = r->nsocks;
 	/* Generic mode sees what the kernel's offloads made of the frames, with the checksum of a packet still to be sent. */
@@ -586,6 +639,7 @@ static int allocate(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
 {
 	const struct pv_pool_cfg *pool = pv_pool_config(r->ring.pool);
+	struct ifreq ifr;
 	int rc;
 
 	if (pool->buf_size != BUF_SMALL && pool->buf_size != BUF_LARGE) {
@@ -598,7 +652,9 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 		snprintf(err, errsize, "no interface is called %s", cfg->ifname);
 		return -ENODEV;
 	}
-	rc = pv_xdp_know_driver(r, cfg->ifname);
+	rc = ask(cfg->ifname, SIOCGIFMTU, &ifr);
+	r->jumbo = !rc && (uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > pool->buf_size;
+	rc = rc ? rc : pv_xdp_know_driver(r, cfg->ifname);
 	rc = rc ? rc : allocate(r, cfg);
 	rc = rc ? rc : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
 	if (rc) {

@@ -18,11 +18,17 @@ static void load(void)
 		const char *name;
 		void *slot;
 	} symbols[] = {
-		{ "bpf_object__open_mem", &lib.open_mem },  { "bpf_object__load", &lib.load },
-		{ "bpf_object__close", &lib.close },        { "bpf_object__find_program_by_name", &lib.find_program },
-		{ "bpf_program__fd", &lib.program_fd },     { "bpf_object__find_map_fd_by_name", &lib.find_map_fd },
-		{ "bpf_link_create", &lib.link_create },    { "bpf_map_update_elem", &lib.map_update },
-		{ "bpf_map_delete_elem", &lib.map_delete }, { "bpf_xdp_query_id", &lib.query_id },
+		{ "bpf_object__open_mem", &lib.open_mem },
+		{ "bpf_object__load", &lib.load },
+		{ "bpf_object__close", &lib.close },
+		{ "bpf_object__find_program_by_name", &lib.find_program },
+		{ "bpf_program__fd", &lib.program_fd },
+		{ "bpf_program__set_flags", &lib.program_flags },
+		{ "bpf_object__find_map_fd_by_name", &lib.find_map_fd },
+		{ "bpf_link_create", &lib.link_create },
+		{ "bpf_map_update_elem", &lib.map_update },
+		{ "bpf_map_delete_elem", &lib.map_delete },
+		{ "bpf_xdp_query_id", &lib.query_id },
 		{ "libbpf_set_print", &lib.set_print },
 	};
 	void *handle = NULL;

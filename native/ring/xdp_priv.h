@@ -30,7 +30,7 @@ struct xdp_sock {
 	int fd;
 	uint32_t queue_id;
 	uint32_t inside; /* buffers in fill and rx */
-	uint32_t posted; /* frames in tx and comp */
+	uint32_t posted; /* descriptors in tx and comp */
 	struct pv_pkt *head, *tail; /* of a frame whose other buffers are still to be taken; NULL: none is */
 	bool kick; /* tx has descriptors the kernel may not have seen */
 	struct xdp_queue rx, tx, fill, comp;
@@ -49,6 +49,7 @@ struct xdp_libbpf {
 	void (*close)(struct bpf_object *);
 	void *(*find_program)(const struct bpf_object *, const char *);
 	int (*program_fd)(const void *);
+	int (*program_flags)(void *, uint32_t);
 	int (*find_map_fd)(const struct bpf_object *, const char *);
 	int (*link_create)(int, int, int, const void *);
 	int (*map_update)(int, const void *, const void *, uint64_t);
@@ -81,13 +82,15 @@ struct xdp_ring {
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
 	bool native, gone, gone_told;
+	bool jumbo; /* a frame of the interface's MTU fills several buffers */
 	bool csum_partial; /* of frames that come */
 	bool virtual_link; /* no hardware completes checksums on the way */
 	bool native_costs; /* the driver's native mode is the slower one */
 	struct pv_ring_counters count;
 };
 
-enum { XDP_HELD_NO, XDP_HELD_RX, XDP_HELD_TX };
+/* PART: of a frame in pieces, whose first packet is in priv[0]; that one's priv[1] counts those that have not left. */
+enum { XDP_HELD_NO, XDP_HELD_RX, XDP_HELD_TX, XDP_HELD_PART };
 
 /* xdp.c: nothing is taken any more, PV_RING_EV_GONE is due. */
 void pv_xdp_set_gone(struct xdp_ring *r);

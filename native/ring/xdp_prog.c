@@ -40,13 +40,15 @@ int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	const struct xdp_libbpf *lib = r->lib;
 	void *program;
 
-	(void)cfg;
 	r->object = lib->open_mem(pv_xdp_steer_object, (size_t)(pv_xdp_steer_object_end - pv_xdp_steer_object), NULL);
 	if (!r->object)
 		return say(err, errsize, -errno, "the XDP program's object");
+	program = lib->find_program(r->object, "steer");
+	/* Drivers hand frames of several buffers in native mode only to a program that says it can be given them. */
+	if (program && r->jumbo && cfg->mode != PV_XDP_GENERIC)
+		lib->program_flags(program, BPF_F_XDP_HAS_FRAGS);
 	if (lib->load(r->object))
 		return say(err, errsize, errno == EPERM || errno == EACCES ? -EPERM : -errno, "loading the XDP program");
-	program = lib->find_program(r->object, "steer");
 	r->prog_fd = program ? lib->program_fd(program) : -1;
 	r->rules_fd = lib->find_map_fd(r->object, "rules");
 	r->xsks_fd = lib->find_map_fd(r->object, "xsks");

@@ -163,18 +163,18 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 		return rc;
 	rc = -EOPNOTSUPP;
 	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && i == 0)
-		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY, cfg->hurry);
+		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY | (r->jumbo ? XDP_USE_SG : 0), cfg->hurry);
 	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
 	if (rc && rc != -EBUSY)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG), cfg->hurry);
-	if (rc && rc != -EBUSY)
+	if (rc && rc != -EBUSY && !r->jumbo)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY, cfg->hurry);
 	if (!rc && cfg->busy_poll_us)
 		busy_poll(s->fd, cfg->busy_poll_us);
 	return rc;
 }
 
-static int explain(const struct pv_xdp_cfg *cfg, uint32_t queue, int rc, char *err, size_t errsize)
+static int explain(const struct xdp_ring *r, const struct pv_xdp_cfg *cfg, uint32_t queue, int rc, char *err, size_t errsize)
 {
 	if (rc == -EBUSY)
 		snprintf(err, errsize, "queue %u of %s is taken by another AF_XDP socket", queue, cfg->ifname);
@@ -184,6 +184,9 @@ static int explain(const struct pv_xdp_cfg *cfg, uint32_t queue, int rc, char *e
 		snprintf(err, errsize, "this kernel has no AF_XDP");
 	else if (rc == -ENOBUFS || rc == -ENOMEM)
 		snprintf(err, errsize, "no locked memory for the packet buffers (ulimit -l): %s", strerror(-rc));
+	else if (r->jumbo && rc == -EINVAL)
+		snprintf(err, errsize, "the MTU of %s takes frames of several buffers, and this kernel has none (Linux 6.6)",
+			 cfg->ifname);
 	else
 		snprintf(err, errsize, "AF_XDP socket of queue %u of %s: %s", queue, cfg->ifname, strerror(-rc));
 	return rc;
@@ -195,7 +198,7 @@ int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *er
 		int rc = sock_open(r, i, cfg);
 
 		if (rc)
-			return explain(cfg, i, rc, err, errsize);
+			return explain(r, cfg, i, rc, err, errsize);
 	}
 	return 0;
 }

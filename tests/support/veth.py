@@ -31,13 +31,14 @@ def settled(ns: Namespace) -> bool:
 
 
 @contextmanager
-def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
+def namespaces(mtu: int = 1500) -> Iterator[tuple[Namespace, Namespace]]:
     """Both namespaces with addresses on the pair and the links up."""
     with Namespace() as here, Namespace() as there:
         for ns in (here, there):
             # Nobody else is on the pair: link-local addresses are good at once, not a second or two later.
             ns.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
-        sh("ip", "link", "add", "v0", "netns", here.name, "type", "veth", "peer", "name", "v1", "netns", there.name)
+        size = ("mtu", str(mtu))
+        sh("ip", "link", "add", "v0", *size, "netns", here.name, "type", "veth", "peer", "name", "v1", *size, "netns", there.name)
         for ns, device, hosts in ((here, "v0", ENGINE), (there, "v1", KERNEL)):
             ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device, "broadcast", "+")
             ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
@@ -48,9 +49,9 @@ def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
 
 
 @contextmanager
-def pair(mode: str = "auto", env: dict[str, str] | None = None) -> Iterator[Veth]:
+def pair(mode: str = "auto", env: dict[str, str] | None = None, mtu: int = 1500) -> Iterator[Veth]:
     """The engine's actor and a kernel peer, each in its namespace."""
-    with namespaces() as (here, there):
+    with namespaces(mtu) as (here, there):
         engine = Actor([f"xdp:device=v0,mode={mode}"], netns=here.name, env=env)
         kernel = Actor(netns=there.name)
         try:
