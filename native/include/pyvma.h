@@ -59,7 +59,9 @@ struct pyvma_interface {
 	uint8_t prefix_len[16];
 	uint32_t rx_csum, tx_csum, inline_size, tso_max, rx_depth, tx_depth, queues, flow_kinds, tstamp_kind, dm_bytes;
 	uint32_t pacing_min_kbps, pacing_max_kbps;
+	uint32_t txqs, pacing_burst;
 	uint64_t tstamp_khz;
+	uint64_t tso_packets, dm_alloc, dm_packets, dm_sent, dm_oob; /* what the ring has counted */
 };
 PYVMA_EXPORT int pyvma_interface_get(unsigned int index, struct pyvma_interface *out);
 

@@ -105,6 +105,8 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 		.inline_max = cfg->tx_inline_max ? (uint32_t)cfg->tx_inline_max : UINT32_MAX,
 		.legacy = cfg->legacy_verbs,
 		.no_csum = cfg->no_csum_offload,
+		.no_tso = !cfg->tso,
+		.dev_mem = (uint32_t)cfg->ring_dev_mem_tx,
 		.rx_interrupts = true,
 	};
 	struct pv_verbs_info info;
@@ -132,6 +134,14 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 	if (rc) {
 		pv_pool_close(p->pool);
 		return pv_error(rc, "%s: %s", s->name, err);
+	}
+	if (err[0])
+		pv_log(PV_LOG_WARN, "%s: goes on without on-device memory: %s", s->name, err);
+	if (vc.dev_mem) {
+		struct pv_ring_counters c;
+
+		pv_ring_counters(p->ring, &c);
+		pv_log(PV_LOG_DEBUG, "%s: on_device_memory: %llu", s->name, (unsigned long long)c.dm_alloc);
 	}
 	return 0;
 }

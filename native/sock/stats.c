@@ -21,7 +21,9 @@ static const struct counter_name udp_names[] = {
 };
 #define RING_COUNTERS(X)                                                                                                           \
 	X(rx_packets)                                                                                                              \
-	X(rx_bytes) X(tx_packets) X(tx_bytes) X(rx_errors) X(rx_no_buf) X(tx_errors) X(tx_full) X(doorbells) X(interrupts)
+	X(rx_bytes)                                                                                                                \
+	X(tx_packets) X(tx_bytes) X(rx_errors) X(rx_no_buf) X(tx_errors) X(tx_full) X(doorbells) X(interrupts) X(tso_packets)      \
+	    X(dm_alloc) X(dm_packets) X(dm_bytes) X(dm_oob)
 static const struct counter_name ring_names[] = {
 #define RING_NAME(n) { #n, offsetof(struct pv_ring_counters, n) },
 	RING_COUNTERS(RING_NAME)
@@ -123,6 +125,7 @@ static void interface_locked(const struct pv_port *p, struct pyvma_interface *ou
 {
 	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, p->index));
 	const struct pv_ring_caps *caps = &p->ring->caps;
+	struct pv_ring_counters c;
 
 	memset(out, 0, sizeof(*out));
 	snprintf(out->name, sizeof(out->name), "%s", ic->name);
@@ -152,6 +155,14 @@ static void interface_locked(const struct pv_port *p, struct pyvma_interface *ou
 	out->dm_bytes = caps->dm_bytes;
 	out->pacing_min_kbps = caps->pacing_min_kbps;
 	out->pacing_max_kbps = caps->pacing_max_kbps;
+	out->pacing_burst = caps->pacing_burst;
+	out->txqs = caps->txqs;
+	pv_ring_counters(p->ring, &c);
+	out->tso_packets = c.tso_packets;
+	out->dm_alloc = c.dm_alloc;
+	out->dm_packets = c.dm_packets;
+	out->dm_sent = c.dm_bytes;
+	out->dm_oob = c.dm_oob;
 }
 
 int pyvma_interface_get(unsigned int index, struct pyvma_interface *out)

@@ -3744,7 +3744,14 @@ static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
   (void)((p->dm_bytes) | 0);  /* check that 'struct pyvma_interface.dm_bytes' is an integer */
   (void)((p->pacing_min_kbps) | 0);  /* check that 'struct pyvma_interface.pacing_min_kbps' is an integer */
   (void)((p->pacing_max_kbps) | 0);  /* check that 'struct pyvma_interface.pacing_max_kbps' is an integer */
+  (void)((p->txqs) | 0);  /* check that 'struct pyvma_interface.txqs' is an integer */
+  (void)((p->pacing_burst) | 0);  /* check that 'struct pyvma_interface.pacing_burst' is an integer */
   (void)((p->tstamp_khz) | 0);  /* check that 'struct pyvma_interface.tstamp_khz' is an integer */
+  (void)((p->tso_packets) | 0);  /* check that 'struct pyvma_interface.tso_packets' is an integer */
+  (void)((p->dm_alloc) | 0);  /* check that 'struct pyvma_interface.dm_alloc' is an integer */
+  (void)((p->dm_packets) | 0);  /* check that 'struct pyvma_interface.dm_packets' is an integer */
+  (void)((p->dm_sent) | 0);  /* check that 'struct pyvma_interface.dm_sent' is an integer */
+  (void)((p->dm_oob) | 0);  /* check that 'struct pyvma_interface.dm_oob' is an integer */
 }
 struct _cffi_align_struct_pyvma_interface { char x; struct pyvma_interface y; };
 
@@ -4000,9 +4007,30 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
                        _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "txqs", offsetof(struct pyvma_interface, txqs),
+            sizeof(((struct pyvma_interface *)0)->txqs),
+            _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "pacing_burst", offsetof(struct pyvma_interface, pacing_burst),
+                    sizeof(((struct pyvma_interface *)0)->pacing_burst),
+                    _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
                   _CFFI_OP(_CFFI_OP_NOOP, 228) },
+  { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
+                   sizeof(((struct pyvma_interface *)0)->tso_packets),
+                   _CFFI_OP(_CFFI_OP_NOOP, 228) },
+  { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
+                sizeof(((struct pyvma_interface *)0)->dm_alloc),
+                _CFFI_OP(_CFFI_OP_NOOP, 228) },
+  { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
+                  sizeof(((struct pyvma_interface *)0)->dm_packets),
+                  _CFFI_OP(_CFFI_OP_NOOP, 228) },
+  { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
+               sizeof(((struct pyvma_interface *)0)->dm_sent),
+               _CFFI_OP(_CFFI_OP_NOOP, 228) },
+  { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
+              sizeof(((struct pyvma_interface *)0)->dm_oob),
+              _CFFI_OP(_CFFI_OP_NOOP, 228) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
             _CFFI_OP(_CFFI_OP_NOOP, 206) },
@@ -4109,19 +4137,19 @@ static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
   { "pyvma_event", 219, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
   { "pyvma_interface", 220, 0,
-    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 23 },
+    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 30 },
   { "pyvma_kernel_interface", 221, _CFFI_F_CHECK_FIELDS,
-    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 42, 5 },
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 49, 5 },
   { "pyvma_msg", 222, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 47, 7 },
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 54, 7 },
   { "pyvma_sock", 213, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "pyvma_sock_stats", 223, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 54, 16 },
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 61, 16 },
   { "sockaddr", 224, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 70, 1 },
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 77, 1 },
   { "sockaddr_storage", 225, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 71, 1 },
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 78, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {

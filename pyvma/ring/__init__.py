@@ -9,7 +9,7 @@ from typing import Any
 
 from .._native import ffi, lib, start
 
-__all__ = ["Device", "DeviceError", "Interface", "KernelInterface", "Pacing", "Port", "devices", "interfaces", "kernel_interfaces"]
+__all__ = ["Device", "DeviceError", "DeviceMemory", "Interface", "KernelInterface", "Pacing", "Port", "devices", "interfaces", "kernel_interfaces"]
 
 _CSUM = ((1, "ipv4"), (2, "udp"), (4, "tcp"))
 _FLOWS = ("all", "ether", "ip", "3-tuple", "5-tuple")
@@ -25,6 +25,18 @@ class Pacing:
 
     def __str__(self) -> str:
         return f"{self.min_kbps} to {self.max_kbps} kbit/s"
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """What a ring has of its device's own memory, and has sent from there (setting `ring_dev_mem_tx`)."""
+
+    size: int
+    """Bytes; 0: none was asked for, or it could not be had."""
+    packets: int
+    bytes: int
+    full: int
+    """Frames that found no room there and were sent from the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +70,15 @@ class Interface:
     tstamp: str
     tstamp_khz: int
     pacing: Pacing | None
+    pacing_burst: bool
+    """Whether the burst of a rate is heeded."""
+    tx_queues: int
+    """Transmit queues that flows may have of their own, at most."""
     dm_bytes: int
-    """Device memory."""
+    """Memory of the device, of which rings may have some."""
+    device_memory: DeviceMemory
+    tso_packets: int
+    """Long TCP segments that the device cut."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +166,11 @@ def _interface(row: Any) -> Interface:
         tstamp=_TSTAMPS[row.tstamp_kind],
         tstamp_khz=row.tstamp_khz,
         pacing=pacing,
+        pacing_burst=bool(row.pacing_burst),
+        tx_queues=row.txqs,
         dm_bytes=row.dm_bytes,
+        device_memory=DeviceMemory(row.dm_alloc, row.dm_packets, row.dm_sent, row.dm_oob),
+        tso_packets=row.tso_packets,
     )
 
 
