@@ -199,7 +199,7 @@ uint32_t pv_frame_cuts(const struct pv_pkt *p, uint32_t mtu, uint32_t tso_max, u
 
 	for (const struct pv_pkt *f = p; f; f = f->frag, nsge++)
 		len += f->len;
-	if (len > tso_max || nsge > max_sge || !p->gso_size || p->len < hdr || len <= hdr ||
+	if (len > tso_max || nsge > max_sge || !p->gso_size || hdr < ETH_HLEN + 20 + 20 || p->len < hdr || len <= hdr ||
 	    hdr + p->gso_size > mtu + (pv_get16(p->data + 12) == 0x8100 ? 18 : 14))
 		return 0;
 	return (len - hdr + p->gso_size - 1) / p->gso_size;

@@ -36,6 +36,9 @@ struct rig;
 #define RIG_STAMPS 0x10u
 /* The pool's memory was handed to the kernel as it was. */
 #define RIG_FIXED_POOL 0x20u
+#define RIG_TXQ 0x40u
+#define RIG_PACING 0x80u
+#define RIG_TSO 0x100u
 
 struct rig_kind {
 	const char *name;
@@ -288,7 +291,16 @@ static inline void rig_expect_only(struct rig *rig, int side, uint32_t number)
 	X(sleeping)                                                                                                                \
 	X(link)                                                                                                                    \
 	X(vanish)                                                                                                                  \
-	X(forget)
+	X(forget)                                                                                                                  \
+	X(txq_life)                                                                                                                \
+	X(txq_unknown)                                                                                                             \
+	X(txq_mixed)                                                                                                               \
+	X(txq_full)                                                                                                                \
+	X(rate_range)                                                                                                              \
+	X(rate_held)                                                                                                               \
+	X(rate_close)                                                                                                              \
+	X(tso_frames)                                                                                                              \
+	X(tso_unsound)
 
 #define CONTRACT_CASE(kind, id)                                                                                                    \
 	TEST(kind##_##id)                                                                                                          \
@@ -300,5 +312,6 @@ static inline void rig_expect_only(struct rig *rig, int side, uint32_t number)
 
 #include "ring_contract_cases.h"
 #include "ring_contract_ip.h"
+#include "ring_contract_tx.h"
 
 #endif

@@ -60,7 +60,8 @@ static void open_moody(struct rig *rig)
 
 #define MIDDLEWARE(id, opener)                                                                                                     \
 	static const struct rig_kind id = { .name = #id,                                                                           \
-					    .must = RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_STAMPS,                            \
+					    .must = RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_STAMPS | RIG_TXQ | RIG_PACING |    \
+						    RIG_TSO,                                                                       \
 					    .open = opener,                                                                        \
 					    .close = rig_sim_close,                                                                \
 					    .settle = rig_sim_settle,                                                              \

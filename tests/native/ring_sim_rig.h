@@ -11,6 +11,7 @@ static inline struct pv_sim_wire *rig_wire(struct rig *rig)
 	return rig->wire;
 }
 
+/* With checksums all that hangs on them, too: devices do not cut segments whose sums they cannot fill. */
 static inline void rig_sim_open_as(struct rig *rig, uint32_t csum)
 {
 	struct pv_sim_wire *w;
@@ -18,9 +19,16 @@ static inline void rig_sim_open_as(struct rig *rig, uint32_t csum)
 	CHECK_EQ(pv_sim_wire_open(&w, &rig->mem.mem, 1), 0);
 	rig->wire = w;
 	for (int i = 0; i < 2; i++) {
-		struct pv_sim_ring_cfg cfg = {
-			.mtu = RIG_MTU, .rx_depth = RIG_DEPTH, .tx_depth = RIG_DEPTH, .rx_csum = csum, .tx_csum = csum
-		};
+		struct pv_sim_ring_cfg cfg = { .mtu = RIG_MTU,
+					       .rx_depth = RIG_DEPTH,
+					       .tx_depth = RIG_DEPTH,
+					       .rx_csum = csum,
+					       .tx_csum = csum,
+					       .tso_max = csum ? 65535 : 0,
+					       .txqs = csum ? 5 : 0,
+					       .pacing_min_kbps = csum ? 100 : 0,
+					       .pacing_max_kbps = csum ? 100000000 : 0,
+					       .pacing_burst = csum != 0 };
 
 		rig_mac(i, cfg.mac);
 		CHECK_EQ(pv_sim_open(&rig->ring[i], w, rig->pool[i], &cfg), 0);

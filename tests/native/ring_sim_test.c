@@ -16,7 +16,7 @@ static void open_far(struct rig *rig)
 }
 
 static const struct rig_kind sim = { .name = "sim",
-				     .must = RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_STAMPS,
+				     .must = RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_STAMPS | RIG_TXQ | RIG_PACING | RIG_TSO,
 				     .open = rig_sim_open,
 				     .close = rig_sim_close,
 				     .settle = rig_sim_settle,
@@ -30,7 +30,7 @@ static const struct rig_kind plain = { .name = "sim without offloads",
 				       .set_link = rig_sim_set_link,
 				       .vanish = rig_sim_vanish };
 static const struct rig_kind far = { .name = "sim with latency, jitter and rate",
-				     .must = RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_STAMPS,
+				     .must = RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_STAMPS | RIG_TXQ | RIG_PACING | RIG_TSO,
 				     .open = open_far,
 				     .close = rig_sim_close,
 				     .settle = rig_sim_settle,

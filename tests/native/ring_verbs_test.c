@@ -137,11 +137,11 @@ static void set_link(struct rig *rig, int side, bool up)
 		.name = #id, .must = needs, .open = opener, .close = close_rig, .settle = settle, .set_link = set_link             \
 	}
 
-VERBS(extended, open_extended, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
-VERBS(stamps, open_stamps, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
-VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
-VERBS(bare, open_bare, RIG_FLOWS);
-VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(extended, open_extended, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(stamps, open_stamps, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
+VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(bare, open_bare, RIG_FLOWS | RIG_TXQ);
+VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
 
 #define EXTENDED(id) CONTRACT_CASE(extended, id)
 CONTRACT_LIST(EXTENDED)
