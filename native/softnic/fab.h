@@ -14,6 +14,7 @@
 #include "softnic/fabric.h"
 
 struct sn_hold;
+struct sn_pacer;
 
 struct sn_fabric {
 	struct pv_list link; /* in the process's list */
@@ -26,6 +27,7 @@ struct sn_fabric {
 	struct sn_shm *s;
 	pthread_mutex_t mutex; /* with the lock on the file: the fabric's lock */
 	struct sn_hold *hold; /* frames held back by impairments, and their thread; NULL until needed */
+	struct sn_pacer *pacer; /* paced queues, and their thread; NULL until needed */
 };
 
 /* A receiving queue as a sender sees it. */
@@ -88,6 +90,7 @@ struct sn_port {
 	bool link_up, impaired;
 	bool special; /* one of the two needs a look */
 	bool fences;
+	uint64_t stamp_ns; /* of frames sent; 0: the clock */
 	uint64_t mac;
 	struct sn_impair_state *impair;
 	struct sn_path *path; /* SN_PATHS */
@@ -175,6 +178,9 @@ bool sn_impair_holds(struct sn_port *p);
 void sn_impair_send(struct sn_port *p, uint8_t *frame, uint32_t len);
 void sn_impair_detach(struct sn_port *p);
 void sn_hold_close(struct sn_fabric *f);
+
+/* fab_pace.c */
+void sn_pacer_close(struct sn_fabric *f);
 
 /* fab_fdb.c */
 int sn_fdb_find(struct sn_shm *s, uint64_t mac); /* port or -1 */

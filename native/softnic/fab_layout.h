@@ -16,7 +16,7 @@
 #include "softnic/fabric.h"
 
 #define SN_MAGIC UINT64_C(0x6362616665616d76)
-#define SN_VERSION 1u
+#define SN_VERSION 2u
 
 #define SN_CLIENTS 128u
 #define SN_LANES 512u
@@ -52,7 +52,8 @@ struct sn_port_ent {
 	_Atomic uint32_t impaired;
 	_Atomic uint64_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm, delay_ns, jitter_ns, rate_kbps, seed;
 	_Atomic uint64_t wire_free_ns; /* when the last rated frame has left */
-	uint64_t spare[3];
+	_Atomic uint64_t dm_bytes; /* device memory */
+	uint64_t spare[2];
 } pv_aligned(128);
 
 /* Counters of one lane for one port; they only grow, whoever owns the lane, so that a total is the plain sum over all lanes. */
@@ -68,7 +69,8 @@ struct sn_lane_count {
 /* What one sender writes. `busy` is the generation by which it is sending right now, or 0. */
 struct sn_lane {
 	_Atomic uint64_t busy;
-	uint64_t spare[15];
+	_Atomic uint64_t dm_bytes; /* device memory that the owner holds; with the lock */
+	uint64_t spare[14];
 	struct sn_lane_count count[SN_PORTS];
 } pv_aligned(128);
 

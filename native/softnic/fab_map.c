@@ -378,8 +378,10 @@ void sn_fabric_close(struct sn_fabric *f)
 		return;
 	}
 	pv_list_del(&f->link);
-	if (f->s)
+	if (f->s) {
+		sn_pacer_close(f);
 		sn_hold_close(f);
+	}
 	if (f->s && !sn_lock(f)) {
 		if (sn_client_leave(f)) {
 			sn_wakers_drop(f, UINT32_MAX);
@@ -426,6 +428,7 @@ void sn_fabric_forget(struct sn_fabric *f)
 	pthread_mutex_init(&fabrics_mutex, NULL);
 	pthread_mutex_init(&f->mutex, NULL);
 	f->hold = NULL;
+	f->pacer = NULL;
 	pv_list_del(&f->link);
 	if (f->wake_fd >= 0)
 		sn_sys(SYS_close, f->wake_fd);

@@ -25,6 +25,7 @@ int sn_lane_get(struct sn_fabric *f, uint32_t port)
 		if (sn_get(&s->lanes_used) < i + 1)
 			sn_set(&s->lanes_used, i + 1);
 		sn_set(&s->lane[i].busy, 0);
+		sn_set(&s->lane[i].dm_bytes, 0);
 		sn_set(&e->client, f->client);
 		sn_set(&e->port, port);
 		sn_set(&e->watch, 0);
@@ -45,6 +46,7 @@ void sn_lane_put(struct sn_fabric *f, uint32_t lane)
 		sn_set(&c->held_lost, sn_get(&c->held_in) - sn_get(&c->held_out));
 	}
 	sn_set(&l->busy, 0);
+	sn_set(&l->dm_bytes, 0);
 	sn_set(&f->s->lane_ent[lane].watch, 0);
 	sn_set(&f->s->lane_ent[lane].state, SN_FREE);
 }
@@ -93,6 +95,7 @@ static int port_make(struct sn_fabric *f, uint32_t number, const struct sn_port_
 	sn_change_begin(f);
 	sn_set(&e->mac, mac);
 	sn_set(&e->mtu, cfg->mtu ? cfg->mtu : 1500);
+	sn_set(&e->dm_bytes, cfg->dm_bytes ? cfg->dm_bytes : SN_DM_DEFAULT);
 	sn_set(&e->link, 1);
 	sn_set(&e->link_events, 0);
 	sn_set(&e->uplink, 0);
@@ -117,6 +120,9 @@ static int port_join(struct sn_fabric *f, uint32_t number, const struct sn_port_
 		return sn_fail(-EEXIST, "fabric %s, port %u: another process gave it another MAC", f->name, number);
 	if (cfg->mtu && cfg->mtu != sn_get(&e->mtu))
 		return sn_fail(-EEXIST, "fabric %s, port %u: another process gave it MTU %u", f->name, number, sn_get(&e->mtu));
+	if (cfg->dm_bytes && cfg->dm_bytes != sn_get(&e->dm_bytes))
+		return sn_fail(-EEXIST, "fabric %s, port %u: another process gave it %u bytes of device memory", f->name, number,
+			       (uint32_t)sn_get(&e->dm_bytes));
 	return 0;
 }
 
@@ -266,6 +272,40 @@ int sn_port_watch(struct sn_port *p, struct sn_waker *w)
 {
 	sn_set(&p->s->lane_ent[p->lane_no].watch, w ? w->no + 1 : 0);
 	return 0;
+}
+
+uint32_t sn_port_dm_bytes(const struct sn_port *p)
+{
+	return (uint32_t)PV_MIN(sn_get(&p->s->port[p->number].dm_bytes), (uint64_t)UINT32_MAX);
+}
+
+int sn_port_dm_take(struct sn_port *p, uint64_t bytes)
+{
+	struct sn_shm *s = p->s;
+	uint64_t room = sn_port_dm_bytes(p);
+	int rc = sn_lock(p->f);
+
+	if (rc)
+		return rc;
+	sn_clients_reap(p->f);
+	for (uint32_t i = 0; i < SN_LANES; i++) {
+		if (sn_get(&s->lane_ent[i].state) == SN_LIVE && sn_get(&s->lane_ent[i].port) == p->number)
+			room -= PV_MIN(room, sn_get(&s->lane[i].dm_bytes));
+	}
+	if (bytes <= room)
+		sn_count(&p->lane->dm_bytes, bytes);
+	sn_unlock(p->f);
+	return bytes <= room ? 0
+			     : sn_fail(-ENOMEM, "fabric %s, port %u: %llu bytes of device memory left", p->f->name, p->number,
+				       (unsigned long long)room);
+}
+
+void sn_port_dm_give(struct sn_port *p, uint64_t bytes)
+{
+	if (sn_lock(p->f))
+		return;
+	sn_set(&p->lane->dm_bytes, sn_get(&p->lane->dm_bytes) - PV_MIN(bytes, sn_get(&p->lane->dm_bytes)));
+	sn_unlock(p->f);
 }
 
 static void count_lane(const struct sn_lane_count *c, bool live, struct sn_port_counters *out)

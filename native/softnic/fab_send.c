@@ -72,13 +72,23 @@ static pv_noinline void wake(struct sn_port *p, const struct sn_target *t, uint6
 		sn_wake(p->f, SN_ARMED_WAKER(armed));
 }
 
-static pv_noinline void stamp(struct sn_slot *slot)
+uint64_t sn_clock_ns(void)
 {
 	struct timespec ts;
-	uint64_t ns;
 
-	clock_gettime(CLOCK_MONOTONIC_RAW, &ts);
-	ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	clock_gettime(CLOCK_MONOTONIC_RAW, &ts); /* the vDSO's, no system call */
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void sn_port_stamp_at(struct sn_port *p, uint64_t when_ns)
+{
+	p->stamp_ns = when_ns;
+}
+
+static pv_noinline void stamp(const struct sn_port *p, struct sn_slot *slot)
+{
+	uint64_t ns = p->stamp_ns ? p->stamp_ns : sn_clock_ns();
+
 	slot->tstamp_lo = (uint32_t)ns;
 	slot->tstamp_hi = (uint32_t)(ns >> 32);
 }
@@ -94,7 +104,7 @@ pv_inline void publish(struct sn_port *p, const struct sn_target *t, uint64_t po
 	slot->flags = (uint16_t)flags;
 	slot->hash = t->hash;
 	if (pv_unlikely(t->stamped))
-		stamp(slot);
+		stamp(p, slot);
 	sn_set(&slot->seq, (uint32_t)pos);
 	sn_light_fence(p->fences);
 	armed = sn_get(&t->ent->armed);

@@ -18,6 +18,7 @@
 #define SN_PORTS 64
 #define SN_MTU_MAX 9216u
 #define SN_FRAME_MAX (SN_MTU_MAX + 18u)
+#define SN_DM_DEFAULT (256u << 10)
 
 struct sn_fabric; /* this process's view of one fabric */
 struct sn_port; /* this process's attachment to one port */
@@ -36,8 +37,9 @@ void sn_fabric_forget(struct sn_fabric *f);
 struct sn_port_cfg {
 	uint8_t mac[6]; /* all zero: 02:53:4e:00:00:NN of the port number */
 	uint32_t mtu; /* IP bytes; 0: as it is, 1500 when new */
+	uint32_t dm_bytes; /* of device memory; 0: as it is, SN_DM_DEFAULT when new */
 };
-/* The first attachment makes the port; later ones must agree with a MAC or MTU that they name (-EEXIST). */
+/* The first attachment makes the port; later ones must agree with what they name (-EEXIST). */
 int sn_port_attach(struct sn_fabric *f, uint32_t number, const struct sn_port_cfg *cfg, struct sn_port **out);
 void sn_port_detach(struct sn_port *p);
 void sn_port_mac(const struct sn_port *p, uint8_t mac[6]);
@@ -48,6 +50,11 @@ uint32_t sn_port_link_events(const struct sn_port *p); /* changes of the link so
 struct sn_waker;
 /* Until the port is detached: a change of the link by any process writes to the waker. 0 or -ENOSPC. */
 int sn_port_watch(struct sn_port *p, struct sn_waker *w);
+
+/* Device memory that processes hold of the port. What a process holds when it dies, or a port object when it is detached, is free again. */
+uint32_t sn_port_dm_bytes(const struct sn_port *p);
+int sn_port_dm_take(struct sn_port *p, uint64_t bytes); /* 0 or -ENOMEM */
+void sn_port_dm_give(struct sn_port *p, uint64_t bytes);
 
 struct sn_impairments {
 	uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm;
@@ -135,10 +142,46 @@ struct sn_seg {
  * to its port's own MAC: what goes to many is not delivered to queues that were created with the sending port object. */
 int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags);
 
+/* The stamp of frames sent from now on, in nanoseconds of the stamps' clock; 0: when they are switched. */
+void sn_port_stamp_at(struct sn_port *p, uint64_t when_ns);
+uint64_t sn_clock_ns(void); /* the stamps' clock */
+
+/* ---- pacing ------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Between a sender and its port: frames leave by a schedule, in order, each with its scheduled departure as its stamp. What cannot leave
+ * at once is held, and let out by a thread of this process. While a queue is open nobody else sends by its port object. Calls of one
+ * queue by one thread at a time; sn_pace_left by any.
+ */
+struct sn_pace;
+struct sn_rate {
+	uint64_t kbps; /* of whole frames without FCS; 0: unlimited */
+	uint32_t burst_bytes; /* that may leave back to back after a pause; 0: two frames of typical_len */
+	uint32_t typical_len; /* 0: the longest frame */
+};
+/* `left` is called, by any thread and not with locks of the caller's choice, when a frame that asked for it has left. -ENOMEM. */
+int sn_pace_open(struct sn_port *p, void (*left)(void *ctx), void *ctx, struct sn_pace **out);
+/* What is held is lost, and counted as such. */
+void sn_pace_close(struct sn_pace *q);
+/* From now on, for what is held as well. */
+void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate);
+/* As sn_port_send: 0, -EMSGSIZE, -ENOMEM. The data is copied. `when`, unless NULL, receives the departure before the frame counts as left,
+ * and `left` is called then. */
+int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags, uint64_t *when);
+/* The same asked later, of the last frame taken; false: it has left. */
+bool sn_pace_tell(struct sn_pace *q, uint64_t *when);
+/* Frames taken that have left or were lost. */
+uint64_t sn_pace_left(struct sn_pace *q);
+/* The sender has more to send than it may hand over: that its thread is late must not cost it its rate. */
+void sn_pace_full(struct sn_pace *q);
+uint64_t sn_pace_held_bytes(struct sn_pace *q);
+/* What is held is lost. */
+void sn_pace_drop(struct sn_pace *q);
+
 struct sn_port_counters {
 	uint64_t tx_packets, tx_bytes; /* taken from senders, whatever became of them */
 	uint64_t rx_packets, rx_bytes; /* copies placed in queues of the port */
-	uint64_t tx_impaired_loss; /* by impairment, or held back when their process died */
+	uint64_t tx_impaired_loss; /* by impairment, or held back when their process or its queue pair went */
 	uint64_t tx_duplicated, tx_corrupted, tx_reordered;
 	uint64_t tx_link_down, tx_too_long; /* refused; too long, or too short for a frame */
 	uint64_t rx_no_rule; /* reached the port, no rule took it */
