@@ -41,10 +41,31 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 #define VB_MAX_QP 480
 #define VB_MAX_WQ 480u
 #define VB_MAX_IND_LOG 7u
+#define VB_MAX_TSO (256u << 10)
+#define VB_MIN_TSO_HEADER 14u
+#define VB_MAX_TSO_HEADER 512u
+#define VB_MIN_RATE_KBPS 1u
+#define VB_MAX_RATE_KBPS 100000000u
+#define VB_MAX_DM (64u << 20)
 #define VB_COMP_VECTORS 4
 #define VB_ROOM 256 /* spare bytes behind a public structure */
 /* A value of vb_qp.state beside enum ibv_qp_state: the context belongs to the parent of a fork. */
 #define VB_QPS_GONE 0x100u
+
+/* Capabilities that can be taken from a device. */
+#define VB_CAP_TSO 0x1u
+#define VB_CAP_DM 0x2u
+#define VB_CAP_PACING 0x4u
+#define VB_CAP_PACING_BURST 0x8u
+#define VB_CAP_CSUM 0x10u
+#define VB_CAP_TIMESTAMPS 0x20u
+#define VB_CAP_EXTENDED 0x40u
+#define VB_CAP_CQ_EX 0x80u
+#define VB_CAP_VLAN_STRIP 0x100u
+#define VB_CAP_RSS 0x200u
+#define VB_CAP_FLOW 0x400u
+#define VB_CAP_INLINE 0x800u
+#define VB_CAP_WALLCLOCK 0x1000u
 
 struct vb_lock {
 	_Atomic uint32_t held;
@@ -74,6 +95,7 @@ struct vb_device {
 	char fabric[SN_NAME_MAX];
 	uint32_t port;
 	struct sn_port_cfg cfg;
+	uint32_t off; /* VB_CAP_* that this device lacks */
 	uint8_t mac[6]; /* configured or default; what the port has once it was opened; under the registry's lock */
 	int index;
 };
@@ -91,12 +113,13 @@ struct vb_ctx {
 	struct sn_fabric *fabric;
 	struct sn_port *port;
 	uint8_t mac[6];
+	uint32_t off; /* VB_CAP_* that it lacks */
 	struct vb_mr_slot *mr_slots;
 	uint32_t mr_next;
 	bool gone; /* child of a fork: nothing of the fabric may be touched */
 	pthread_mutex_t lock;
 	struct pv_list node; /* in the registry */
-	struct pv_list pds, mrs, channels, cqs, qps, wqs, ind_tables, flows;
+	struct pv_list pds, mrs, dms, channels, cqs, qps, wqs, ind_tables, flows;
 
 	pthread_mutex_t async_lock;
 	struct pv_list async_events; /* struct vb_event */
@@ -126,7 +149,18 @@ struct vb_mr {
 	uint8_t room[VB_ROOM];
 	struct pv_list node;
 	uint64_t iova;
+	uint8_t *host;
+	struct vb_dm *dm; /* of device memory */
 	unsigned int access;
+};
+
+struct vb_dm {
+	struct ibv_dm ibv;
+	uint8_t room[VB_ROOM];
+	struct pv_list node;
+	uint8_t *mem;
+	uint64_t length, charged;
+	_Atomic uint32_t uses;
 };
 
 struct vb_channel {
@@ -165,9 +199,11 @@ struct vb_cq {
 	uint32_t cqe_ci, cqe_mask;
 	_Atomic uint32_t cqe_pi;
 	struct vb_cqe *ring;
-	struct vb_rq *rq; /* the only one, NULL when none or several */
+	struct vb_rq *rq; /* the only one, NULL when none or several, or with paced senders */
 	struct vb_rq **rqs;
 	uint32_t nrq, next_rq;
+	uint32_t sources; /* receive queues and paced senders */
+	struct pv_list paced; /* struct vb_pace */
 	_Atomic uint32_t armed; /* enum vb_arm */
 
 	struct ibv_wc cur; /* of the extended interface */
@@ -188,7 +224,8 @@ struct vb_rwqe {
 	struct ibv_sge sge[];
 };
 
-enum vb_rq_mode { VB_RQ_OFF, VB_RQ_READY, VB_RQ_FLUSH };
+/* VB_RQ_STRIP: ready, and VLAN tags are taken off. */
+enum vb_rq_mode { VB_RQ_OFF, VB_RQ_READY, VB_RQ_FLUSH, VB_RQ_STRIP };
 
 /* A receive queue, of a QP or a WQ: a ring of buffers here, a queue of frames in the fabric. Posting fills `pi`, polling its CQ
  * moves `ci`. */
@@ -205,6 +242,7 @@ struct vb_rq {
 	struct vb_qp *qp; /* one of the two */
 	struct vb_wq *wq;
 	bool hw_armed; /* the fabric writes to the channel's waker; under its lock */
+	bool strip;
 	struct vb_lock lock pv_aligned(64); /* of posting */
 	_Atomic uint32_t pi;
 };
@@ -233,6 +271,7 @@ struct vb_swqe {
 	uint64_t wr_id;
 	uint32_t flags, nsge;
 	bool set; /* has its data */
+	uint16_t mss, hdr_len; /* of segmentation; the headers lie at vb_qp.batch_hdr */
 	struct ibv_sge sge[]; /* or one whose `addr` is the copied inline data right behind it */
 };
 
@@ -248,7 +287,8 @@ struct vb_qp {
 	uint32_t max_send_sge, max_inline, sq_size;
 	uint32_t sq_pi;
 	_Atomic uint32_t sq_ci;
-	bool sig_all;
+	uint32_t force; /* flags that every request has: IBV_SEND_SIGNALED, VB_SEND_SPECIAL */
+	bool sig_all, csum;
 	struct sn_port *port; /* an attachment of its own: sending needs no lock of the port */
 	struct vb_cq *scq;
 	const struct vb_mr_slot *mr_slots;
@@ -256,8 +296,12 @@ struct vb_qp {
 
 	/* Extended interface: requests collected since wr_start. */
 	uint8_t *batch;
-	uint32_t batch_stride, batch_n;
+	uint32_t batch_stride, batch_hdr, batch_n;
 	int batch_err;
+	bool batch_tso;
+	uint32_t max_tso_header;
+	struct vb_pace *pace; /* NULL: sends as it is asked to */
+	uint64_t sent_ns; /* of the request under way, with a send CQ that has stamps */
 
 	struct vb_rq rq;
 	struct vb_pd *owner_pd; /* as given, maybe a parent domain */
@@ -389,7 +433,7 @@ pv_inline struct vb_ctx *vb_ctx(const struct ibv_context *c)
 
 /* `spec` as PYVMA_SOFTNIC has it. 0 or -EINVAL, -ENOMEM. */
 int vb_device_add(const char *spec, struct vb_device **out);
-/* "FABRIC/PORT[,mac=..][,mtu=..]" of `len` bytes into a zeroed device: 0 or -EINVAL. */
+/* "FABRIC/PORT[,mac=..][,mtu=..][,dm=..][,off=..]" of `len` bytes into a zeroed device: 0 or -EINVAL. */
 int vb_device_parse(const char *s, size_t len, struct vb_device *d);
 /* By name, NULL when there is none. Reads PYVMA_SOFTNIC. */
 struct vb_device *vb_device_find(const char *name);
@@ -405,6 +449,18 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 __be64 vb_guid(const uint8_t mac[6]);
 
+/* ---- vb_caps.c ----------------------------------------------------------------------------------------------------------- */
+
+pv_inline bool vb_has(const struct ibv_context *context, uint32_t cap)
+{
+	return !(vb_ctx(context)->off & cap);
+}
+
+/* Names of capabilities, separated by `sep`, added to `off`. 0 or -EINVAL. */
+int vb_caps_parse(const char *s, size_t len, char sep, uint32_t *off);
+/* PYVMA_SOFTNIC_OFF: 0, or -EINVAL with the reason in vb_open_error_text. */
+int vb_caps_from_env(uint32_t *off);
+
 /* ---- vb_pd_mr.c --------------------------------------------------------------------------------------------------------- */
 
 struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
@@ -415,6 +471,15 @@ pv_inline struct vb_pd *vb_pd(struct ibv_pd *pd)
 {
 	return (struct vb_pd *)pd;
 }
+
+/* Of device memory, which the caller has checked. */
+struct ibv_mr *vb_mr_of_dm(struct ibv_pd *pd, struct vb_dm *dm, uint64_t offset, size_t length, unsigned int access);
+bool vb_mr_access_ok(unsigned int access);
+
+/* vb_dm.c */
+struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int vb_free_dm(struct ibv_dm *dm);
+struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access);
 
 /* Where an SGE is in memory, or NULL: unknown key, other domain, out of range or access that was not granted. */
 pv_inline uint8_t *vb_sge_host(const struct vb_mr_slot *slots, const struct vb_pd *pd, const struct ibv_sge *sge, uint32_t access)
@@ -438,8 +503,13 @@ pv_inline struct vb_cq *vb_cq(struct ibv_cq *cq)
 struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 void vb_cq_ex_init(struct vb_cq *cq, uint64_t wc_flags);
 int vb_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
-/* A send completion; fires the channel. */
+/* A send completion; fires the channel. Stamped now where it has no stamp. */
 void vb_cq_push(struct vb_cq *cq, const struct vb_cqe *cqe);
+/* The same without firing; the lock is held. */
+void vb_cq_put(struct vb_cq *cq, const struct vb_cqe *cqe);
+bool vb_cq_full(const struct vb_cq *cq);
+/* Which queues the CQ looks at has changed; the lock is held. */
+void vb_cq_sources(struct vb_cq *cq);
 /* Takes completions of a QP out of the ring (reset, destroy); the lock is held. */
 void vb_cq_forget_qp(struct vb_cq *cq, const struct vb_qp *qp);
 /* 0 or ENOMEM; the lock is held. */
@@ -460,7 +530,13 @@ void vb_rq_clear(struct vb_rq *rq);
 void vb_rq_drain(struct vb_rq *rq);
 int vb_rq_post(struct vb_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-/* One completion, by a frame or by flushing. The CQ's lock is held. */
+/* Its mode while it receives. */
+pv_inline uint32_t vb_rq_ready(const struct vb_rq *rq)
+{
+	return rq->strip ? VB_RQ_STRIP : VB_RQ_READY;
+}
+
+/* One completion, by a frame or by flushing; a tag that was taken off is the completion's `pkey_index`. The CQ's lock is held. */
 bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns);
 
 /* ---- vb_qp.c, vb_qp_ex.c, vb_send.c ---------------------------------------------------------------------------------------- */
@@ -474,9 +550,65 @@ uint32_t vb_next_qpn(void);
 struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 int vb_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 #define VB_SEND_FLAGS (unsigned int)(IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM)
+/* Of vb_qp.force: something about the QP needs a look at each request. */
+#define VB_SEND_SPECIAL 0x80000000u
+/* Of vb_swqe.flags: segmentation. */
+#define VB_SEND_TSO 0x40000000u
 /* 0 or an errno of an immediate error; the QP's lock is held. */
 int vb_send_one(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, uint32_t nsge, unsigned int flags);
+/* What a request's list names, as pieces for the fabric. */
+struct vb_gather {
+	const struct sn_seg *seg;
+	struct sn_seg room[VB_MAX_SGE];
+	uint32_t nseg, len;
+	enum ibv_wc_status status; /* IBV_WC_SUCCESS, or what the request completes with */
+};
+/* 0 or EINVAL. */
+int vb_send_gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, unsigned int flags, struct vb_gather *g);
+/* An error completes whether it was asked to or not, and everything after it is flushed: 0. */
+int vb_send_fail(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_status status);
+int vb_send_other_state(struct vb_qp *qp, uint64_t wr_id, uint32_t state);
+void vb_send_begin(struct vb_qp *qp);
+/* One frame, paced or not, of the request that is under way; `tell`: the last, of one that asked for a completion. 0 or -errno. */
+int vb_send_frame(struct vb_qp *qp, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags, bool tell);
+/* The request has been handed over. */
+void vb_send_end(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len, unsigned int flags);
+bool vb_send_room(struct vb_qp *qp);
 int vb_qp_ex_init(struct vb_qp *qp, uint64_t send_ops);
+
+/* vb_tso.c */
+struct vb_tso {
+	const uint8_t *hdr;
+	uint16_t hdr_len, mss;
+};
+/* As vb_send_one. */
+int vb_send_tso(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, uint32_t nsge, unsigned int flags,
+		const struct vb_tso *tso);
+
+/* vb_pace.c: a queue pair with a rate. The QP's lock is held, and the send CQ's but in vb_pace_send and vb_pace_push. */
+struct vb_pace {
+	struct pv_list node; /* in the send CQ's list */
+	struct vb_qp *qp;
+	struct sn_pace *q;
+	uint64_t taken; /* frames so far */
+	_Atomic uint32_t pi, ci;
+	uint32_t mask;
+	struct vb_paced_wr *ring;
+};
+/* 0 or an errno; a rate of 0 ends the pacing. */
+int vb_pace_set(struct vb_qp *qp, const struct sn_rate *rate);
+/* Ends it: what is held leaves, or is flushed. */
+void vb_pace_end(struct vb_qp *qp, bool flush);
+int vb_pace_frame(struct vb_qp *qp, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags, bool tell);
+/* A completion behind all that was sent before. */
+void vb_pace_push(struct vb_qp *qp, const struct vb_cqe *cqe, bool quiet);
+/* Completions of what has left; the CQ's lock is held. */
+void vb_pace_harvest(struct vb_cq *cq);
+bool vb_pace_room(struct vb_qp *qp);
+int vb_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr);
+/* 0 or EINVAL, EOPNOTSUPP. */
+int vb_rate_check(const struct ibv_context *context, const struct ibv_qp_rate_limit_attr *attr);
+void vb_qp_settle(struct vb_qp *qp); /* vb_qp.force anew */
 /* After an error: flushes from now on, tells the application. The receive or send CQ's lock is held. */
 void vb_qp_fail(struct vb_qp *qp);
 

@@ -43,25 +43,33 @@ void vb_unlock_two(struct vb_cq *a, struct vb_cq *b)
 
 /* ---- completions --------------------------------------------------------------------------------------------------------------- */
 
-void vb_cq_push(struct vb_cq *cq, const struct vb_cqe *cqe)
+bool vb_cq_full(const struct vb_cq *cq)
 {
-	uint32_t pi;
+	return atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed) - cq->cqe_ci > cq->cqe_mask;
+}
 
-	vb_lock(&cq->lock);
-	pi = atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed);
+void vb_cq_put(struct vb_cq *cq, const struct vb_cqe *cqe)
+{
+	uint32_t pi = atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed);
+
 	if (pv_unlikely(pi - cq->cqe_ci > cq->cqe_mask || cq->overrun)) {
 		/* The completion is lost, and unless the application said that it knows, the CQ with it. */
 		if (!cq->ignore_overrun && !cq->overrun) {
 			cq->overrun = true;
 			vb_async_push(vb_ctx(cq->ibv.context), IBV_EVENT_CQ_ERR, cq);
 		}
-		vb_unlock(&cq->lock);
 		return;
 	}
 	cq->ring[pi & cq->cqe_mask] = *cqe;
-	if (cq->stamps)
+	if (cq->stamps && !cqe->tstamp_ns)
 		cq->ring[pi & cq->cqe_mask].tstamp_ns = vb_clock_ns();
 	atomic_store_explicit(&cq->cqe_pi, pi + 1, memory_order_relaxed);
+}
+
+void vb_cq_push(struct vb_cq *cq, const struct vb_cqe *cqe)
+{
+	vb_lock(&cq->lock);
+	vb_cq_put(cq, cqe);
 	vb_unlock(&cq->lock);
 	if (pv_unlikely(atomic_load_explicit(&cq->armed, memory_order_seq_cst)))
 		vb_cq_fire(cq, cqe->status != IBV_WC_SUCCESS);
@@ -84,6 +92,8 @@ static void cqe_take(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 
 static bool rqs_take(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 {
+	if (pv_unlikely(cq->sources != cq->nrq))
+		vb_pace_harvest(cq);
 	for (uint32_t i = 0; i < cq->nrq; i++) {
 		struct vb_rq *rq = cq->rqs[cq->next_rq];
 
@@ -108,7 +118,8 @@ pv_inline bool cq_next(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 		cq->send_first = true;
 		return true;
 	}
-	if (!sends)
+	/* Looked at again: paced senders may have completions by now. */
+	if (cq->cqe_ci == atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed))
 		return false;
 	cqe_take(cq, wc, tstamp_ns);
 	return true;
@@ -165,7 +176,15 @@ static void rqs_unlock(struct vb_cq *cq)
 {
 	if (cq->chan)
 		pthread_mutex_unlock(&cq->chan->lock);
-	cq->rq = cq->nrq == 1 ? cq->rqs[0] : NULL;
+	vb_cq_sources(cq);
+}
+
+void vb_cq_sources(struct vb_cq *cq)
+{
+	cq->sources = cq->nrq;
+	pv_list_for_each(it, &cq->paced)
+		cq->sources++;
+	cq->rq = cq->nrq == 1 && cq->sources == 1 ? cq->rqs[0] : NULL;
 	cq->next_rq = 0;
 }
 
@@ -239,6 +258,7 @@ static struct vb_cq *cq_new(struct ibv_context *context, uint32_t cqe, void *cq_
 	cq->ibv.cqe = (int)cq->cqe_mask + 1;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
+	pv_list_init(&cq->paced);
 	pv_list_init(&cq->chan_node);
 	pv_list_init(&cq->ready_node);
 	clock_gettime(CLOCK_REALTIME, &real);
@@ -271,7 +291,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
 	const uint64_t fields =
-	    IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	    IBV_WC_STANDARD_FLAGS | (vb_has(context, VB_CAP_TIMESTAMPS) ? (uint64_t)IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0) |
+	    (vb_has(context, VB_CAP_TIMESTAMPS | VB_CAP_WALLCLOCK) ? (uint64_t)IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK : 0);
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 	struct vb_cq *cq;
 

@@ -87,6 +87,11 @@ static uint8_t read_zero8(struct ibv_cq_ex *ex)
 	return 0;
 }
 
+static uint16_t read_cvlan(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->cur.pkey_index;
+}
+
 static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
 {
 	return of_ex(ex)->cur_tstamp_ns;
@@ -123,6 +128,8 @@ void vb_cq_ex_init(struct vb_cq *cq, uint64_t wc_flags)
 		ex->read_sl = read_zero8;
 	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
 		ex->read_dlid_path_bits = read_zero8;
+	if (wc_flags & IBV_WC_EX_WITH_CVLAN)
+		ex->read_cvlan = read_cvlan;
 	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
 		ex->read_completion_ts = read_completion_ts;
 	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)

@@ -20,7 +20,7 @@ static struct vb_device *devices;
 static int device_count;
 static struct pv_list contexts = { &contexts, &contexts };
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-static __thread char open_error[192];
+static __thread char open_error[320];
 /* The real ibv_import_device walks the device list and looks into each entry: it must see only its own. */
 static __thread bool real_only;
 
@@ -104,8 +104,10 @@ static int parse_number(const char *s, size_t len, uint32_t max, uint32_t *out)
 	return 0;
 }
 
-static int parse_option(const char *s, size_t len, struct sn_port_cfg *cfg)
+static int parse_option(const char *s, size_t len, struct vb_device *d)
 {
+	struct sn_port_cfg *cfg = &d->cfg;
+
 	if (len > 4 && !memcmp(s, "mac=", 4))
 		return parse_mac(s + 4, len - 4, cfg->mac);
 	if (len > 4 && !memcmp(s, "mtu=", 4)) {
@@ -113,6 +115,13 @@ static int parse_option(const char *s, size_t len, struct sn_port_cfg *cfg)
 			return -EINVAL;
 		return 0;
 	}
+	if (len > 3 && !memcmp(s, "dm=", 3)) {
+		if (parse_number(s + 3, len - 3, VB_MAX_DM, &cfg->dm_bytes) || cfg->dm_bytes < 64)
+			return -EINVAL;
+		return 0;
+	}
+	if (len > 4 && !memcmp(s, "off=", 4))
+		return vb_caps_parse(s + 4, len - 4, '+', &d->off);
 	return -EINVAL;
 }
 
@@ -135,7 +144,7 @@ int vb_device_parse(const char *s, size_t len, struct vb_device *d)
 		return -EINVAL;
 	for (; p && p < end; p = next) {
 		next = memchr(p + 1, ',', (size_t)(end - p - 1));
-		if (parse_option(p + 1, (size_t)((next ? next : end) - p - 1), &d->cfg))
+		if (parse_option(p + 1, (size_t)((next ? next : end) - p - 1), d))
 			return -EINVAL;
 	}
 	return 0;
@@ -170,7 +179,7 @@ static int device_add_locked(const char *spec, size_t len, struct vb_device **ou
 	}
 	for (at = &devices; *at; at = &(*at)->next) {
 		if ((*at)->port == d->port && !strcmp((*at)->fabric, d->fabric)) {
-			bool same = !memcmp(&(*at)->cfg, &d->cfg, sizeof(d->cfg));
+			bool same = !memcmp(&(*at)->cfg, &d->cfg, sizeof(d->cfg)) && (*at)->off == d->off;
 
 			free(d);
 			*out = *at;
@@ -336,6 +345,35 @@ static int post_srq_recv_unsupported(struct ibv_srq *srq, struct ibv_recv_wr *wr
 	return EOPNOTSUPP;
 }
 
+/* What the device lacks: its slots are empty, as a provider without the calls leaves them. */
+static void ctx_ops_off(struct vb_ctx *ctx)
+{
+	struct verbs_context *v = &ctx->v;
+
+	if (ctx->off & VB_CAP_PACING)
+		v->modify_qp_rate_limit = NULL;
+	if (ctx->off & VB_CAP_DM) {
+		v->alloc_dm = NULL;
+		v->free_dm = NULL;
+		v->reg_dm_mr = NULL;
+	}
+	if (ctx->off & VB_CAP_TIMESTAMPS)
+		v->query_rt_values = NULL;
+	if (ctx->off & VB_CAP_CQ_EX)
+		v->create_cq_ex = NULL;
+	if (ctx->off & VB_CAP_FLOW) {
+		v->ibv_create_flow = NULL;
+		v->ibv_destroy_flow = NULL;
+	}
+	if (ctx->off & VB_CAP_RSS) {
+		v->create_wq = NULL;
+		v->modify_wq = NULL;
+		v->destroy_wq = NULL;
+		v->create_rwq_ind_table = NULL;
+		v->destroy_rwq_ind_table = NULL;
+	}
+}
+
 static void ctx_ops(struct vb_ctx *ctx)
 {
 	struct verbs_context *v = &ctx->v;
@@ -368,6 +406,11 @@ static void ctx_ops(struct vb_ctx *ctx)
 	v->alloc_td = vb_alloc_td;
 	v->dealloc_td = vb_dealloc_td;
 	v->alloc_parent_domain = vb_alloc_parent_domain;
+	v->modify_qp_rate_limit = vb_modify_qp_rate_limit;
+	v->alloc_dm = vb_alloc_dm;
+	v->free_dm = vb_free_dm;
+	v->reg_dm_mr = vb_reg_dm_mr;
+	ctx_ops_off(ctx);
 }
 
 static void fork_child(void);
@@ -417,15 +460,16 @@ static void ctx_free(struct vb_ctx *ctx)
 	free(ctx);
 }
 
-static struct vb_ctx *ctx_new(struct vb_device *d)
+static struct vb_ctx *ctx_new(struct vb_device *d, uint32_t off)
 {
 	struct vb_ctx *ctx = calloc(1, sizeof(*ctx));
-	struct pv_list *lists[] = { &ctx->node, &ctx->pds, &ctx->mrs,        &ctx->channels, &ctx->cqs,
-				    &ctx->qps,  &ctx->wqs, &ctx->ind_tables, &ctx->flows,    &ctx->async_events };
+	struct pv_list *lists[] = { &ctx->node, &ctx->pds, &ctx->mrs,        &ctx->dms,   &ctx->channels,    &ctx->cqs,
+				    &ctx->qps,  &ctx->wqs, &ctx->ind_tables, &ctx->flows, &ctx->async_events };
 
 	if (!ctx)
 		return NULL;
 	ctx->dev = d;
+	ctx->off = off;
 	for (size_t i = 0; i < pv_array_size(lists); i++)
 		pv_list_init(lists[i]);
 	pthread_mutex_init(&ctx->lock, NULL);
@@ -451,12 +495,19 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct vb_device *d = ours(device);
 	struct vb_ctx *ctx;
+	uint32_t off;
 	int rc;
 
 	if (!d)
 		return VB_FORWARD_PTR(ibv_open_device, device);
 	vb_open_error("%s", "");
-	ctx = ctx_new(d);
+	off = d->off;
+	rc = vb_caps_from_env(&off);
+	if (rc) {
+		fprintf(stderr, "softnic: %s\n", open_error);
+		return vb_fail(-rc);
+	}
+	ctx = ctx_new(d, off);
 	if (!ctx) {
 		vb_open_error("out of memory");
 		return vb_fail(ENOMEM);
@@ -514,6 +565,8 @@ static void ctx_destroy_objects(struct vb_ctx *ctx)
 		ibv_destroy_comp_channel(&pv_list_entry(it, struct vb_channel, node)->ibv);
 	pv_list_for_each_safe(it, t7, &ctx->mrs)
 		ibv_dereg_mr(&pv_list_entry(it, struct vb_mr, node)->ibv);
+	pv_list_for_each_safe(it, t8, &ctx->dms)
+		vb_free_dm(&pv_list_entry(it, struct vb_dm, node)->ibv);
 	/* Parent domains come after the domains that they stand for. */
 	while (!pv_list_empty(&ctx->pds))
 		ibv_dealloc_pd(&pv_list_entry(ctx->pds.prev, struct vb_pd, node)->ibv);

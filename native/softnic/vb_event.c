@@ -140,6 +140,7 @@ static bool rq_completes(struct vb_rq *rq, bool solicited)
 	case VB_RQ_FLUSH:
 		return true;
 	case VB_RQ_READY:
+	case VB_RQ_STRIP:
 		/* No frame on Ethernet is solicited; flushing is an error, and errors count as solicited. */
 		return !solicited && sn_rxq_peek(rq->rxq, &f);
 	default:
@@ -204,6 +205,7 @@ int vb_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	if (!cq->chan)
 		return 0;
 	vb_lock(&cq->lock);
+	/* Armed before looked at: a paced frame that leaves in between either is seen here or sees it armed. */
 	if (solicited_only) {
 		uint32_t none = VB_ARM_NONE;
 
@@ -211,6 +213,7 @@ int vb_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 		fire = cq_completes(cq, true);
 	} else {
 		atomic_store(&cq->armed, VB_ARM_ANY);
+		vb_pace_harvest(cq);
 		fire = cq->cqe_ci != atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed);
 		for (uint32_t i = 0; i < cq->nrq; i++) {
 			struct vb_rq *rq = cq->rqs[i];

@@ -127,6 +127,11 @@ static bool mapped(uintptr_t addr, size_t length)
 	return true;
 }
 
+bool vb_mr_access_ok(unsigned int access)
+{
+	return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) || access & IBV_ACCESS_LOCAL_WRITE;
+}
+
 static int mr_check(const void *addr, size_t length, unsigned int access)
 {
 	const unsigned int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -137,7 +142,7 @@ static int mr_check(const void *addr, size_t length, unsigned int access)
 	/* Optional bits may be ignored, that is their meaning. */
 	if (access & ~known & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE)
 		return EINVAL;
-	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
+	if (!vb_mr_access_ok(access))
 		return EINVAL;
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr)
 		return EINVAL;
@@ -148,7 +153,7 @@ static void slot_set(struct vb_mr_slot *s, const struct vb_mr *mr)
 {
 	s->start = mr->iova;
 	s->end = mr->iova + mr->ibv.length;
-	s->host = (uintptr_t)mr->ibv.addr;
+	s->host = (uintptr_t)mr->host;
 	s->pd = vb_pd(mr->ibv.pd)->base;
 	s->access = mr->access;
 }
@@ -166,27 +171,21 @@ static struct vb_mr_slot *slot_get(struct vb_ctx *ctx, uint32_t *index)
 	return NULL;
 }
 
-static struct ibv_mr *mr_reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+static struct ibv_mr *mr_make(struct ibv_pd *pd, uint8_t *host, size_t length, uint64_t iova, unsigned int access)
 {
 	struct vb_ctx *ctx = vb_ctx(pd->context);
-	int err = mr_check(addr, length, access);
 	struct vb_mr_slot *slot;
 	struct vb_mr *mr;
 	uint32_t index;
 
-	if (err)
-		return vb_fail(err);
-	if (access & IBV_ACCESS_ZERO_BASED)
-		iova = 0;
-	if (iova + length < iova)
-		return vb_fail(EINVAL);
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return vb_fail(ENOMEM);
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
-	mr->ibv.addr = addr;
+	mr->ibv.addr = host;
 	mr->ibv.length = length;
+	mr->host = host;
 	mr->iova = iova;
 	mr->access = access;
 	pthread_mutex_lock(&ctx->lock);
@@ -205,6 +204,32 @@ static struct ibv_mr *mr_reg(struct ibv_pd *pd, void *addr, size_t length, uint6
 	}
 	atomic_fetch_add(&vb_pd(pd)->uses, 1);
 	return &mr->ibv;
+}
+
+static struct ibv_mr *mr_reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	int err = mr_check(addr, length, access);
+
+	if (err)
+		return vb_fail(err);
+	if (access & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+	if (iova + length < iova)
+		return vb_fail(EINVAL);
+	return mr_make(pd, addr, length, iova, access);
+}
+
+/* The host has no address for it. */
+struct ibv_mr *vb_mr_of_dm(struct ibv_pd *pd, struct vb_dm *dm, uint64_t offset, size_t length, unsigned int access)
+{
+	struct ibv_mr *mr = mr_make(pd, dm->mem + offset, length, 0, access);
+
+	if (!mr)
+		return NULL;
+	mr->addr = NULL;
+	((struct vb_mr *)mr)->dm = dm;
+	atomic_fetch_add(&dm->uses, 1);
+	return mr;
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -242,7 +267,7 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
 					       : IBV_REREG_MR_ERR_INPUT;
 	}
 	want = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : mr->access;
-	err = !flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || (flags & IBV_REREG_MR_CHANGE_PD && !pd) ? EINVAL : 0;
+	err = mr->dm || !flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || (flags & IBV_REREG_MR_CHANGE_PD && !pd) ? EINVAL : 0;
 	if (!err)
 		err = mr_check(move ? addr : ibv->addr, move ? length : ibv->length, want);
 	if (err) {
@@ -252,7 +277,7 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
 	ctx = vb_ctx(ibv->context);
 	pthread_mutex_lock(&ctx->lock);
 	if (move) {
-		ibv->addr = addr;
+		ibv->addr = mr->host = addr;
 		ibv->length = length;
 		mr->iova = want & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 	}
@@ -282,6 +307,8 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
 	slot->start = slot->end = 0;
 	pv_list_del(&mr->node);
 	pthread_mutex_unlock(&ctx->lock);
+	if (mr->dm)
+		atomic_fetch_sub(&mr->dm->uses, 1);
 	atomic_fetch_sub(&vb_pd(ibv->pd)->uses, 1);
 	free(mr);
 	return 0;

@@ -15,7 +15,7 @@ pv_inline bool vb_cq_empty(struct vb_cq *cq)
 		return false;
 	if (pv_likely(rq))
 		return atomic_load_explicit(&rq->mode, memory_order_relaxed) == VB_RQ_READY && sn_rxq_idle(rq->rxq);
-	return cq->nrq == 0;
+	return cq->sources == 0;
 }
 
 #endif

@@ -45,6 +45,19 @@ static int check_cq(const struct ibv_cq *cq, const struct ibv_context *context, 
 	return cq->context == context ? 0 : EINVAL;
 }
 
+/* IBV_QP_EX_WITH_* that the device has; checked for devices without extended queue pairs elsewhere. */
+static uint64_t send_ops(const struct ibv_context *context)
+{
+	return vb_has(context, VB_CAP_TSO) ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO : IBV_QP_EX_WITH_SEND;
+}
+
+/* The first is how this switch behaves anyway. */
+static uint32_t create_flags(const struct ibv_context *context)
+{
+	return IBV_QP_CREATE_BLOCK_SELF_MCAST_LB |
+	       (vb_has(context, VB_CAP_VLAN_STRIP) ? (uint32_t)IBV_QP_CREATE_CVLAN_STRIPPING : 0);
+}
+
 static int check_attr(const struct ibv_context *context, const struct ibv_qp_init_attr_ex *a)
 {
 	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
@@ -55,19 +68,31 @@ static int check_attr(const struct ibv_context *context, const struct ibv_qp_ini
 		return EOPNOTSUPP;
 	if (a->comp_mask & ~known || !(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || a->pd->context != context)
 		return EINVAL;
-	/* The one flag is how this switch behaves anyway. */
-	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags & ~(uint32_t)IBV_QP_CREATE_BLOCK_SELF_MCAST_LB)
+	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags & ~create_flags(context))
 		return EOPNOTSUPP;
-	if (a->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER && a->max_tso_header)
-		return EOPNOTSUPP;
-	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(uint64_t)IBV_QP_EX_WITH_SEND)
+	if (a->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER && a->max_tso_header) {
+		if (!vb_has(context, VB_CAP_TSO))
+			return EOPNOTSUPP;
+		if (a->max_tso_header > VB_MAX_TSO_HEADER)
+			return EINVAL;
+	}
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~send_ops(context))
 		return EOPNOTSUPP;
 	if (a->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH))
 		return check_rss(a);
 	if (c->max_send_wr > VB_MAX_WR || c->max_recv_wr > VB_MAX_WR || c->max_send_sge > VB_MAX_SGE ||
-	    c->max_recv_sge > VB_MAX_SGE || c->max_inline_data > VB_MAX_INLINE)
+	    c->max_recv_sge > VB_MAX_SGE || c->max_inline_data > (vb_has(context, VB_CAP_INLINE) ? VB_MAX_INLINE : 0))
 		return EINVAL;
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && !vb_has(context, VB_CAP_EXTENDED))
+		return EOPNOTSUPP;
 	return check_cq(a->send_cq, context, c->max_send_wr) | check_cq(a->recv_cq, context, c->max_recv_wr);
+}
+
+void vb_qp_settle(struct vb_qp *qp)
+{
+	bool special = qp->pace || !qp->csum || (qp->scq && qp->scq->stamps);
+
+	qp->force = (qp->sig_all ? (uint32_t)IBV_SEND_SIGNALED : 0) | (special ? VB_SEND_SPECIAL : 0);
 }
 
 /* Spreading only: no queues of its own. */
@@ -91,11 +116,14 @@ static int init_queues(struct vb_qp *qp, struct vb_ctx *ctx, const struct ibv_qp
 	qp->sq_size = a->cap.max_send_wr;
 	qp->max_send_sge = PV_MAX(a->cap.max_send_sge, 1u);
 	/* Copying is what sending is: every QP can inline, whatever it asked for. */
-	qp->max_inline = PV_MAX(a->cap.max_inline_data, 256u);
+	qp->max_inline = vb_has(&ctx->v.context, VB_CAP_INLINE) ? PV_MAX(a->cap.max_inline_data, 256u) : 0;
+	if (a->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER)
+		qp->max_tso_header = a->max_tso_header;
 	qp->has_rq = a->recv_cq && a->cap.max_recv_wr;
 	qp->cap = a->cap;
 	qp->cap.max_send_sge = qp->max_send_sge;
 	qp->cap.max_inline_data = qp->max_inline;
+	vb_qp_settle(qp);
 	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		err = vb_qp_ex_init(qp, a->send_ops_flags);
 		if (err)
@@ -108,6 +136,7 @@ static int init_queues(struct vb_qp *qp, struct vb_ctx *ctx, const struct ibv_qp
 	qp->rq.num = qp->ibv.qp_num;
 	qp->rq.pd = qp->pd;
 	qp->rq.lock.none = qp->lock.none;
+	qp->rq.strip = a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags & IBV_QP_CREATE_CVLAN_STRIPPING;
 	err = vb_rq_init(&qp->rq, ctx, qp->port, a->cap.max_recv_wr, a->cap.max_recv_sge);
 	if (err)
 		return err;
@@ -154,6 +183,7 @@ static struct vb_qp *qp_new(struct vb_ctx *ctx, const struct ibv_qp_init_attr_ex
 	qp->lock.none = qp->owner_pd->td != NULL;
 	qp->mr_slots = ctx->mr_slots;
 	qp->sig_all = a->sq_sig_all;
+	qp->csum = !(ctx->off & VB_CAP_CSUM);
 	return qp;
 }
 
@@ -221,6 +251,8 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	vb_lock_two(qp->scq, qp->rq.cq);
 	if (qp->rq.cq)
 		vb_cq_del_rq(qp->rq.cq, &qp->rq);
+	if (!ctx->gone)
+		vb_pace_end(qp, true);
 	if (qp->scq)
 		vb_cq_forget_qp(qp->scq, qp);
 	vb_unlock_two(qp->scq, qp->rq.cq);
@@ -255,12 +287,12 @@ static const struct transition transitions[IBV_QPS_ERR + 1][IBV_QPS_ERR + 1] = {
 	},
 	[IBV_QPS_RTR] = {
 		[IBV_QPS_RESET] = { .valid = true },
-		[IBV_QPS_RTS] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true, .optional = IBV_QP_RATE_LIMIT },
 		[IBV_QPS_ERR] = { .valid = true },
 	},
 	[IBV_QPS_RTS] = {
 		[IBV_QPS_RESET] = { .valid = true },
-		[IBV_QPS_RTS] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true, .optional = IBV_QP_RATE_LIMIT },
 		[IBV_QPS_ERR] = { .valid = true },
 	},
 	[IBV_QPS_ERR] = {
@@ -269,7 +301,7 @@ static const struct transition transitions[IBV_QPS_ERR + 1][IBV_QPS_ERR + 1] = {
 	},
 };
 
-static int check_modify(uint32_t state, const struct ibv_qp_attr *attr, int mask)
+static int check_modify(const struct ibv_context *context, uint32_t state, const struct ibv_qp_attr *attr, int mask)
 {
 	uint32_t cur = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : state;
 	uint32_t to = mask & IBV_QP_STATE ? attr->qp_state : cur;
@@ -283,13 +315,13 @@ static int check_modify(uint32_t state, const struct ibv_qp_attr *attr, int mask
 	t = &transitions[cur][to];
 	if (!t->valid || (mask & t->required) != t->required)
 		return EINVAL;
-	if (mask & IBV_QP_RATE_LIMIT)
+	if (mask & IBV_QP_RATE_LIMIT && !vb_has(context, VB_CAP_PACING))
 		return EOPNOTSUPP;
 	if (mask & ~(t->required | t->optional | IBV_QP_STATE | IBV_QP_CUR_STATE))
 		return EINVAL;
 	if (mask & IBV_QP_PORT && attr->port_num != 1)
 		return EINVAL;
-	return 0;
+	return mask & IBV_QP_RATE_LIMIT && attr->rate_limit > VB_MAX_RATE_KBPS ? EINVAL : 0;
 }
 
 /* With the locks of the QP, of posting receives and of both CQs. */
@@ -302,6 +334,7 @@ static void enter(struct vb_qp *qp, uint32_t from, uint32_t to)
 		atomic_store(&rq->mode, VB_RQ_OFF);
 		if (qp->has_rq)
 			vb_rq_clear(rq);
+		vb_pace_end(qp, true);
 		if (qp->scq)
 			vb_cq_forget_qp(qp->scq, qp);
 		qp->sq_pi = 0;
@@ -310,10 +343,11 @@ static void enter(struct vb_qp *qp, uint32_t from, uint32_t to)
 	case IBV_QPS_RTR:
 		if (qp->has_rq) {
 			vb_rq_drain(rq);
-			atomic_store(&rq->mode, VB_RQ_READY);
+			atomic_store(&rq->mode, vb_rq_ready(rq));
 		}
 		break;
 	case IBV_QPS_ERR:
+		vb_pace_end(qp, true);
 		if (from != IBV_QPS_ERR)
 			vb_qp_fail(qp);
 		break;
@@ -347,7 +381,9 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	vb_lock(&qp->rq.lock);
 	vb_lock_two(qp->scq, qp->rq.cq);
 	state = atomic_load(&qp->state);
-	err = state == VB_QPS_GONE ? ENODEV : check_modify(state, attr, mask);
+	err = state == VB_QPS_GONE ? ENODEV : check_modify(ibv->context, state, attr, mask);
+	if (!err && mask & IBV_QP_RATE_LIMIT)
+		err = vb_pace_set(qp, &(struct sn_rate){ .kbps = attr->rate_limit });
 	if (!err) {
 		if (mask & IBV_QP_STATE) {
 			enter(qp, state, attr->qp_state);

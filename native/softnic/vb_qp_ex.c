@@ -50,29 +50,57 @@ static void wr_start(struct ibv_qp_ex *ex)
 	vb_lock(&qp->lock);
 	qp->batch_n = 0;
 	qp->batch_err = 0;
+	qp->batch_tso = false;
 }
 
-static void wr_send(struct ibv_qp_ex *ex)
+/* A new request, or NULL: the batch is spoiled. */
+pv_inline struct vb_swqe *new_entry(struct ibv_qp_ex *ex)
 {
 	struct vb_qp *qp = of_ex(ex);
 	uint32_t used = qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_acquire);
 	struct vb_swqe *e;
 
 	if (pv_unlikely(qp->batch_err))
-		return;
+		return NULL;
 	if (pv_unlikely(ex->wr_flags & ~VB_SEND_FLAGS || (qp->batch_n && !entry(qp, qp->batch_n - 1)->set))) {
 		spoil(qp, EINVAL);
-		return;
+		return NULL;
 	}
 	if (pv_unlikely(used + qp->batch_n >= qp->sq_size)) {
 		spoil(qp, ENOMEM);
-		return;
+		return NULL;
 	}
 	e = entry(qp, qp->batch_n++);
 	e->wr_id = ex->wr_id;
 	e->flags = ex->wr_flags;
 	e->nsge = 0;
 	e->set = false;
+	return e;
+}
+
+static void wr_send(struct ibv_qp_ex *ex)
+{
+	new_entry(ex);
+}
+
+/* The headers are copied now, as inline data is. */
+static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_len, uint16_t mss)
+{
+	struct vb_qp *qp = of_ex(ex);
+	struct vb_swqe *e;
+
+	if (hdr_len < VB_MIN_TSO_HEADER || hdr_len > qp->max_tso_header || !mss) {
+		spoil(qp, EINVAL);
+		return;
+	}
+	e = new_entry(ex);
+	if (!e)
+		return;
+	e->flags |= VB_SEND_TSO;
+	e->mss = mss;
+	e->hdr_len = hdr_len;
+	memcpy((uint8_t *)e + qp->batch_hdr, hdr, hdr_len);
+	qp->batch_tso = true;
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
@@ -145,6 +173,22 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
 	e->sge[0].length = (uint32_t)len;
 }
 
+/* A batch with segmentation in it. */
+static pv_noinline int complete_mixed(struct vb_qp *qp)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < qp->batch_n; i++) {
+		const struct vb_swqe *e = entry(qp, i);
+		const struct vb_tso tso = { (const uint8_t *)e + qp->batch_hdr, e->hdr_len, e->mss };
+
+		err = e->flags & VB_SEND_TSO ? vb_send_tso(qp, e->wr_id, e->sge, e->nsge, e->flags & ~VB_SEND_TSO, &tso)
+					     : vb_send_one(qp, e->wr_id, e->sge, e->nsge, e->flags);
+	}
+	vb_unlock(&qp->lock);
+	return err;
+}
+
 static int wr_complete(struct ibv_qp_ex *ex)
 {
 	struct vb_qp *qp = of_ex(ex);
@@ -152,6 +196,8 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 	if (pv_unlikely(!err && qp->batch_n && !entry(qp, qp->batch_n - 1)->set))
 		err = EINVAL;
+	if (pv_unlikely(qp->batch_tso && !err))
+		return complete_mixed(qp);
 	for (uint32_t i = 0; !err && i < qp->batch_n; i++) {
 		const struct vb_swqe *e = entry(qp, i);
 
@@ -171,13 +217,16 @@ int vb_qp_ex_init(struct vb_qp *qp, uint64_t send_ops)
 	struct ibv_qp_ex *ex = &qp->ex;
 	size_t data = PV_MAX((size_t)qp->max_inline + sizeof(struct ibv_sge), qp->max_send_sge * sizeof(struct ibv_sge));
 
-	qp->batch_stride = (uint32_t)((sizeof(struct vb_swqe) + data + 15) & ~(size_t)15);
+	qp->batch_hdr = (uint32_t)(sizeof(struct vb_swqe) + data);
+	qp->batch_stride = (uint32_t)((qp->batch_hdr + qp->max_tso_header + 15) & ~(size_t)15);
 	qp->batch = malloc((size_t)PV_MAX(qp->sq_size, 1u) * qp->batch_stride);
 	if (!qp->batch)
 		return ENOMEM;
 	qp->extended = true;
 	if (send_ops & IBV_QP_EX_WITH_SEND)
 		ex->wr_send = wr_send;
+	if (send_ops & IBV_QP_EX_WITH_TSO)
+		ex->wr_send_tso = wr_send_tso;
 	ex->wr_set_sge = wr_set_sge;
 	ex->wr_set_sge_list = wr_set_sge_list;
 	ex->wr_set_inline_data = wr_set_inline_data;

@@ -29,8 +29,11 @@ static void query_attr(const struct vb_ctx *ctx, struct ibv_device_attr *a)
 	a->vendor_part_id = VB_PART_ID;
 	a->max_qp = VB_MAX_QP;
 	a->max_qp_wr = VB_MAX_WR;
-	a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-			      IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
+	a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
+	if (!(ctx->off & VB_CAP_CSUM))
+		a->device_cap_flags |= IBV_DEVICE_RAW_IP_CSUM;
+	if (!(ctx->off & VB_CAP_FLOW))
+		a->device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
 	a->max_sge = VB_MAX_SGE;
 	a->max_cq = 4096;
 	a->max_cqe = VB_MAX_CQE;
@@ -50,27 +53,55 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	return 0;
 }
 
+static void query_rss(struct ibv_device_attr_ex *a)
+{
+	a->rss_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
+	a->rss_caps.max_rwq_indirection_tables = VB_MAX_WQ;
+	a->rss_caps.max_rwq_indirection_table_size = 1u << VB_MAX_IND_LOG;
+	a->rss_caps.rx_hash_fields_mask = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_IPV6 |
+					  IBV_RX_HASH_DST_IPV6 | IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP |
+					  IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+	a->rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+	a->max_wq_type_rq = VB_MAX_WQ;
+}
+
+static void query_offloads(const struct vb_ctx *ctx, struct ibv_device_attr_ex *a)
+{
+	if (!(ctx->off & VB_CAP_CSUM))
+		a->raw_packet_caps |= IBV_RAW_PACKET_CAP_IP_CSUM;
+	if (!(ctx->off & VB_CAP_VLAN_STRIP))
+		a->raw_packet_caps |= IBV_RAW_PACKET_CAP_CVLAN_STRIPPING;
+	if (!(ctx->off & VB_CAP_TSO)) {
+		a->tso_caps.max_tso = VB_MAX_TSO;
+		a->tso_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
+	}
+	if (!(ctx->off & VB_CAP_PACING)) {
+		a->packet_pacing_caps.qp_rate_limit_min = VB_MIN_RATE_KBPS;
+		a->packet_pacing_caps.qp_rate_limit_max = VB_MAX_RATE_KBPS;
+		a->packet_pacing_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
+	}
+	if (!(ctx->off & VB_CAP_DM) && !ctx->gone)
+		a->max_dm_size = sn_port_dm_bytes(ctx->port);
+}
+
 int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr,
 		       size_t size)
 {
+	const struct vb_ctx *ctx = vb_ctx(context);
 	struct ibv_device_attr_ex a;
 
 	if (size < sizeof(a.orig_attr) || (input && input->comp_mask))
 		return EINVAL;
 	memset(&a, 0, sizeof(a));
-	query_attr(vb_ctx(context), &a.orig_attr);
-	a.completion_timestamp_mask = UINT64_MAX;
-	a.hca_core_clock = 1000000; /* kHz: stamps count nanoseconds */
+	query_attr(ctx, &a.orig_attr);
+	if (!(ctx->off & VB_CAP_TIMESTAMPS)) {
+		a.completion_timestamp_mask = UINT64_MAX;
+		a.hca_core_clock = 1000000; /* kHz: stamps count nanoseconds */
+	}
 	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
-	a.rss_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
-	a.rss_caps.max_rwq_indirection_tables = VB_MAX_WQ;
-	a.rss_caps.max_rwq_indirection_table_size = 1u << VB_MAX_IND_LOG;
-	a.rss_caps.rx_hash_fields_mask = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6 |
-					 IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP | IBV_RX_HASH_SRC_PORT_UDP |
-					 IBV_RX_HASH_DST_PORT_UDP;
-	a.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
-	a.max_wq_type_rq = VB_MAX_WQ;
-	a.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
+	query_offloads(ctx, &a);
+	if (!(ctx->off & VB_CAP_RSS))
+		query_rss(&a);
 	a.phys_port_cnt_ex = 1;
 	memset(attr, 0, size);
 	memcpy(attr, &a, PV_MIN(size, sizeof(a)));

@@ -196,24 +196,44 @@ static pv_noinline void rq_fail(struct vb_rq *rq)
 		vb_wq_fail(rq->wq);
 }
 
-bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
+/* A customer's tag, which lies behind the addresses, becomes a word of the completion: as mlx5, the outer one and of that type only. */
+static pv_noinline void strip(struct sn_frame *f, uint16_t *tci)
+{
+	const uint8_t *head = f->seg[0];
+
+	if (f->len < 18 || f->seg_len[0] < 18 || head[12] != 0x81 || head[13] != 0x00)
+		return;
+	*tci = (uint16_t)(head[14] << 8 | head[15]);
+	memmove(&f->seg[1], &f->seg[0], f->nseg * sizeof(f->seg[0]));
+	memmove(&f->seg_len[1], &f->seg_len[0], f->nseg * sizeof(f->seg_len[0]));
+	f->seg_len[0] = 12;
+	f->seg[1] += 16;
+	f->seg_len[1] -= 16;
+	f->nseg++;
+	f->len -= 4;
+}
+
+pv_inline bool take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns, bool stripping)
 {
 	enum ibv_wc_status status;
 	const struct vb_rwqe *e;
 	struct sn_frame f;
+	uint16_t tci = 0;
 	uint32_t ci;
 
-	if (pv_unlikely(atomic_load_explicit(&rq->mode, memory_order_relaxed) != VB_RQ_READY))
-		return flush_one(rq, wc, tstamp_ns);
 	if (!sn_rxq_look(rq->rxq, &f))
 		return false;
 	ci = atomic_load_explicit(&rq->ci, memory_order_relaxed);
 	if (pv_unlikely(ci == atomic_load_explicit(&rq->pi, memory_order_acquire)))
 		return false;
 	e = wqe_at(rq, ci);
+	if (stripping)
+		strip(&f, &tci);
 	status = scatter(rq, e, &f);
 	wc_fill(wc, rq, e->wr_id, status);
 	wc->byte_len = f.len;
+	if (stripping)
+		wc->pkey_index = tci;
 	/* As mlx5: a verdict on the IPv4 header and the TCP or UDP checksum together; nothing is said of other packets. */
 	if ((f.flags & (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK)) == (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK))
 		wc->wc_flags = IBV_WC_IP_CSUM_OK;
@@ -223,4 +243,18 @@ bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 	if (pv_unlikely(status != IBV_WC_SUCCESS))
 		rq_fail(rq);
 	return true;
+}
+
+static pv_noinline bool take_other(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
+{
+	if (atomic_load_explicit(&rq->mode, memory_order_relaxed) == VB_RQ_STRIP)
+		return take(rq, wc, tstamp_ns, true);
+	return flush_one(rq, wc, tstamp_ns);
+}
+
+bool vb_rq_take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
+{
+	if (pv_unlikely(atomic_load_explicit(&rq->mode, memory_order_relaxed) != VB_RQ_READY))
+		return take_other(rq, wc, tstamp_ns);
+	return take(rq, wc, tstamp_ns, false);
 }

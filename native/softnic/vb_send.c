@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending. A request is gathered and switched inside post_send, in the caller; it is complete when the call returns. The send queue
- * still fills like a real one: its room comes back when a signalled completion is polled, so a program that never asks for completions
- * meets ENOMEM here as it would on hardware.
+ * Sending. A request is gathered and switched inside post_send, in the caller; it is complete when the call returns, unless its queue pair
+ * has a rate (vb_pace.c). The send queue still fills like a real one: its room comes back when a signalled completion is polled, so a
+ * program that never asks for completions meets ENOMEM here as it would on hardware.
+ *
+ * What is rare costs the others nothing: vb_qp.force has a bit that no request may have, and a request that has one is looked at closely.
  */
 #include <string.h>
 
@@ -28,11 +30,34 @@ static void complete(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len, enum i
 	vb_cq_push(qp->scq, &cqe);
 }
 
-/* An error completes whether it was asked to or not, and everything after it is flushed. */
-static pv_noinline int fail(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_status status)
+/* Where the QP may be paced: behind all that was sent before. */
+static void complete_behind(struct vb_qp *qp, const struct vb_cqe *cqe, bool quiet)
 {
-	qp->sq_pi++;
-	complete(qp, wr_id, 0, status);
+	if (qp->pace)
+		vb_pace_push(qp, cqe, quiet);
+	else if (!quiet)
+		vb_cq_push(qp->scq, cqe);
+}
+
+static void complete_error(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_status status)
+{
+	const struct vb_cqe cqe = {
+		.wr_id = wr_id,
+		.qp = qp,
+		.sq_ci = ++qp->sq_pi,
+		.qp_num = qp->ibv.qp_num,
+		.status = (uint16_t)status,
+		.opcode = IBV_WC_SEND,
+	};
+
+	complete_behind(qp, &cqe, false);
+}
+
+pv_noinline int vb_send_fail(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_status status)
+{
+	if (!qp->pace)
+		sn_port_stamp_at(qp->port, 0);
+	complete_error(qp, wr_id, status);
 	vb_lock_two(qp->scq, qp->rq.cq);
 	vb_qp_fail(qp);
 	vb_unlock_two(qp->scq, qp->rq.cq);
@@ -40,7 +65,7 @@ static pv_noinline int fail(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_status
 }
 
 /* Not in RTS. */
-static pv_noinline int post_other_state(struct vb_qp *qp, uint64_t wr_id, uint32_t state)
+pv_noinline int vb_send_other_state(struct vb_qp *qp, uint64_t wr_id, uint32_t state)
 {
 	if (state == VB_QPS_GONE)
 		return ENODEV;
@@ -48,54 +73,152 @@ static pv_noinline int post_other_state(struct vb_qp *qp, uint64_t wr_id, uint32
 		return EINVAL;
 	if (qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_acquire) >= qp->sq_size)
 		return ENOMEM;
-	qp->sq_pi++;
-	complete(qp, wr_id, 0, IBV_WC_WR_FLUSH_ERR);
+	complete_error(qp, wr_id, IBV_WC_WR_FLUSH_ERR);
 	return 0;
 }
 
-int vb_send_one(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, uint32_t nsge, unsigned int flags)
+/* An inline request's list is the fabric's as it is. */
+pv_inline int gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, unsigned int flags, struct vb_gather *g)
 {
-	const uint32_t state = atomic_load_explicit(&qp->state, memory_order_relaxed);
-	const struct sn_seg *seg;
-	struct sn_seg gathered[VB_MAX_SGE];
 	uint32_t len = 0;
-	int rc;
 
-	if (pv_unlikely(state != IBV_QPS_RTS))
-		return post_other_state(qp, wr_id, state);
-	if (pv_unlikely(flags & ~VB_SEND_FLAGS || nsge > qp->max_send_sge))
-		return EINVAL;
-	if (pv_unlikely(qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_acquire) >= qp->sq_size))
-		return ENOMEM;
+	g->nseg = nsge;
+	g->status = IBV_WC_SUCCESS;
 	if (flags & IBV_SEND_INLINE) {
 		for (uint32_t i = 0; i < nsge; i++) {
 			len += list[i].length;
 			if (pv_unlikely(list[i].length > qp->max_inline || len > qp->max_inline))
 				return EINVAL;
 		}
-		seg = (const struct sn_seg *)list;
+		g->seg = (const struct sn_seg *)list;
 	} else {
 		for (uint32_t i = 0; i < nsge; i++) {
 			const struct ibv_sge *sge = &list[i];
 
-			gathered[i].len = sge->length;
-			gathered[i].base = sge->length ? vb_sge_host(qp->mr_slots, qp->pd, sge, 0) : (const void *)qp;
-			if (pv_unlikely(!gathered[i].base))
-				return fail(qp, wr_id, IBV_WC_LOC_PROT_ERR);
-			if (pv_unlikely(sge->length > SN_FRAME_MAX))
-				return fail(qp, wr_id, IBV_WC_LOC_LEN_ERR);
+			g->room[i].len = sge->length;
+			g->room[i].base = sge->length ? vb_sge_host(qp->mr_slots, qp->pd, sge, 0) : (const void *)qp;
+			if (pv_unlikely(!g->room[i].base)) {
+				g->status = IBV_WC_LOC_PROT_ERR;
+				return 0;
+			}
+			if (pv_unlikely(sge->length > VB_MAX_TSO)) {
+				g->status = IBV_WC_LOC_LEN_ERR;
+				return 0;
+			}
 			len += sge->length;
 		}
-		seg = gathered;
+		g->seg = g->room;
 	}
-	rc = sn_port_send(qp->port, seg, nsge, flags & IBV_SEND_IP_CSUM ? SN_TX_L3_CSUM | SN_TX_L4_CSUM : 0);
-	/* A frame sent while the link is down is lost without a word, as on a wire. */
-	if (pv_unlikely(rc && rc != -ENETDOWN))
-		return fail(qp, wr_id, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
-	qp->sq_pi++;
-	if (qp->sig_all || flags & IBV_SEND_SIGNALED)
-		complete(qp, wr_id, len, IBV_WC_SUCCESS);
+	g->len = len;
 	return 0;
+}
+
+int vb_send_gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, unsigned int flags, struct vb_gather *g)
+{
+	return gather(qp, list, nsge, flags, g);
+}
+
+/* ---- requests of queue pairs that something is special about ------------------------------------------------------------------------ */
+
+bool vb_send_room(struct vb_qp *qp)
+{
+	if (qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_acquire) >= qp->sq_size)
+		return false;
+	return !qp->pace || vb_pace_room(qp);
+}
+
+/* The frames of a request leave at one time, and that is what its completion says. */
+void vb_send_begin(struct vb_qp *qp)
+{
+	if (!qp->pace && qp->scq->stamps)
+		sn_port_stamp_at(qp->port, qp->sent_ns = sn_clock_ns());
+}
+
+int vb_send_frame(struct vb_qp *qp, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags, bool tell)
+{
+	int rc = qp->pace ? vb_pace_frame(qp, seg, nseg, tx_flags, tell) : sn_port_send(qp->port, seg, nseg, tx_flags);
+
+	/* A frame sent while the link is down is lost without a word, as on a wire. */
+	return rc == -ENETDOWN ? 0 : rc;
+}
+
+void vb_send_end(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len, unsigned int flags)
+{
+	const struct vb_cqe cqe = {
+		.wr_id = wr_id,
+		.tstamp_ns = qp->pace ? 0 : qp->sent_ns,
+		.qp = qp,
+		.sq_ci = ++qp->sq_pi,
+		.byte_len = byte_len,
+		.qp_num = qp->ibv.qp_num,
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_SEND,
+	};
+
+	if (!qp->pace && qp->scq->stamps)
+		sn_port_stamp_at(qp->port, 0);
+	complete_behind(qp, &cqe, !(flags & IBV_SEND_SIGNALED));
+}
+
+static pv_noinline int send_special(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, uint32_t nsge, unsigned int flags)
+{
+	uint32_t tx_flags = flags & IBV_SEND_IP_CSUM ? SN_TX_L3_CSUM | SN_TX_L4_CSUM : 0;
+	struct vb_gather g;
+	int rc;
+
+	if (flags & ~(VB_SEND_FLAGS | qp->force) || nsge > qp->max_send_sge || (tx_flags && !qp->csum))
+		return EINVAL;
+	if (!vb_send_room(qp))
+		return ENOMEM;
+	rc = gather(qp, list, nsge, flags, &g);
+	if (rc)
+		return rc;
+	if (g.status)
+		return vb_send_fail(qp, wr_id, g.status);
+	vb_send_begin(qp);
+	rc = vb_send_frame(qp, g.seg, g.nseg, tx_flags, flags & IBV_SEND_SIGNALED);
+	if (rc)
+		return vb_send_fail(qp, wr_id, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
+	vb_send_end(qp, wr_id, g.len, flags);
+	return 0;
+}
+
+/* ---- all others -------------------------------------------------------------------------------------------------------------------- */
+
+int vb_send_one(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, uint32_t nsge, unsigned int flags)
+{
+	const uint32_t state = atomic_load_explicit(&qp->state, memory_order_relaxed);
+	struct vb_gather g;
+	int rc;
+
+	if (pv_unlikely(state != IBV_QPS_RTS))
+		return vb_send_other_state(qp, wr_id, state);
+	flags |= qp->force;
+	if (pv_unlikely(flags & ~VB_SEND_FLAGS || nsge > qp->max_send_sge))
+		return send_special(qp, wr_id, list, nsge, flags);
+	if (pv_unlikely(qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_acquire) >= qp->sq_size))
+		return ENOMEM;
+	rc = gather(qp, list, nsge, flags, &g);
+	if (pv_unlikely(rc))
+		return rc;
+	if (pv_unlikely(g.status))
+		return vb_send_fail(qp, wr_id, g.status);
+	rc = sn_port_send(qp->port, g.seg, g.nseg, flags & IBV_SEND_IP_CSUM ? SN_TX_L3_CSUM | SN_TX_L4_CSUM : 0);
+	if (pv_unlikely(rc && rc != -ENETDOWN))
+		return vb_send_fail(qp, wr_id, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
+	qp->sq_pi++;
+	if (flags & IBV_SEND_SIGNALED)
+		complete(qp, wr_id, g.len, IBV_WC_SUCCESS);
+	return 0;
+}
+
+static pv_noinline int post_other(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct vb_tso tso = { wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss };
+
+	if (wr->opcode != IBV_WR_TSO)
+		return EINVAL;
+	return vb_send_tso(qp, wr->wr_id, wr->sg_list, (uint32_t)wr->num_sge, wr->send_flags, &tso);
 }
 
 int vb_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -107,7 +230,7 @@ int vb_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr 
 	for (; wr; wr = wr->next) {
 		err = pv_likely(wr->opcode == IBV_WR_SEND)
 			  ? vb_send_one(qp, wr->wr_id, wr->sg_list, (uint32_t)wr->num_sge, wr->send_flags)
-			  : EINVAL;
+			  : post_other(qp, wr);
 		if (pv_unlikely(err)) {
 			*bad = wr;
 			break;

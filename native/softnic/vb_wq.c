@@ -17,13 +17,18 @@ static int wq_post_recv(struct ibv_wq *ibv, struct ibv_recv_wr *wr, struct ibv_r
 	return vb_rq_post(&wq->rq, wr, bad);
 }
 
+static uint32_t wq_flags(const struct ibv_context *context)
+{
+	return vb_has(context, VB_CAP_VLAN_STRIP) ? IBV_WQ_FLAGS_CVLAN_STRIPPING : 0;
+}
+
 static int wq_check(const struct ibv_context *context, const struct ibv_wq_init_attr *a)
 {
 	if (a->comp_mask & ~(uint32_t)IBV_WQ_INIT_ATTR_FLAGS || a->wq_type != IBV_WQT_RQ || !a->pd || !a->cq ||
 	    a->pd->context != context || a->cq->context != context || !a->max_wr || a->max_wr > VB_MAX_WR ||
 	    a->max_sge > VB_MAX_SGE)
 		return EINVAL;
-	return a->comp_mask & IBV_WQ_INIT_ATTR_FLAGS && a->create_flags ? EOPNOTSUPP : 0;
+	return a->comp_mask & IBV_WQ_INIT_ATTR_FLAGS && a->create_flags & ~wq_flags(context) ? EOPNOTSUPP : 0;
 }
 
 struct ibv_wq *vb_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *a)
@@ -50,6 +55,7 @@ struct ibv_wq *vb_create_wq(struct ibv_context *context, struct ibv_wq_init_attr
 	wq->rq.num = wq->ibv.wq_num;
 	wq->rq.pd = vb_pd(a->pd)->base;
 	wq->rq.lock.none = vb_pd(a->pd)->td != NULL;
+	wq->rq.strip = a->comp_mask & IBV_WQ_INIT_ATTR_FLAGS && a->create_flags & IBV_WQ_FLAGS_CVLAN_STRIPPING;
 	err = vb_rq_init(&wq->rq, ctx, ctx->port, a->max_wr, a->max_sge);
 	if (!err) {
 		vb_lock(&wq->rq.cq->lock);
@@ -106,7 +112,7 @@ static void wq_enter(struct vb_wq *wq, enum ibv_wq_state to)
 		if (wq->ibv.state == IBV_WQS_RDY)
 			return;
 		vb_rq_drain(&wq->rq);
-		atomic_store(&wq->rq.mode, VB_RQ_READY);
+		atomic_store(&wq->rq.mode, vb_rq_ready(&wq->rq));
 		break;
 	default:
 		vb_wq_fail(wq);
@@ -121,7 +127,7 @@ int vb_modify_wq(struct ibv_wq *ibv, struct ibv_wq_attr *a)
 
 	if (a->attr_mask & ~(uint32_t)(IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS))
 		return EINVAL;
-	if (a->attr_mask & IBV_WQ_ATTR_FLAGS)
+	if (a->attr_mask & IBV_WQ_ATTR_FLAGS && a->flags_mask & ~wq_flags(ibv->context))
 		return EOPNOTSUPP;
 	if (vb_ctx(ibv->context)->gone)
 		return ENODEV;
@@ -130,7 +136,12 @@ int vb_modify_wq(struct ibv_wq *ibv, struct ibv_wq_attr *a)
 	if ((a->attr_mask & IBV_WQ_ATTR_CURR_STATE && a->curr_wq_state != ibv->state) ||
 	    (a->attr_mask & IBV_WQ_ATTR_STATE && !wq_may(ibv->state, a->wq_state)))
 		err = EINVAL;
-	else if (a->attr_mask & IBV_WQ_ATTR_STATE)
+	if (!err && a->attr_mask & IBV_WQ_ATTR_FLAGS && a->flags_mask) {
+		wq->rq.strip = a->flags & IBV_WQ_FLAGS_CVLAN_STRIPPING;
+		if (ibv->state == IBV_WQS_RDY)
+			atomic_store(&wq->rq.mode, vb_rq_ready(&wq->rq));
+	}
+	if (!err && a->attr_mask & IBV_WQ_ATTR_STATE)
 		wq_enter(wq, a->wq_state);
 	vb_unlock(&wq->rq.cq->lock);
 	vb_unlock(&wq->rq.lock);

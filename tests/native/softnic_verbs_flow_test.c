@@ -685,7 +685,7 @@ TEST(work_queue_states)
 	CHECK(!ibv_create_wq(rx.ctx, &wa) && errno == EINVAL);
 	wa.max_wr = 4;
 	wa.comp_mask = IBV_WQ_INIT_ATTR_FLAGS;
-	wa.create_flags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
+	wa.create_flags = IBV_WQ_FLAGS_SCATTER_FCS;
 	CHECK(!ibv_create_wq(rx.ctx, &wa) && errno == EOPNOTSUPP);
 	wa.comp_mask = 0;
 	wq = ibv_create_wq(rx.ctx, &wa);
