@@ -60,8 +60,8 @@ int pv_net_neigh_fail(struct pv_net *net, uint32_t iface, const struct pv_addr *
 /* News of neighbours were lost: each is asked for again when it is next needed. */
 void pv_net_neigh_doubt(struct pv_net *net);
 
-/* Routes or rules changed: every path is looked up again. */
-void pv_net_host_changed(struct pv_net *net);
+/* Routes or rules changed: every path is looked up again. `by_ports`: the host's answers may depend on ports and protocol. */
+void pv_net_host_changed(struct pv_net *net, bool by_ports);
 /* A path MTU that the host was told: as if the ICMP message had come to us. Below the least plausible value the path is locked. */
 void pv_net_pmtu_set(struct pv_net *net, const struct pv_addr *dst, uint32_t mtu, int64_t now_ns);
 

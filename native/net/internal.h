@@ -166,6 +166,7 @@ struct pv_net {
 	struct pv_pmtu *pmtu;
 	struct pv_net_timer pmtu_timer;
 	struct pv_host_seen *host_seen; /* NULL without a host */
+	bool host_portless; /* its answers depend on neither ports nor protocol */
 	uint32_t *ip_id;
 
 	struct pv_neigh *neigh;

@@ -129,16 +129,20 @@ static int ask(const struct pv_net *net, const struct pv_path_query *q, struct p
 /* As ask, or from memory. */
 static int recall(const struct pv_net *net, const struct pv_path_query *q, int64_t now_ns, struct pv_host_route *out)
 {
-	struct pv_host_seen *s = seen_slot(net, q);
+	struct pv_path_query asked = *q;
+	struct pv_host_seen *s;
 	int rc;
 
-	if (q->recent && s->gen == net->head.gen && now_ns < s->until_ns && same_question(q, &s->q)) {
+	if (net->host_portless)
+		asked.src_port = asked.dst_port = asked.proto = 0;
+	s = seen_slot(net, &asked);
+	if (q->recent && s->gen == net->head.gen && now_ns < s->until_ns && same_question(&asked, &s->q)) {
 		*out = s->route;
 		return 0;
 	}
 	rc = ask(net, q, out);
 	if (!rc)
-		*s = (struct pv_host_seen){ .q = *q, .route = *out, .gen = net->head.gen, .until_ns = now_ns + SEEN_NS };
+		*s = (struct pv_host_seen){ .q = asked, .route = *out, .gen = net->head.gen, .until_ns = now_ns + SEEN_NS };
 	return rc;
 }
 
@@ -181,7 +185,8 @@ uint32_t pv_host_group_iface(const struct pv_net *net, const struct pv_addr *gro
 	return ask(net, &q, &r) ? 0 : pv_net_iface_of_kernel(net, r.kernel_index);
 }
 
-void pv_net_host_changed(struct pv_net *net)
+void pv_net_host_changed(struct pv_net *net, bool by_ports)
 {
+	net->host_portless = !by_ports;
 	pv_net_gen_bump(net);
 }

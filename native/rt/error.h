@@ -8,5 +8,7 @@
 /* Sets this thread's text and returns `rc`, so that `return pv_error(-EINVAL, "...")` is one statement. */
 int pv_error(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *pv_error_text(void);
+/* The same text for ever, the same one for equal texts: for those who keep pointers to it. Engine lock. */
+const char *pv_error_keep(const char *text);
 
 #endif

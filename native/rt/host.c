@@ -22,7 +22,6 @@
 #define SO_NETNS_COOKIE 71
 #endif
 
-#define REASONS_MAX 64
 /* How often a table is read that changes while it is. */
 #define DUMP_TRIES 10
 /* The kernel frees an interface's queues and hook a little after who had them is gone: so long they are asked for again. */
@@ -44,7 +43,8 @@ struct pv_host {
 	struct pv_nl *nl; /* NULL: no rtnetlink, nothing is offloaded */
 	struct host_entry entry[PV_IFACE_MAX];
 	uint32_t n;
-	bool links, addrs, routes; /* changed since the last round */
+	bool links, addrs, routes, rules; /* changed since the last round */
+	bool by_ports; /* routes may depend on them */
 	bool moved, rings; /* interfaces, rings of them were changed by this round */
 	int64_t again_ns; /* when the next ring that was taken is tried again */
 	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
@@ -52,23 +52,9 @@ struct pv_host {
 
 /* ---- reasons ----------------------------------------------------------------------------------------------------------- */
 
-/* Sockets keep the text, so it stays for ever; the same text is one. */
-static const char *reason_text(const char *text)
-{
-	static char *known[REASONS_MAX];
-	static uint32_t n;
-
-	for (uint32_t i = 0; i < n; i++)
-		if (!strcmp(known[i], text))
-			return known[i];
-	if (n == REASONS_MAX || !(known[n] = strdup(text)))
-		return "its ring cannot be opened";
-	return known[n++];
-}
-
 static void set_reason(struct host_entry *en, const char *text)
 {
-	const char *reason = reason_text(text);
+	const char *reason = pv_error_keep(text);
 
 	if (en->reason != reason)
 		pv_log(PV_LOG_WARN, "%s is not offloaded: %s", en->spec.netdev, reason);
@@ -356,7 +342,7 @@ static bool at_home(const struct pv_engine *e)
 static void about_to_open(struct pv_engine *e, struct host_entry *en)
 {
 	en->retry = true;
-	en->reason = reason_text("its ring is about to be opened");
+	en->reason = pv_error_keep("its ring is about to be opened");
 	if (e->have_thread)
 		pv_engine_wake(&e->progress);
 }
@@ -442,11 +428,23 @@ static void update_entry(struct pv_engine *e, struct host_entry *en, struct pv_p
 	e->host->moved = true;
 }
 
+static void tell_routes(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+
+	if (h->rules)
+		h->by_ports = pv_nl_route_by_ports(h->nl) != 0;
+	if (h->routes)
+		pv_net_host_changed(e->net, h->by_ports);
+	h->routes = h->rules = false;
+}
+
 /* 0, or with `strict` the first failure to open a ring, with a text; else all that can be opened are. */
 static int bring_in_line(struct pv_engine *e, bool strict)
 {
 	struct pv_host *h = e->host;
 
+	tell_routes(e);
 	for (uint32_t i = 0; i < h->n; i++) {
 		struct pv_port *p = port_of(e, h->entry[i].iface);
 
@@ -498,6 +496,7 @@ static void change(void *ctx, const struct pv_nl_msg *m)
 		break;
 	case PV_NL_ROUTE:
 		h->routes = true;
+		h->rules |= m->rule;
 		break;
 	}
 }
@@ -521,7 +520,7 @@ bool pv_host_read(struct pv_engine *e)
 	h->moved = h->rings = false;
 	n = pv_nl_read(h->nl, change, e);
 	if (n < 0) {
-		h->links = h->addrs = h->routes = true;
+		h->links = h->addrs = h->routes = h->rules = true;
 		e->kernel_addrs++;
 		pv_net_neigh_doubt(e->net);
 	}
@@ -537,9 +536,7 @@ bool pv_host_read(struct pv_engine *e)
 	}
 	if (h->rings && pv_engine_hooks())
 		pv_engine_hooks()->ifaces();
-	if (h->routes)
-		pv_net_host_changed(e->net);
-	h->routes = false;
+	tell_routes(e);
 	if (h->moved || n) {
 		pv_net_kick(e->net);
 		pv_engine_route(e);
@@ -552,6 +549,7 @@ bool pv_host_read(struct pv_engine *e)
 
 static int open_netlink(struct pv_host *h, char *err, size_t errsize)
 {
+	h->routes = h->rules = true;
 	return pv_nl_open(&h->nl, err, errsize);
 }
 

@@ -6,6 +6,7 @@
 #include "rt/netlink.h"
 
 #include <errno.h>
+#include <linux/fib_rules.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <stdio.h>
@@ -178,6 +179,7 @@ static bool parse_one(const struct nlmsghdr *nh, struct pv_nl_msg *msg)
 	case RTM_NEWNEXTHOP:
 	case RTM_DELNEXTHOP:
 		msg->kind = PV_NL_ROUTE;
+		msg->rule = nh->nlmsg_type == RTM_NEWRULE || nh->nlmsg_type == RTM_DELRULE;
 		return true;
 	default:
 		return false;
@@ -381,6 +383,47 @@ int pv_nl_read(struct pv_nl *nl, pv_nl_fn fn, void *ctx)
 			total += count;
 	}
 	return total;
+}
+
+static void rule_by_ports(void *ctx, const struct nlmsghdr *nh)
+{
+	bool *by_ports = ctx;
+	struct attrs a;
+
+	*by_ports |= !parse_attrs(nh, sizeof(struct fib_rule_hdr), &a) || a.at[FRA_IP_PROTO] || a.at[FRA_SPORT_RANGE] ||
+		     a.at[FRA_DPORT_RANGE];
+}
+
+/* fib_multipath_hash_policy: only 0 leaves the ports out. A family that is not there has no such file. */
+static bool multipath_by_ports(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	int policy = 0;
+	bool found = f && fscanf(f, "%d", &policy) == 1;
+
+	if (f)
+		fclose(f);
+	return found && policy;
+}
+
+int pv_nl_route_by_ports(struct pv_nl *nl)
+{
+	static const uint8_t families[] = { AF_INET, AF_INET6 };
+	bool by_ports = multipath_by_ports("/proc/sys/net/ipv4/fib_multipath_hash_policy") ||
+			multipath_by_ports("/proc/sys/net/ipv6/fib_multipath_hash_policy");
+
+	for (size_t i = 0; i < pv_array_size(families) && !by_ports; i++) {
+		uint8_t buf[256] = { 0 };
+		struct nlmsghdr *nh = request(nl, buf, RTM_GETRULE, NLM_F_DUMP);
+		struct fib_rule_hdr *hdr = mnl->mnl_nlmsg_put_extra_header(nh, sizeof(*hdr));
+		int rc;
+
+		hdr->family = families[i];
+		rc = ask(nl, nh, true, rule_by_ports, &by_ports);
+		if (rc && rc != -EAFNOSUPPORT)
+			return rc;
+	}
+	return by_ports;
 }
 
 static void put_addr(struct nlmsghdr *nh, uint16_t type, const struct pv_addr *addr)

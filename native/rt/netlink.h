@@ -36,6 +36,7 @@ struct pv_nl_msg {
 	uint8_t prefix_len; /* of the family */
 	bool usable; /* address: not tentative, not a failed duplicate; neighbour: `mac` may be used */
 	bool failed; /* neighbour: the kernel gave up */
+	bool rule; /* PV_NL_ROUTE: it was a policy rule */
 };
 
 typedef void (*pv_nl_fn)(void *ctx, const struct pv_nl_msg *msg);
@@ -68,6 +69,9 @@ struct pv_nl_answer {
 };
 /* What the kernel would do now. 0, -ENETUNREACH, -EHOSTUNREACH, -EACCES (prohibit), -EINVAL (blackhole, wrong source), ... */
 int pv_nl_route_get(struct pv_nl *nl, const struct pv_nl_query *q, struct pv_nl_answer *out);
+/* Whether the answer may depend on ports or the protocol: 1 when a policy rule looks at them, or equal routes are chosen from by them; 0: not.
+ * -errno. */
+int pv_nl_route_by_ports(struct pv_nl *nl);
 /* What the kernel knows of one neighbour. 0, -ENOENT, ... */
 int pv_nl_neigh_get(struct pv_nl *nl, uint32_t ifindex, const struct pv_addr *addr, struct pv_nl_msg *out);
 /* Asks the kernel to resolve a neighbour, as if it had traffic for it; the answer comes as a change. */

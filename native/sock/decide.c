@@ -177,8 +177,8 @@ void pv_decide_kernel_read(struct pv_sock *so)
 	int index = 0;
 	socklen_t len = sizeof(index);
 
-	/* A kernel socket that is not there has no such options. */
-	if (pv_sock_kfd_made(so) < 0)
+	/* A kernel socket that is not there, or new, has no such options. */
+	if (pv_sock_kfd_made(so) < 0 || atomic_load_explicit(&so->untouched, memory_order_relaxed))
 		return;
 	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_BINDTOIFINDEX, &index, &len) < 0)
 		index = 0;

@@ -314,8 +314,10 @@ int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, s
 
 	if (!so)
 		return -EBADF;
-	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING)
+	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING) {
+		atomic_store_explicit(&so->untouched, false, memory_order_relaxed);
 		return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	}
 	if (so->stream)
 		return pv_stream_setsockopt(h, so, level, name, val, len);
 	pv_lock_get(&pv_engine.lock);

@@ -439,6 +439,8 @@ int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out)
 	rc = handle_new(fd, family, kind, proto, type & SOCK_NONBLOCK, out);
 	if (rc)
 		close(fd);
+	else
+		atomic_store_explicit(&pv_handle_sock(*out)->untouched, kind == SOCK_STREAM, memory_order_relaxed);
 	return rc;
 }
 
@@ -640,11 +642,14 @@ int pyvma_sock_fd(pyvma_sock *h)
 {
 	int fd = pv_handle_fd(h);
 
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (so)
+		atomic_store_explicit(&so->untouched, false, memory_order_relaxed);
 	if (fd >= 0)
 		return fd;
 	pthread_mutex_lock(&registry_lock);
-	struct pv_sock *so = pv_handle_sock(h);
-
+	so = pv_handle_sock(h);
 	fd = so ? fd_locked(h, so) : -EBADF;
 	pthread_mutex_unlock(&registry_lock);
 	return fd;

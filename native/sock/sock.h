@@ -118,6 +118,7 @@ struct pv_sock {
 	int family, type, proto;
 	bool cloexec; /* of an fd that is made late */
 	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own; PV_KFD_* */
+	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
 	struct pv_kfd_note *notes; /* kfd.c */
 	_Atomic(const char *) reason; /* why the kernel: static text */
 	struct pv_addr reason_addr; /* engine lock; any: none */

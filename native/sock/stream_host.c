@@ -209,7 +209,7 @@ int pv_stream_host_listen(struct pv_sock *so, int backlog)
 static const char *route(struct pv_sock *so, const struct pv_endpoint *to, uint32_t device, struct pv_path *path)
 {
 	struct pv_path_query q = {
-		.dst = to->addr, .iface = device ? device : to->iface, .dst_port = to->port, .proto = PV_PROTO_TCP
+		.dst = to->addr, .iface = device ? device : to->iface, .dst_port = to->port, .proto = PV_PROTO_TCP, .recent = true
 	};
 	struct pv_endpoint local;
 

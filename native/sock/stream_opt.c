@@ -245,7 +245,7 @@ static void import_kernel(struct pv_sock *so)
 
 void pv_stream_import(struct pv_sock *so)
 {
-	if (pv_sock_kfd_made(so) >= 0) {
+	if (pv_sock_kfd_made(so) >= 0 && !atomic_load_explicit(&so->untouched, memory_order_relaxed)) {
 		import_kernel(so);
 	} else {
 		import_fresh(so);
@@ -323,6 +323,7 @@ static int set_somewhere(struct pv_sock *so, int level, int name, const void *va
 
 	if (pv_sock_kfd_made(so) >= 0 || !needs_none(so, level, name)) {
 		fd = pv_sock_kfd(so);
+		atomic_store_explicit(&so->untouched, false, memory_order_relaxed);
 		return fd < 0 || setsockopt(fd, level, name, val, len) < 0 ? -errno : fd;
 	}
 	fd = try_out(so, level, name, val, len);

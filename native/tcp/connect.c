@@ -58,6 +58,7 @@ int pv_tcp_path_find(struct pv_tcp *c, int64_t now_ns)
 	struct pv_path_query q = { .dst = c->raddr,
 				   .src = c->laddr,
 				   .iface = c->opts.bound_iface,
+				   .recent = true,
 				   .src_port = c->port ? c->lport : 0,
 				   .dst_port = c->rport,
 				   .proto = PV_PROTO_TCP,

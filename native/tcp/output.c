@@ -571,6 +571,7 @@ int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_
 				   .src = b->src,
 				   .iface = b->iface,
 				   .answer = true,
+				   .recent = true,
 				   .src_port = b->sport,
 				   .dst_port = b->dport,
 				   .proto = PV_PROTO_TCP,

@@ -225,7 +225,7 @@ TEST(host_remembers_a_moment)
 	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
 	CHECK_EQ(kernel.asked, n + 3);
 	/* A change; a while; somebody who wants to know. */
-	pv_net_host_changed(b->net);
+	pv_net_host_changed(b->net, true);
 	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
 	CHECK_EQ(kernel.asked, n + 4);
 	b->now += PV_NS_PER_S;
@@ -240,6 +240,17 @@ TEST(host_remembers_a_moment)
 	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), -ENETUNREACH);
 	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), -ENETUNREACH);
 	CHECK_EQ(kernel.asked, n + 8);
+	/* Where nothing in the kernel looks at ports, another flow is no other question. */
+	pv_net_host_changed(b->net, false);
+	q.dst = ip("8.8.8.8");
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	q.src_port = 9;
+	q.proto = 6;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 9);
+	q.tos = 0;
+	CHECK_EQ(pv_net_path(b->net, &q, b->now, &p), 0);
+	CHECK_EQ(kernel.asked, n + 10);
 	bench_close(b);
 }
 
@@ -389,7 +400,7 @@ TEST(host_interface_changes)
 	/* Routes or rules of the kernel's: every path is asked for anew. */
 	CHECK_EQ(set(b, "10.0.0.9", 1500, true), 0);
 	p = path_to(b, "10.0.0.2");
-	pv_net_host_changed(b->net);
+	pv_net_host_changed(b->net, true);
 	CHECK(!pv_path_valid(b->net, &p));
 	CHECK_EQ(send_text(b, &p), 0);
 	CHECK(pv_path_valid(b->net, &p));
@@ -537,7 +548,7 @@ static void random_step(struct bench *b, struct pv_rng *rng, uint8_t mac_of[16])
 		bench_timers(b, (int64_t)pv_rng_below(rng, 4 * SEC));
 		break;
 	default:
-		pv_net_host_changed(b->net);
+		pv_net_host_changed(b->net, true);
 		if (ask(b, text, NULL, 0, &p) == 0)
 			(void)send_text(b, &p);
 		break;

@@ -163,6 +163,26 @@ static struct pv_nl_msg wait_change(enum pv_nl_kind kind, const struct pv_addr *
 	}
 }
 
+TEST(rules_that_look_at_ports)
+{
+	setup();
+	CHECK_EQ(pv_nl_route_by_ports(nl), 0);
+	ip_here("rule add to 10.9.0.0/16 lookup 79");
+	CHECK_EQ(pv_nl_route_by_ports(nl), 0);
+	ip_here("rule add ipproto tcp dport 80 lookup 79");
+	CHECK(wait_change(PV_NL_ROUTE, NULL).rule);
+	CHECK_EQ(pv_nl_route_by_ports(nl), 1);
+	ip_here("rule del ipproto tcp dport 80 lookup 79");
+	CHECK_EQ(pv_nl_route_by_ports(nl), 0);
+	ip_here("-6 rule add sport 7 lookup 79");
+	CHECK_EQ(pv_nl_route_by_ports(nl), 1);
+	ip_here("-6 rule del sport 7 lookup 79");
+	CHECK_EQ(pv_nl_route_by_ports(nl), 0);
+	CHECK_EQ(system("sysctl -qw net.ipv4.fib_multipath_hash_policy=1"), 0);
+	CHECK_EQ(pv_nl_route_by_ports(nl), 1);
+	pv_nl_close(nl);
+}
+
 TEST(changes_come)
 {
 	struct pv_addr a = addr_of("10.1.0.9"), there = addr_of("10.1.0.50"), nobody = addr_of("10.1.0.51");

@@ -288,7 +288,7 @@ static void wait_ring(bool there)
 /* What could not be read at the start is read with the next change. */
 TEST(the_tables_are_read_later)
 {
-	unsigned int n = 0;
+	unsigned int n = 0, blind = 0;
 
 	setup();
 	do {
@@ -299,13 +299,15 @@ TEST(the_tables_are_read_later)
 
 		if (!hits)
 			break;
-		CHECK(strstr(reason(), "cannot be read"));
+		/* Without the policy rules more is asked later, that is all. */
+		CHECK(!reason() || strstr(reason(), "cannot be read"));
+		blind += reason() != NULL;
 		ip_in(own_ns, "addr add 10.1.0.%u/24 dev v0", 100 + n);
 		wait_ring(true);
 		exchange();
 		ip_in(own_ns, "addr del 10.1.0.%u/24 dev v0", 100 + n);
 	} while (true);
-	CHECK(n > 1);
+	CHECK(blind > 1);
 }
 
 static int state_of(struct sk s, const char **text)
