@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -162,6 +163,18 @@ def bulk_rate(way: Way, wire: Wire, load: Load) -> float:
     return float(receiver["unique"] * size * 8 / receiver["seconds"] / 1e9) if receiver["seconds"] else 0.0
 
 
+def kernel_pair(wire: Wire, load: Load, stack: contextlib.ExitStack) -> XdpWire | None:
+    """A veth pair for the kernel's bulk stream, where the wire is none; None without root, or where there is no need."""
+    if not load.tcp or isinstance(wire, XdpWire) or os.geteuid() != 0:
+        return None
+    pair = XdpWire()
+    try:
+        stack.enter_context(pair)
+    except (OSError, UserError):
+        return None
+    return pair
+
+
 def run_row(way: Way, wire: Wire, load: Load) -> dict[str, Any]:
     """Latency and rate of one row, once."""
     wire.fresh()
@@ -313,6 +326,11 @@ def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
     return out
 
 
+def beside_veth(row: dict[str, Any], veth: list[float]) -> float:
+    """How many times the kernel's bulk rate over the pair a row has: the median of the runs' own ratios."""
+    return float(statistics.median(run["bulk_gbps"] / its for run, its in zip(row["runs"], veth, strict=True) if its))
+
+
 def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Prints the report."""
     facts = report["host"]
@@ -326,6 +344,11 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
         against = [f"{name.replace('/', ' over ')}: {value:.2f}" for name, value in report["ratios"].get(kind, {}).items()]
         if against:
             console.print(f"{title} of {', '.join(against)}", highlight=False)
+    if "veth_bulk_gbps" in report:
+        veth, ours = report["veth_bulk_gbps"], [row for row in report["rows"] if row["who"].startswith("pyvma")]
+        times = [f"{row['who']} {beside_veth(row, report['veth_bulk_gbps_runs']):.2f} times" for row in ours]
+        beside = f": {', '.join(times)} as much" if times else ""
+        console.print(f"bulk of the kernel's sockets over a veth pair, in turns with these: {veth:.2f} Gbit/s{beside}", highlight=False)
     if report["line_us"] is not None:
         low, high = min(report["line_us_runs"]), max(report["line_us_runs"])
         console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs ({low:.3f} to {high:.3f} over the runs)")
@@ -338,8 +361,10 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     console.print(f"idle engine with an open socket: {rest['added_mb']:.1f} MB resident more, {rest['cpu_percent']:.2f} % of a CPU")
 
 
-def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
-    """All rows in turns, then what is measured once."""
+def compare(wire: Wire, names: list[str], arguments: argparse.Namespace, pair: XdpWire | None = None) -> dict[str, Any]:
+    """All rows in turns, then what is measured once. `pair`: where the kernel's bulk stream is measured once more."""
+    load = Load(arguments.proto == "tcp", arguments.size, arguments.seconds)
+    over_pair: list[float] = []
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     wakes: dict[str, list[dict[str, Any]]] = {
         stack: [] for stack in ("pyvma", "kernel") if wire.kernel_peer and any(name.startswith(f"{stack}-") for name in names)
@@ -354,7 +379,9 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict
         for name in names[::turn]:
             if notes.is_terminal:
                 notes.print(f"run {number + 1} of {arguments.runs}: {name}   ", end="\r")
-            runs[name].append(run_row(Way(name), wire, Load(arguments.proto == "tcp", arguments.size, arguments.seconds)))
+            runs[name].append(run_row(Way(name), wire, load))
+        if pair:
+            over_pair.append(bulk_rate(Way("kernel-c-block"), pair, replace(load, seconds=load.seconds / 3)))
         for stack in list(wakes)[::turn]:
             wakes[stack].append(wake(wire, stack, max(0.2, min(1.0, arguments.seconds / 3))))
     rows = [combine(name, runs[name]) for name in names]
@@ -371,6 +398,9 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace) -> dict
         "proto": arguments.proto,
         "idle": idle(wire, max(0.2, min(2.0, arguments.seconds))),
     }
+    if over_pair:
+        report["veth_bulk_gbps"] = statistics.median(over_pair)
+        report["veth_bulk_gbps_runs"] = over_pair
     if wakes:
         report["wake"] = combine_wakes(wakes)
         report["wake_later_us"] = later_by(wakes)
@@ -389,8 +419,10 @@ def run(arguments: argparse.Namespace) -> int:
     unknown = [name for name in names if name not in WAYS]
     if unknown or not names:
         raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
-    with WIRES[arguments.ring]() as wire:
-        report = compare(wire, names, arguments)
+    with WIRES[arguments.ring]() as wire, contextlib.ExitStack() as stack:
+        report = compare(
+            wire, names, arguments, kernel_pair(wire, Load(arguments.proto == "tcp", arguments.size, arguments.seconds), stack)
+        )
     if arguments.json == "-":
         json.dump(report, sys.stdout, indent=1)
         print()

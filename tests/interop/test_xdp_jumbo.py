@@ -123,6 +123,6 @@ def test_a_static_interface_answers_pings_and_takes_fragments() -> None:
 
 
 def test_the_limit_is_told() -> None:
-    with namespaces(16000) as (here, there), Actor(["xdp:device=v0"], netns=here.name) as engine:
+    with namespaces(16000) as (here, _), Actor(["xdp:device=v0"], netns=here.name) as engine:
         engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind((host, 0))", host=ENGINE[4])
         assert "AF_XDP carries at most 9216" in engine("s.offload.text")
