@@ -243,6 +243,7 @@ struct vb_rq {
 	struct vb_wq *wq;
 	bool hw_armed; /* the fabric writes to the channel's waker; under its lock */
 	bool strip;
+	uint32_t csum_ok; /* what a frame's flags are when its checksums are right; none, on a device that does not look */
 	struct vb_lock lock pv_aligned(64); /* of posting */
 	_Atomic uint32_t pi;
 };
@@ -530,6 +531,7 @@ void vb_rq_clear(struct vb_rq *rq);
 void vb_rq_drain(struct vb_rq *rq);
 int vb_rq_post(struct vb_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+#define VB_RX_CSUM (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK)
 /* Its mode while it receives. */
 pv_inline uint32_t vb_rq_ready(const struct vb_rq *rq)
 {

@@ -42,6 +42,7 @@ int vb_rq_init(struct vb_rq *rq, struct vb_ctx *ctx, struct sn_port *port, uint3
 	if (rq->cq->stamps)
 		sn_rxq_set_tstamp(rq->rxq, true);
 	rq->mr_slots = ctx->mr_slots;
+	rq->csum_ok = ctx->off & VB_CAP_CSUM ? UINT32_MAX : VB_RX_CSUM;
 	return 0;
 }
 
@@ -235,7 +236,7 @@ pv_inline bool take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns, bo
 	if (stripping)
 		wc->pkey_index = tci;
 	/* As mlx5: a verdict on the IPv4 header and the TCP or UDP checksum together; nothing is said of other packets. */
-	if ((f.flags & (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK)) == (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK))
+	if ((f.flags & VB_RX_CSUM) == rq->csum_ok)
 		wc->wc_flags = IBV_WC_IP_CSUM_OK;
 	*tstamp_ns = f.tstamp_ns;
 	sn_rxq_drop(rq->rxq);
