@@ -17,6 +17,7 @@
 #include "base/siphash.h"
 #include "net/host.h"
 #include "net/net.h"
+#include "net/stamp.h"
 #include "wire/arp.h"
 #include "wire/eth.h"
 #include "wire/icmp4.h"
@@ -182,6 +183,13 @@ struct pv_net {
 	struct pv_htab groups;
 	uint32_t ngroups;
 
+	/* stamp.c */
+	const struct pv_stamp_ask *ask; /* while pv_net_tx_stamp sends: what the next frame is asked */
+	struct pv_stamp_slot *stampq; /* nstampq of them */
+	uint32_t nstampq, serial, stamps_out;
+	int64_t stamps_until_ns;
+	bool stamps_hw;
+
 	int64_t icmp_filled_ns;
 	uint64_t icmp_tokens; /* in 1e-9 messages */
 };
@@ -303,6 +311,10 @@ void pv_path_l2(struct pv_path *path, const struct pv_iface *ifp, const uint8_t 
 void pv_pmtu_learn(struct pv_net *net, const struct pv_addr *dst, uint32_t mtu, uint32_t current, int64_t now_ns);
 const struct pv_pmtu *pv_pmtu_find(struct pv_net *net, const struct pv_addr *dst, int64_t now_ns);
 
+/* stamp.c */
+int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns); /* pv_tx_out, with net->ask */
+void pv_stamps_close(struct pv_net *net);
+
 /* neigh.c */
 int pv_neigh_open(struct pv_net *net);
 void pv_neigh_close(struct pv_net *net);
@@ -331,6 +343,10 @@ void pv_nd_announce(struct pv_net *net, struct pv_iface *ifp, const struct pv_ad
 int pv_tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt);
 /* `data` is an IP packet, checksums done or asked for: Ethernet header, neighbour, ring; or the way back to ourselves. */
 int pv_tx_frame(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns);
+/* The same from the Ethernet header on, which the packet has where it leaves the host. */
+int pv_tx_out(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns);
+/* pv_net_tx, but for its straight line. */
+int pv_tx_slow(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns);
 /* `data` is an IP packet from us to us. */
 int pv_tx_loop(struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pkt);
 uint16_t pv_tx_ip_id(struct pv_net *net, const struct pv_path *path, uint8_t proto);

@@ -25,6 +25,7 @@ static void net_free(struct pv_net *net)
 	pv_neigh_close(net);
 	pv_route_close(net);
 	pv_host_seen_close(net);
+	pv_stamps_close(net);
 	pv_heap_fini(&net->timers);
 	pv_net_free(net, net->ip_id, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
 	pv_net_free(net, net->pmtu, PV_PMTU_MAX * sizeof(*net->pmtu));

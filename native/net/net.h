@@ -338,6 +338,8 @@ int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
 	X(tx_neigh_queue, "dropped: too many packets wait on one neighbour")                                                       \
 	X(tx_arp, "ARP packets sent")                                                                                              \
 	X(tx_nd, "neighbour solicitations and advertisements sent")                                                                \
+	X(tx_stamps, "stamps of sent packets told to sockets")                                                                     \
+	X(tx_stamps_lost, "stamps lost: receive buffer full, or no packet for a copy of what was sent")                            \
 	X(tx_icmp, "ICMP and ICMPv6 messages sent")                                                                                \
 	X(tx_icmp_limited, "ICMP errors not sent: rate limit")                                                                     \
 	X(tx_igmp, "IGMP and MLD reports sent")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Transmit. pv_net_tx is the straight line for what nearly always happens: a valid path, a neighbour that answered, one buffer
- * that fits. Everything else is tx_slow.
+ * that fits. Everything else is pv_tx_slow.
  */
 #include "net/internal.h"
 
@@ -19,7 +19,7 @@ static pv_noinline int tx_post_full(struct pv_net *net, uint32_t iface, struct p
 	rc = pv_ring_tx_kick(ring);
 	n = pv_ring_tx_reap(ring, done, PV_RING_BATCH_MAX);
 	for (uint32_t i = 0; i < n; i++)
-		pv_pkt_put(done[i]);
+		pv_net_tx_done(net, done[i]);
 	if (rc != -ENODEV && n && pv_ring_tx_post(ring, &pkt, 1) == 1) {
 		net->c.tx_packets++;
 		net->head.dirty |= 1u << (iface - 1);
@@ -145,20 +145,27 @@ int pv_tx_loop(struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pk
 	return 0;
 }
 
-int pv_tx_frame(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns)
+int pv_tx_out(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns)
 {
-	struct pv_neigh *n = path->neigh;
-
 	if (path->is_local)
 		return pv_tx_loop(net, net->iface[path->iface], pkt);
-	if (n && !path->l2_ready && n->state >= PV_NEIGH_STALE) {
-		memcpy(path->l2, n->mac, PV_ETH_ALEN);
-		path->l2_ready = true;
-	}
-	tx_l2(path, pkt);
-	if (n)
-		return pv_neigh_output(net, n, &path->src, pkt, now_ns);
+	if (path->neigh)
+		return pv_neigh_output(net, path->neigh, &path->src, pkt, now_ns);
 	return tx_post(net, path->iface, path->ring, pkt);
+}
+
+int pv_tx_frame(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns)
+{
+	const struct pv_neigh *n = path->neigh;
+
+	if (!path->is_local) {
+		if (n && !path->l2_ready && n->state >= PV_NEIGH_STALE) {
+			memcpy(path->l2, n->mac, PV_ETH_ALEN);
+			path->l2_ready = true;
+		}
+		tx_l2(path, pkt);
+	}
+	return pv_unlikely(net->ask != NULL) ? pv_stamp_tx(net, path, pkt, now_ns) : pv_tx_out(net, path, pkt, now_ns);
 }
 
 static uint32_t chain_len(const struct pv_pkt *pkt, uint32_t *count)
@@ -232,8 +239,8 @@ static void tx_keep_headers(struct pv_path *path, const struct pv_tx_opts *opts)
 	path->hdr_limit = path->mtu - l3 + 1;
 }
 
-static pv_noinline int tx_slow(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
-			       int64_t now_ns)
+pv_noinline int pv_tx_slow(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt,
+			   int64_t now_ns)
 {
 	uint32_t count, total = chain_len(pkt, &count);
 	uint32_t hlen, mtu;
@@ -286,7 +293,7 @@ int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts 
 
 	if (pv_unlikely(total >= path->hdr_limit || !pv_path_valid(net, path) || pkt->frag ||
 			*path->hdr_state < PV_NEIGH_REACHABLE || !same_opts(&path->hdr_opts, opts)))
-		return tx_slow(net, path, opts, pkt, now_ns);
+		return pv_tx_slow(net, path, opts, pkt, now_ns);
 	if (opts->l4_csum_off != UINT32_MAX)
 		pv_cksum_put(l4 + opts->l4_csum_off, 0);
 	if (pv_unlikely(path->hdr_l4_soft))

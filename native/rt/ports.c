@@ -324,8 +324,10 @@ static void make_room_in_limbo(struct pv_engine *e)
 	close_limbo(e);
 	if (e->nlimbo < pv_array_size(e->limbo))
 		return;
-	for (uint32_t i = 0; i < e->nlimbo; i++)
+	for (uint32_t i = 0; i < e->nlimbo; i++) {
 		pv_udp_pool_purge(e->udp, e->limbo[i]);
+		pv_net_stamps_purge(e->net, e->limbo[i]);
+	}
 	close_limbo(e);
 }
 

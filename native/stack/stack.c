@@ -281,7 +281,7 @@ static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint
 }
 
 /* Returns the number of packets that came back. */
-static pv_noinline uint32_t reap(struct stack_ring *sr)
+static pv_noinline uint32_t reap(struct pv_net *net, struct stack_ring *sr)
 {
 	struct pv_ring *ring = sr->ring;
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
@@ -290,7 +290,7 @@ static pv_noinline uint32_t reap(struct stack_ring *sr)
 	do {
 		n = pv_ring_tx_reap(ring, pkts, PV_RING_BATCH_MAX);
 		for (uint32_t i = 0; i < n; i++)
-			pv_pkt_put(pkts[i]);
+			pv_net_tx_done(net, pkts[i]);
 		all += n;
 	} while (n == PV_RING_BATCH_MAX);
 	sr->left = ring->tx_pending;
@@ -353,7 +353,7 @@ pv_inline void tend(struct pv_stack *s, int64_t now_ns, uint32_t done)
 		struct stack_ring *sr = &s->rings[r];
 
 		if (reap_due(s, sr, done) || pv_unlikely(waiting))
-			reaped |= reap(sr) != 0;
+			reaped |= reap(s->net, sr) != 0;
 		if (pv_unlikely(sr->short_of >= sr->refill_at))
 			refill(sr);
 	}
@@ -412,7 +412,7 @@ int64_t pv_stack_deadline(const struct pv_stack *s)
 {
 	if (pv_net_dirty(s->net) || pv_tcp_owes(s->tcp))
 		return 0;
-	if (room_wanted(s))
+	if (room_wanted(s) || pv_net_stamps_due(s->net, pv_udp_now(s->udp)))
 		return PV_MIN(deadline(s), pv_udp_now(s->udp) + ROOM_RETRY_NS);
 	return deadline(s);
 }

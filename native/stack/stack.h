@@ -9,6 +9,7 @@
 #define PV_STACK_STACK_H
 
 #include "net/host.h"
+#include "net/stamp.h"
 #include "tcp/tcp.h"
 #include "udp/udp.h"
 

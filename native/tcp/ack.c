@@ -149,6 +149,8 @@ static void release(struct pv_tcp *c, struct pv_tcp_seg *s)
 {
 	struct pv_list *next = s->link.next;
 
+	if (pv_unlikely(s->flags & PV_SEG_STAMP))
+		pv_tcp_stamp_acked(c, s);
 	if (c->sack_hint == s)
 		c->sack_hint = NULL;
 	if (c->lost_hint == s)
@@ -165,6 +167,8 @@ static void trim(struct pv_tcp *c, struct pv_tcp_seg *s)
 {
 	uint32_t n = pv_seq_dist(s->seq, c->snd_una);
 
+	if (pv_unlikely(s->flags & PV_SEG_STAMP))
+		pv_tcp_stamp_acked(c, s);
 	s->seq = c->snd_una;
 	s->len = (uint16_t)(s->len - n);
 	s->off = (uint16_t)(s->off + n);

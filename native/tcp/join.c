@@ -6,7 +6,8 @@
  * falls apart when the ring gives it back; a packet that is to be sent again before that is copied, as any that is still out.
  *
  * What is in the header is said of all: so nothing is joined while something is to be said of some only (urgent data, CWR, SACK blocks where
- * a short segment has room for them), and a segment with PSH is the last of its packet, as is one with FIN.
+ * a short segment has room for them), a segment with PSH is the last of its packet, as is one with FIN, and one that is to be stamped goes
+ * alone.
  */
 #include "tcp/output.h"
 
@@ -25,7 +26,7 @@ static uint32_t count(const struct pv_tcp *c, const struct pv_tcp_seg *s, uint32
 	uint32_t k = 0;
 
 	n = PV_MIN(n, c->path.ring->caps.max_sge);
-	while (k < n && s->len && s->len <= size && s->len <= room && is_free(c, s)) {
+	while (k < n && s->len && s->len <= size && s->len <= room && is_free(c, s) && !(s->flags & PV_SEG_STAMP)) {
 		k++;
 		if (s->len < size || (s->flags & (PV_SEG_PSH | PV_SEG_FIN)))
 			break;

@@ -148,6 +148,22 @@ pv_inline int post(struct pv_tcp *c, struct pv_pkt *pkt, const struct pv_tx_opts
 	return 0;
 }
 
+/* The same of a segment that somebody may want to have stamped. */
+static pv_noinline int post_stamp(struct pv_tcp *c, const struct pv_tcp_seg *s, struct pv_pkt *pkt, const struct pv_tx_opts *txo,
+				  int64_t now_ns)
+{
+	struct pv_stamp_ask ask;
+	int rc;
+
+	if (!pv_tcp_stamp_ask(c, s->seq, pv_seg_end(s), &ask))
+		return post(c, pkt, txo, now_ns);
+	rc = pv_net_tx_stamp(c->t->net, &c->path, txo, pkt, &ask, now_ns);
+	if (rc)
+		return pv_tcp_refused(c, rc);
+	pv_tcp_left(c);
+	return 0;
+}
+
 /* A packet without payload. NULL: none. */
 static struct pv_pkt *empty_packet(struct pv_pool *pool)
 {
@@ -159,13 +175,13 @@ static struct pv_pkt *empty_packet(struct pv_pool *pool)
 }
 
 /* Completed packets of the ring that a segment waits for. */
-static void reap(struct pv_ring *ring)
+static void reap(struct pv_net *net, struct pv_ring *ring)
 {
 	struct pv_pkt *done[PV_RING_BATCH_MAX];
 	uint32_t n = ring->tx_pending ? pv_ring_tx_reap(ring, done, PV_RING_BATCH_MAX) : 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		pv_pkt_put(done[i]);
+		pv_net_tx_done(net, done[i]);
 }
 
 /* The packet to post for a segment whose own cannot go; *rc when there is none. */
@@ -176,7 +192,7 @@ static pv_noinline struct pv_pkt *other_packet(struct pv_tcp *c, struct pv_tcp_s
 
 	*rc = 0;
 	if (old && old->pool == ring->pool && !c->path.is_local) {
-		reap(ring);
+		reap(c->t->net, ring);
 		if (!(old->flags & PV_PKT_KEPT)) {
 			old->flags = PV_PKT_KEPT;
 			return old;
@@ -232,7 +248,7 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
 			flags |= PV_TH_CWR;
 	}
 	pv_tcp_put_header(c, pkt, s->seq, flags, now_ns);
-	rc = post(c, pkt, txo, now_ns);
+	rc = pv_unlikely(s->flags & PV_SEG_STAMP) ? post_stamp(c, s, pkt, txo, now_ns) : post(c, pkt, txo, now_ns);
 	if (pv_unlikely(flags & PV_TH_CWR) && !rc)
 		c->flags &= ~PV_TF_CWR;
 	return rc;

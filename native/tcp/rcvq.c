@@ -20,6 +20,14 @@ pv_inline struct pv_pkt *last_of(const struct pv_pktq *q)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------ */
 
+/* Bytes have the stamp of the last segment among them (tcp_try_coalesce of Linux). */
+pv_inline void take_stamp(struct pv_pkt *to, const struct pv_pkt *from)
+{
+	PV_TCP_PKT_NS(to) = PV_TCP_PKT_NS(from);
+	to->tstamp = from->tstamp;
+	to->flags = (to->flags & ~PV_PKT_TSTAMP) | (from->flags & PV_PKT_TSTAMP);
+}
+
 pv_inline bool coalesce(struct pv_pkt *tail, struct pv_pkt *pkt)
 {
 	uint32_t len = pkt->len;
@@ -31,6 +39,7 @@ pv_inline bool coalesce(struct pv_pkt *tail, struct pv_pkt *pkt)
 	memcpy(tail->data + tail->len, pkt->data, len);
 	tail->len += len;
 	tail->total = tail->len;
+	take_stamp(tail, pkt);
 	pv_pkt_put(pkt);
 	return true;
 }
@@ -54,6 +63,7 @@ struct pv_pkt *pv_rcv_compact(struct pv_pkt *first, uint32_t *count, uint32_t *m
 		memcpy(at->data + at->len, next->data, next->len);
 		at->len += next->len;
 		at->total = at->len;
+		take_stamp(at, next);
 		at->next = next->next;
 		*mem -= next->size;
 		(*count)--;
@@ -203,6 +213,7 @@ static void segment(struct pv_tcp *c, struct pv_pkt *pkt, pv_seq seq, bool psh, 
 	pv_seq end = pv_seq_add(seq, pkt->len), edge = c->rcv_adv;
 
 	PV_TCP_PKT_SEQ(pkt) = seq.v;
+	PV_TCP_PKT_NS(pkt) = (uint64_t)now_ns;
 	if ((c->flags & (PV_TF_URG_RCVD | PV_TF_URG_VALID | PV_TF_URG_READ)) == PV_TF_URG_RCVD)
 		pv_rcv_urg_catch(c, pkt, seq);
 	if (c->flags & PV_TF_FIN_SEEN)
@@ -332,6 +343,7 @@ void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 	if ((c->flags & PV_TF_TS) && th[12] >> 4 >= 8 && pv_get32(th + PV_TCP_HLEN) == 0x0101080au)
 		pv_rcv_rtt_ts(c, pv_get32(th + PV_TCP_HLEN + 8), len, now_ns);
 	PV_TCP_PKT_SEQ(pkt) = c->rcv_nxt.v;
+	PV_TCP_PKT_NS(pkt) = (uint64_t)now_ns;
 	enqueue(c, pkt);
 	pv_rcv_data_event(c, len, mem, psh, now_ns);
 	if (pv_likely(pv_tcp_readable(c)))
@@ -368,7 +380,7 @@ struct out {
 	uint32_t iovcnt;
 	size_t at; /* bytes of the first that are written */
 	uint64_t left; /* bytes of all */
-	bool discard;
+	bool discard, stamp;
 };
 
 static void out_init(struct out *o, const struct pv_iov *iov, uint32_t iovcnt, bool discard)
@@ -455,6 +467,8 @@ static uint32_t read_queue(struct pv_tcp *c, struct out *o, bool peek)
 			n = (uint32_t)PV_MIN(n, o->left);
 			out_put(o, pkt->data + off, n);
 			copied += n;
+			if (pv_unlikely(o->stamp))
+				pv_tcp_rx_stamp_note(c, pkt);
 		}
 		seq = pv_seq_add(seq, n);
 		off += n;
@@ -498,6 +512,7 @@ static pv_noinline int64_t recv_any(struct pv_tcp *c, const struct pv_iov *iov, 
 	if (!c->rcvq_bytes)
 		return nothing(c);
 	out_init(&o, iov, iovcnt, flags & PV_TCP_MSG_TRUNC);
+	o.stamp = flags & PV_TCP_MSG_RX_STAMP;
 	if (pv_unlikely(!o.left))
 		return 0;
 	n = read_queue(c, &o, flags & PV_TCP_MSG_PEEK);
@@ -541,6 +556,7 @@ static struct pv_pkt *cut_at_mark(struct pv_tcp *c, uint32_t n)
 	memcpy(pkt->data, head->data + c->rcvq_off, n);
 	pkt->len = pkt->total = n;
 	pkt->iface = head->iface;
+	take_stamp(pkt, head);
 	pkt->l3_off = pkt->l4_off = 0;
 	advance(c, n);
 	return pkt;

@@ -75,6 +75,7 @@ void pv_tcp_sndq_drop(struct pv_tcp *c)
 {
 	while (!pv_list_empty(&c->sndq))
 		pv_tcp_seg_put(c->t, pv_list_entry(c->sndq.next, struct pv_tcp_seg, link));
+	pv_tcp_stamps_forget(c);
 	pv_list_init(&c->by_time);
 	c->unsent = NULL;
 	c->sack_hint = NULL;
@@ -332,6 +333,8 @@ static void mark(struct pv_tcp *c, uint32_t flags)
 		s->flags |= PV_SEG_PSH;
 	if (flags & PV_TCP_MSG_EOR)
 		s->flags |= PV_SEG_EOR;
+	if (pv_unlikely(PV_TCP_MSG_STAMPS(flags)))
+		pv_tcp_stamp_mark(c, s, PV_TCP_MSG_STAMPS(flags));
 }
 
 static pv_noinline void no_room(struct pv_tcp *c, int rc)
@@ -376,7 +379,7 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 		no_room(c, rc);
 	cut |= rc != 0;
 	if (pv_likely(src.left < all))
-		mark(c, cut ? flags & ~(PV_TCP_MSG_MORE | PV_TCP_MSG_OOB | PV_TCP_MSG_EOR) : flags);
+		mark(c, cut ? flags & ~(PV_TCP_MSG_MORE | PV_TCP_MSG_OOB | PV_TCP_MSG_EOR | PV_TCP_MSG_STAMP(PV_STAMP_TX)) : flags);
 	/* A full buffer must not wait for the rest of a segment (tcp_sendmsg_locked pushes before it waits). */
 	pv_tcp_push(c, cut ? PV_NAGLE_PUSH : flags & PV_TCP_MSG_MORE ? PV_NAGLE_CORK : pv_tcp_nagle(c), now_ns);
 	if (pv_net_dirty(net))

@@ -175,6 +175,7 @@ void pv_tcp_free(struct pv_tcp *c)
 	pv_tcp_unhash(c);
 	pv_tcp_port_put(c);
 	drop_queues(c);
+	pv_tcp_stamps_close(c);
 	pv_list_del(&c->all);
 	t->nconns--;
 	t->by_state[c->state]--;
@@ -200,6 +201,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	c->accept = was.accept;
 	c->sock = was.sock & (PV_SK_BIND_ADDR | PV_SK_BIND_PORT | PV_SK_ANY4);
 	c->opts = was.opts;
+	c->stamps = was.stamps;
 	c->err = was.err;
 	c->laddr = was.laddr;
 	c->lport = was.lport;
@@ -636,6 +638,7 @@ void pv_tcp_close(struct pv_tcp *c, int64_t now_ns)
 
 	t->head.now_ns = now_ns;
 	c->user = NULL;
+	pv_tcp_stamps_close(c);
 	pv_list_del(&c->ready);
 	c->ready_bits = 0;
 	c->sock |= PV_SK_SHUT_WR;

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "net/endpoint.h"
 #include "net/net.h"
+#include "net/stamp.h"
 
 struct pv_tcp_table; /* all sockets of a stack: ports, demux, timers */
 struct pv_tcp; /* a socket: closed, listening, or a connection */
@@ -96,6 +97,9 @@ bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: n
 #define PV_TCP_MSG_MORE 0x04u
 #define PV_TCP_MSG_TRUNC 0x08u /* receive: discard instead of copying */
 #define PV_TCP_MSG_EOR 0x10u
+#define PV_TCP_MSG_RX_STAMP 0x20u /* receive: pv_tcp_rx_stamp is to tell of it */
+#define PV_TCP_MSG_STAMP(what) (((what) & 3u) << 8 | ((what) & 0x300u) << 2) /* send: PV_STAMP_TX, of the last byte */
+#define PV_TCP_MSG_STAMPS(flags) (((flags) >> 8 & 3u) | ((flags) >> 2 & 0x300u))
 #define PV_TCP_MSG_TURN(n) ((uint32_t)(n) << 16) /* send: takes no more than fills so many segments; 0: all there is room for */
 
 /* Bytes taken (maybe fewer than given), -EAGAIN (no room in the send buffer, no packets, not connected yet), -EPIPE (shut down, never
@@ -112,6 +116,21 @@ int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
  * say (0: end of the stream). */
 struct pv_pkt *pv_tcp_take(struct pv_tcp *c, int64_t now_ns, int64_t *rc);
 
+/* SO_TIMESTAMPING of what is sent: PV_STAMP_* in `flags`, others are kept. Numbers count bytes from here on when PV_STAMP_OPT_ID is new,
+ * with PV_STAMP_OPT_ID_TCP from the next one written. What comes of it is in the queue (PV_EV_ERR), NULL: never asked. -ENOMEM. */
+int pv_tcp_stamps_set(struct pv_tcp *c, uint32_t flags);
+struct pv_stampq *pv_tcp_stamps(const struct pv_tcp *c);
+/* A write ends short of what it was given: its last byte is the last that was taken, if that waits still. */
+void pv_tcp_stamp_last(struct pv_tcp *c, uint32_t what);
+struct pv_tcp_rx_stamp {
+	int64_t ns; /* when the poll brought it */
+	uint64_t raw; /* by the ring's clock, with is_raw */
+	uint8_t iface;
+	bool is_raw;
+};
+/* Of the segment that the bytes last read with PV_TCP_MSG_RX_STAMP ended in; told once. False: none. */
+bool pv_tcp_rx_stamp(struct pv_tcp *c, struct pv_tcp_rx_stamp *out);
+
 uint32_t pv_tcp_inq(const struct pv_tcp *c); /* FIONREAD: bytes in order and unread */
 uint32_t pv_tcp_outq(const struct pv_tcp *c); /* SIOCOUTQ: bytes not acknowledged, FIN included as in Linux */
 uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
@@ -124,13 +143,13 @@ uint32_t pv_tcp_ready_bits(const struct pv_tcp *c);
 /* Options; the socket layer translates setsockopt to these fields and back. Inherited from a listener by what it accepts. */
 struct pv_tcp_opts {
 	uint32_t rcvbuf, sndbuf; /* SO_RCVBUF, SO_SNDBUF as Linux counts; with the *_locked flags no auto-tuning */
-	bool rcvbuf_locked, sndbuf_locked;
 	uint32_t rcvlowat; /* SO_RCVLOWAT; 0 as 1 */
 	uint32_t notsent_lowat; /* TCP_NOTSENT_LOWAT; 0: none */
 	uint32_t window_clamp; /* TCP_WINDOW_CLAMP; 0: none */
 	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
 	bool nodelay, cork, oobinline, keepalive, reuse_addr, reuse_port, v6only, freebind;
 	bool recverr4, recverr6; /* IP_RECVERR, IPV6_RECVERR: ICMP errors about a connection are told at once */
+	bool rcvbuf_locked, sndbuf_locked;
 	bool linger;
 	uint32_t linger_s;
 	uint32_t keepidle_s, keepintvl_s, keepcnt; /* 7200, 75, 9 */
@@ -138,6 +157,7 @@ struct pv_tcp_opts {
 	uint32_t syncnt; /* 0: the table's syn_retries */
 	int32_t linger2_s; /* TCP_LINGER2; 0: the table's fin_timeout, < 0: none */
 	uint32_t defer_accept_s; /* 0: off */
+	uint32_t stamps; /* the caller's, here only to be inherited */
 	uint64_t pacing_rate; /* SO_MAX_PACING_RATE, bytes/s; UINT64_MAX: none */
 	int16_t ttl, hops; /* -1: default */
 	uint8_t tos, tclass;

@@ -16,6 +16,7 @@
  *   rack.c     loss detection (RFC 8985)                                 recovery.c PRR (RFC 6937), RTO, F-RTO, undo
  *   cc.h cc_*.c congestion control                                       info.c    TCP_INFO; rate.c: the delivery rate in it
  *   rcvq.c     in-order queue, reading                                   ooo.c     out-of-order queue, blocks to report
+ *   stamp.c    stamps of what was sent and received
  *   delack.c   when to acknowledge, window to offer, auto-tuning         urg.c     urgent data
  *
  * A connection's packets. Receive: those that came, payload at data/len, PV_TCP_PKT_SEQ its sequence number. Send: one packet a segment,
@@ -38,6 +39,7 @@
 
 #define PV_TCP_DATA_OFF (PV_NET_HEADROOM + 60u) /* the TCP header has 60 bytes at most */
 #define PV_TCP_PKT_SEQ(pkt) ((pkt)->priv[0]) /* of a received packet's first payload byte */
+#define PV_TCP_PKT_NS(pkt) ((pkt)->cookie) /* when it was received */
 #define PV_TCP_INIT_CWND 10u
 #define PV_TCP_MSS_DEFAULT 536u
 #define PV_TCP_MSS_DEFAULT6 1220u
@@ -75,6 +77,7 @@ pv_inline struct pv_pkt *pv_ooo_prev(const struct pv_pkt *first)
 #define PV_SEG_PSH 0x02u
 #define PV_SEG_URG 0x04u
 #define PV_SEG_EOR 0x08u /* nothing is appended (MSG_EOR) */
+#define PV_SEG_STAMP 0x10u /* stamp.c may know of a byte in it */
 /* Scoreboard, once sent. */
 #define PV_SEG_SENT 0x01u
 #define PV_SEG_SACKED 0x02u
@@ -199,6 +202,21 @@ enum pv_tcp_busy { PV_BUSY_NOT, PV_BUSY, PV_BUSY_RWND, PV_BUSY_SNDBUF, PV_BUSY_C
 #define PV_ACCEPT4 1u
 #define PV_ACCEPT6 2u
 
+/* ---- stamps (stamp.c) ------------------------------------------------------------------------------------------------------ */
+
+struct pv_tcp_want {
+	pv_seq last; /* byte of a write */
+	uint32_t what; /* PV_STAMP_TX */
+};
+
+struct pv_tcp_stamps {
+	struct pv_stampq q;
+	struct pv_tcp_want *want; /* `cap` of them, a power of two */
+	uint32_t cap, head, count;
+	uint32_t used; /* bytes in q */
+	struct pv_tcp_rx_stamp rx; /* ns 0: none */
+};
+
 struct pv_tcp {
 	/* first two lines: demux and the predicted path */
 	struct pv_hnode flow; /* by both addresses and ports; listeners and bound ones: see demux.c */
@@ -302,6 +320,7 @@ struct pv_tcp {
 	/* path */
 	struct pv_path path;
 	struct pv_tx_opts txo;
+	uint32_t ts_offset;
 	uint64_t pseudo; /* sum of the pseudo-header but for the length */
 	uint16_t advmss, mss_peer; /* what we say, what the peer said */
 	uint32_t pmtu;
@@ -313,6 +332,7 @@ struct pv_tcp {
 	int err; /* pending, positive */
 	int soft_err; /* ICMP: told if the connection dies of a timeout */
 	pv_seq iss, irs;
+	uint32_t rcv_space; /* with rcv_space_seq */
 	struct pv_tcp_port *port;
 	struct pv_tcp_rule *rules; /* steer.c: of this connection alone */
 	struct pv_tcp_listen *listen; /* NULL: no listener */
@@ -322,8 +342,7 @@ struct pv_tcp {
 	int64_t oow_ns; /* the last answer to a segment that was none of ours (RFC 5961 5 and ACK storms) */
 	int64_t rcv_rtt_ns, rcv_rtt_start_ns, rcv_space_ns; /* receiver-side RTT and auto-tuning (delack.c) */
 	pv_seq rcv_rtt_seq, rcv_space_seq;
-	uint32_t rcv_space;
-	uint32_t ts_offset;
+	struct pv_tcp_stamps *stamps; /* NULL: never asked for */
 	int64_t busy_since_ns, busy_ns[PV_BUSY_COUNT]; /* since when it is what `busy` says; how long it was each */
 	uint8_t busy; /* enum pv_tcp_busy */
 	uint8_t slot; /* which of its slab; never changes */
@@ -579,6 +598,18 @@ void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_
 void pv_tcp_note_split(struct pv_tcp *c, const struct pv_tcp_seg *s, struct pv_tcp_seg *rest);
 void pv_tcp_idle_restart(struct pv_tcp *c, int64_t now_ns); /* RFC 5681 4.1, before new data after a pause */
 struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c); /* the first to retransmit; NULL */
+
+/* ---- stamp.c --------------------------------------------------------------------------------------------------------------------- */
+
+/* The last byte of a segment that waits is to be stamped. */
+void pv_tcp_stamp_mark(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t what);
+/* What is to be stamped when bytes from `start` to before `end` go out. False: nothing. */
+bool pv_tcp_stamp_ask(const struct pv_tcp *c, pv_seq start, pv_seq end, struct pv_stamp_ask *ask);
+/* A segment with PV_SEG_STAMP, which is about to leave the queue or to be cut: snd_una has moved. */
+void pv_tcp_stamp_acked(struct pv_tcp *c, const struct pv_tcp_seg *s);
+void pv_tcp_stamps_forget(struct pv_tcp *c); /* nothing is to be sent any more */
+void pv_tcp_stamps_close(struct pv_tcp *c);
+void pv_tcp_rx_stamp_note(struct pv_tcp *c, const struct pv_pkt *pkt);
 
 /* ---- rcvq.c, ooo.c, delack.c, urg.c --------------------------------------------------------------------------------------------------- */
 

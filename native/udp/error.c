@@ -28,6 +28,7 @@ void pv_udp_errq_put(struct pv_udp *u, const struct pv_net_error *err, bool loca
 	if (!pv_addr_is4(&err->remote) && pv_addr_is_linklocal6(&err->remote))
 		e->to.iface = u->bound_iface;
 	e->local = local;
+	e->serial = pv_net_serial(u->t->net);
 	pv_udp_wake(u, PV_EV_ERR);
 }
 
@@ -50,6 +51,11 @@ int pv_udp_errq_get(struct pv_udp *u, struct pv_udp_errq *out)
 	if (next)
 		pv_udp_wake(u, PV_EV_ERR);
 	return 0;
+}
+
+uint32_t pv_udp_errq_serial(const struct pv_udp *u)
+{
+	return u->errq->e[u->errq->head].serial;
 }
 
 uint32_t pv_udp_errq_count(const struct pv_udp *u)

@@ -391,7 +391,7 @@ uint32_t pv_udp_queued(const struct pv_udp *u)
 
 uint32_t pv_udp_queued_bytes(const struct pv_udp *u)
 {
-	return u->rx_bytes - u->rxq.count * PV_UDP_OVERHEAD;
+	return u->rx_bytes - u->rxq.count * PV_UDP_OVERHEAD - (u->stamps ? u->stamps->own : 0);
 }
 
 uint32_t pv_udp_next_len(const struct pv_udp *u)

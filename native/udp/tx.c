@@ -132,7 +132,7 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 	fill_opts(u, d);
 	fill_sizes(d);
 	d->group = d->path.is_mcast || d->path.is_bcast;
-	d->quick = d->group ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
+	d->quick = d->group || (u->stamps && u->stamps->flags & PV_STAMP_TX) ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
 	d->pseudo = pv_cksum_pseudo(&d->path.src, &d->path.dst, PV_PROTO_UDP, 0);
 	d->to = to->addr;
 	d->src = msg->src ? *msg->src : u->saddr;
@@ -422,7 +422,9 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 	struct pv_udp_dst *d;
 	struct pv_tx_opts opts;
 	struct pv_pkt *pkt;
+	struct pv_stamp_ask ask;
 	uint16_t port;
+	bool stamp;
 	int rc;
 
 	rc = len > UINT16_MAX ? -EMSGSIZE : find_dst(u, msg, now_ns, &d);
@@ -447,7 +449,11 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 		pv_pkt_put(pkt);
 		return sent(u, (uint32_t)len);
 	}
-	rc = pv_net_tx(u->t->net, &d->path, &opts, pkt, now_ns);
+	stamp = pv_udp_stamp_ask(u, msg, &ask);
+	rc = stamp ? pv_net_tx_stamp(u->t->net, &d->path, &opts, pkt, &ask, now_ns)
+		   : pv_net_tx(u->t->net, &d->path, &opts, pkt, now_ns);
+	if (stamp && !rc)
+		pv_udp_stamp_sent(u, msg);
 	return rc ? refused(u, d, port, rc) : sent(u, (uint32_t)len);
 }
 
@@ -459,8 +465,8 @@ int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now
 	int rc;
 
 	/* One of ttl and tos is set, unless both are negative. */
-	if (pv_unlikely(!d || msg->iovcnt != 1 || msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 || u->err ||
-			(u->shut & PV_UDP_SHUT_WR)))
+	if (pv_unlikely(!d || ((msg->iovcnt ^ 1) | msg->stamp) || msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 ||
+			u->err || (u->shut & PV_UDP_SHUT_WR)))
 		return send_slow(u, msg, now_ns);
 	port = msg->to ? msg->to->port : u->rport;
 	pkt = build(u, d, msg->iov, port);

@@ -118,6 +118,7 @@ void pv_udp_close(struct pv_udp *u)
 	pv_list_del(&u->room);
 	pv_list_del(&u->all);
 	pv_udp_free(t, u->errq, sizeof(*u->errq));
+	pv_udp_stamps_close(u);
 	pv_udp_free(t, u, sizeof(*u));
 }
 
@@ -332,7 +333,12 @@ int pv_udp_error(struct pv_udp *u)
 
 bool pv_udp_readable(const struct pv_udp *u)
 {
-	return u->rxq.count || u->err || (u->shut & PV_UDP_SHUT_RD) || (u->errq && u->errq->count);
+	return u->rxq.count || (u->shut & PV_UDP_SHUT_RD) || pv_udp_failed(u);
+}
+
+bool pv_udp_failed(const struct pv_udp *u)
+{
+	return u->err || (u->errq && u->errq->count) || (u->stamps && u->stamps->count);
 }
 
 bool pv_udp_writable(const struct pv_udp *u)

@@ -8,6 +8,7 @@
 
 #include "net/endpoint.h"
 #include "net/net.h"
+#include "net/stamp.h"
 
 struct pv_udp_table; /* all sockets of a stack: ports, demux, groups */
 struct pv_udp;
@@ -37,14 +38,20 @@ int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t n
 void pv_udp_local(const struct pv_udp *u, struct pv_endpoint *out);
 bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out); /* false: not connected, or to port 0 */
 
+/* pv_udp_send.stamp: what is asked for this datagram (PV_STAMP_TX), whatever the socket asks for; and stamp_key is its number. */
+#define PV_UDP_STAMP_MSG 0x80000000u
+#define PV_UDP_STAMP_KEY 0x40000000u
+
 struct pv_udp_send {
 	const struct pv_iov *iov;
 	uint32_t iovcnt;
+	uint32_t stamp; /* 0: as pv_udp_stamps_set says */
 	const struct pv_endpoint *to; /* NULL: the connected peer (-EDESTADDRREQ) */
 	/* Ancillary, as IP_PKTINFO/IPV6_PKTINFO, IP_TTL/IPV6_HOPLIMIT, IP_TOS/IPV6_TCLASS carry it: */
 	const struct pv_addr *src; /* NULL: the socket's */
 	uint32_t iface; /* 0: the socket's */
 	int16_t ttl, tos; /* -1: the socket's */
+	uint32_t stamp_key;
 };
 /* Bytes sent (the payload's), or -EMSGSIZE, -EDESTADDRREQ, -EACCES (broadcast without SO_BROADCAST), -ENOBUFS, errors of pv_net_path
  * and pv_net_tx, or the pending socket error. Posts only: the caller kicks with pv_net_kick once it has no more. */
@@ -134,10 +141,18 @@ int pv_udp_filter_get(struct pv_udp *u, uint32_t iface, const struct pv_addr *gr
 struct pv_udp_errq {
 	struct pv_net_error err;
 	struct pv_endpoint to; /* where the failed datagram went */
+	uint32_t serial;
 	bool local; /* SO_EE_ORIGIN_LOCAL: refused here (EMSGSIZE, err.mtu), no ICMP message came */
 };
 int pv_udp_errq_get(struct pv_udp *u, struct pv_udp_errq *out);
 uint32_t pv_udp_errq_count(const struct pv_udp *u);
+uint32_t pv_udp_errq_serial(const struct pv_udp *u); /* of the oldest; there is one */
+bool pv_udp_failed(const struct pv_udp *u); /* an error is pending, or there is something in either queue: POLLERR */
+
+/* SO_TIMESTAMPING of what is sent: PV_STAMP_* in `flags`, others are kept. Numbers begin with 0 when PV_STAMP_OPT_ID is new. What comes
+ * of it is in the queue (PV_EV_ERR), NULL: never asked. -ENOMEM. */
+int pv_udp_stamps_set(struct pv_udp *u, uint32_t flags);
+struct pv_stampq *pv_udp_stamps(const struct pv_udp *u);
 
 /* From the stack: PV_RX_UDP packets (taken), and what a PV_RX_ERROR of proto UDP says (its packet stays the caller's). */
 void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns);

@@ -133,6 +133,8 @@ struct pv_udp {
 	int steer_err;
 	bool steer_off;
 	struct pv_udp_queued_errors *errq;
+	struct pv_stampq *stamps; /* NULL: never asked for */
+	uint32_t stamp_key; /* of the next datagram that is stamped */
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, counters) == 2 * PV_CACHELINE,
@@ -218,6 +220,11 @@ void pv_udp_steer_gone(struct pv_udp_table *t, uint32_t iface);
 
 /* error.c */
 void pv_udp_errq_put(struct pv_udp *u, const struct pv_net_error *err, bool local);
+
+/* stamp.c: false: this datagram is not to be stamped. */
+bool pv_udp_stamp_ask(struct pv_udp *u, const struct pv_udp_send *msg, struct pv_stamp_ask *ask);
+void pv_udp_stamp_sent(struct pv_udp *u, const struct pv_udp_send *msg);
+void pv_udp_stamps_close(struct pv_udp *u);
 
 pv_inline void *pv_udp_alloc(const struct pv_udp_table *t, size_t size)
 {

@@ -222,6 +222,38 @@ static void move_tx_nd(struct bench *b)
 	say(b, "fd00::77", 0);
 }
 
+static void told(void *owner)
+{
+	++*(int *)owner;
+}
+
+/* A datagram whose sender wants to know when it left; `limit`: what its receive buffer holds. */
+static void say_stamped(struct bench *b, uint32_t limit)
+{
+	static const uint8_t data[10];
+	struct pv_path p = path_to(b, "10.0.0.2");
+	uint32_t used = 0;
+	int tells = 0;
+	struct pv_stampq q = { .net = b->net, .used = &used, .limit = &limit, .tell = told, .owner = &tells };
+	struct pv_stamp_ask ask = { .q = &q, .what = PV_STAMP_TX_SW | PV_STAMP_TX_SCHED };
+
+	CHECK_EQ(pv_stampq_open(&q), 0);
+	CHECK_EQ(pv_net_tx_stamp(b->net, &p, &udp_opts, segment(b, data, sizeof(data), 0), &ask, b->now), 0);
+	CHECK_EQ(tells, (int)q.count);
+	pv_stampq_close(&q);
+	CHECK_EQ(used, 0);
+}
+
+static void move_tx_stamps(struct bench *b)
+{
+	say_stamped(b, 10000);
+}
+
+static void move_tx_stamps_lost(struct bench *b)
+{
+	say_stamped(b, 1000);
+}
+
 static void move_tx_icmp(struct bench *b)
 {
 	frames(b, "rx_echo4");
