@@ -34,7 +34,7 @@ static struct ibv_qp *make(uint32_t mask, uint64_t ops, uint32_t flags, uint32_t
 		.qp_type = IBV_QPT_RAW_PACKET,
 		.send_cq = cq,
 		.recv_cq = cq,
-		.cap = { 4, 4, 1, 1, inline_data },
+		.cap = { 4, 4, 1, 2, inline_data },
 		.pd = pd,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | mask,
 		.max_tso_header = 64,
