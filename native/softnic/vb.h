@@ -563,9 +563,8 @@ struct vb_gather {
 	const struct sn_seg *seg;
 	struct sn_seg room[VB_MAX_SGE];
 	uint32_t nseg, len;
-	enum ibv_wc_status status; /* IBV_WC_SUCCESS, or what the request completes with */
 };
-/* 0 or EINVAL. */
+/* 0, EINVAL, or -(the status that the request completes with). */
 int vb_send_gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, unsigned int flags, struct vb_gather *g);
 /* An error completes whether it was asked to or not, and everything after it is flushed: 0. */
 int vb_send_fail(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_status status);

@@ -48,7 +48,7 @@ bool vb_cq_full(const struct vb_cq *cq)
 	return atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed) - cq->cqe_ci > cq->cqe_mask;
 }
 
-void vb_cq_put(struct vb_cq *cq, const struct vb_cqe *cqe)
+pv_inline void cq_put(struct vb_cq *cq, const struct vb_cqe *cqe)
 {
 	uint32_t pi = atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed);
 
@@ -66,10 +66,15 @@ void vb_cq_put(struct vb_cq *cq, const struct vb_cqe *cqe)
 	atomic_store_explicit(&cq->cqe_pi, pi + 1, memory_order_relaxed);
 }
 
+void vb_cq_put(struct vb_cq *cq, const struct vb_cqe *cqe)
+{
+	cq_put(cq, cqe);
+}
+
 void vb_cq_push(struct vb_cq *cq, const struct vb_cqe *cqe)
 {
 	vb_lock(&cq->lock);
-	vb_cq_put(cq, cqe);
+	cq_put(cq, cqe);
 	vb_unlock(&cq->lock);
 	if (pv_unlikely(atomic_load_explicit(&cq->armed, memory_order_seq_cst)))
 		vb_cq_fire(cq, cqe->status != IBV_WC_SUCCESS);
@@ -90,7 +95,7 @@ static void cqe_take(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 	atomic_store_explicit(&e->qp->sq_ci, e->sq_ci, memory_order_release);
 }
 
-static bool rqs_take(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
+static pv_noinline bool rqs_take(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 {
 	if (pv_unlikely(cq->sources != cq->nrq))
 		vb_pace_harvest(cq);
@@ -114,7 +119,7 @@ pv_inline bool cq_next(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 		cqe_take(cq, wc, tstamp_ns);
 		return true;
 	}
-	if (pv_likely(cq->rq) ? vb_rq_take(cq->rq, wc, tstamp_ns) : rqs_take(cq, wc, tstamp_ns)) {
+	if (pv_likely(cq->rq) ? vb_rq_take(cq->rq, wc, tstamp_ns) : cq->sources && rqs_take(cq, wc, tstamp_ns)) {
 		cq->send_first = true;
 		return true;
 	}

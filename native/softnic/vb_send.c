@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct ibv_sge) == sizeof(struct sn_seg) && offsetof(struc
 		   offsetof(struct ibv_sge, length) == offsetof(struct sn_seg, len) && sizeof(void *) == sizeof(uint64_t),
 	       "an SGE reads as a segment");
 
-static void complete(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len, enum ibv_wc_status status)
+static void complete(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len)
 {
 	const struct vb_cqe cqe = {
 		.wr_id = wr_id,
@@ -23,7 +23,7 @@ static void complete(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len, enum i
 		.sq_ci = qp->sq_pi,
 		.byte_len = byte_len,
 		.qp_num = qp->ibv.qp_num,
-		.status = (uint16_t)status,
+		.status = IBV_WC_SUCCESS,
 		.opcode = IBV_WC_SEND,
 	};
 
@@ -77,45 +77,48 @@ pv_noinline int vb_send_other_state(struct vb_qp *qp, uint64_t wr_id, uint32_t s
 	return 0;
 }
 
-/* An inline request's list is the fabric's as it is. */
-pv_inline int gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, unsigned int flags, struct vb_gather *g)
+/* What a list names, and how long it is: 0, EINVAL, or -(the status that the request completes with). */
+pv_inline int gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, struct sn_seg *to, uint32_t *total)
 {
 	uint32_t len = 0;
 
-	g->nseg = nsge;
-	g->status = IBV_WC_SUCCESS;
-	if (flags & IBV_SEND_INLINE) {
-		for (uint32_t i = 0; i < nsge; i++) {
-			len += list[i].length;
-			if (pv_unlikely(list[i].length > qp->max_inline || len > qp->max_inline))
-				return EINVAL;
-		}
-		g->seg = (const struct sn_seg *)list;
-	} else {
-		for (uint32_t i = 0; i < nsge; i++) {
-			const struct ibv_sge *sge = &list[i];
+	for (uint32_t i = 0; i < nsge; i++) {
+		const struct ibv_sge *sge = &list[i];
 
-			g->room[i].len = sge->length;
-			g->room[i].base = sge->length ? vb_sge_host(qp->mr_slots, qp->pd, sge, 0) : (const void *)qp;
-			if (pv_unlikely(!g->room[i].base)) {
-				g->status = IBV_WC_LOC_PROT_ERR;
-				return 0;
-			}
-			if (pv_unlikely(sge->length > VB_MAX_TSO)) {
-				g->status = IBV_WC_LOC_LEN_ERR;
-				return 0;
-			}
-			len += sge->length;
-		}
-		g->seg = g->room;
+		to[i].len = sge->length;
+		to[i].base = sge->length ? vb_sge_host(qp->mr_slots, qp->pd, sge, 0) : (const void *)qp;
+		if (pv_unlikely(!to[i].base))
+			return -(int)IBV_WC_LOC_PROT_ERR;
+		if (pv_unlikely(sge->length > VB_MAX_TSO))
+			return -(int)IBV_WC_LOC_LEN_ERR;
+		len += sge->length;
 	}
-	g->len = len;
+	*total = len;
+	return 0;
+}
+
+pv_inline int inline_len(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, uint32_t *total)
+{
+	uint32_t len = 0;
+
+	for (uint32_t i = 0; i < nsge; i++) {
+		len += list[i].length;
+		if (pv_unlikely(list[i].length > qp->max_inline || len > qp->max_inline))
+			return EINVAL;
+	}
+	*total = len;
 	return 0;
 }
 
 int vb_send_gather(const struct vb_qp *qp, const struct ibv_sge *list, uint32_t nsge, unsigned int flags, struct vb_gather *g)
 {
-	return gather(qp, list, nsge, flags, g);
+	g->nseg = nsge;
+	if (flags & IBV_SEND_INLINE) {
+		g->seg = (const struct sn_seg *)list;
+		return inline_len(qp, list, nsge, &g->len);
+	}
+	g->seg = g->room;
+	return gather(qp, list, nsge, g->room, &g->len);
 }
 
 /* ---- requests of queue pairs that something is special about ------------------------------------------------------------------------ */
@@ -170,11 +173,9 @@ static pv_noinline int send_special(struct vb_qp *qp, uint64_t wr_id, const stru
 		return EINVAL;
 	if (!vb_send_room(qp))
 		return ENOMEM;
-	rc = gather(qp, list, nsge, flags, &g);
+	rc = vb_send_gather(qp, list, nsge, flags, &g);
 	if (rc)
-		return rc;
-	if (g.status)
-		return vb_send_fail(qp, wr_id, g.status);
+		return rc > 0 ? rc : vb_send_fail(qp, wr_id, (enum ibv_wc_status) - rc);
 	vb_send_begin(qp);
 	rc = vb_send_frame(qp, g.seg, g.nseg, tx_flags, flags & IBV_SEND_SIGNALED);
 	if (rc)
@@ -188,7 +189,9 @@ static pv_noinline int send_special(struct vb_qp *qp, uint64_t wr_id, const stru
 int vb_send_one(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, uint32_t nsge, unsigned int flags)
 {
 	const uint32_t state = atomic_load_explicit(&qp->state, memory_order_relaxed);
-	struct vb_gather g;
+	const struct sn_seg *seg;
+	struct sn_seg gathered[VB_MAX_SGE];
+	uint32_t len;
 	int rc;
 
 	if (pv_unlikely(state != IBV_QPS_RTS))
@@ -198,17 +201,21 @@ int vb_send_one(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, ui
 		return send_special(qp, wr_id, list, nsge, flags);
 	if (pv_unlikely(qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_acquire) >= qp->sq_size))
 		return ENOMEM;
-	rc = gather(qp, list, nsge, flags, &g);
+	if (flags & IBV_SEND_INLINE) {
+		seg = (const struct sn_seg *)list;
+		rc = inline_len(qp, list, nsge, &len);
+	} else {
+		seg = gathered;
+		rc = gather(qp, list, nsge, gathered, &len);
+	}
 	if (pv_unlikely(rc))
-		return rc;
-	if (pv_unlikely(g.status))
-		return vb_send_fail(qp, wr_id, g.status);
-	rc = sn_port_send(qp->port, g.seg, g.nseg, flags & IBV_SEND_IP_CSUM ? SN_TX_L3_CSUM | SN_TX_L4_CSUM : 0);
+		return rc > 0 ? rc : vb_send_fail(qp, wr_id, (enum ibv_wc_status) - rc);
+	rc = sn_port_send(qp->port, seg, nsge, flags & IBV_SEND_IP_CSUM ? SN_TX_L3_CSUM | SN_TX_L4_CSUM : 0);
 	if (pv_unlikely(rc && rc != -ENETDOWN))
 		return vb_send_fail(qp, wr_id, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
 	qp->sq_pi++;
 	if (flags & IBV_SEND_SIGNALED)
-		complete(qp, wr_id, g.len, IBV_WC_SUCCESS);
+		complete(qp, wr_id, len);
 	return 0;
 }
 

@@ -136,12 +136,10 @@ int vb_send_tso(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, ui
 	if (!vb_send_room(qp))
 		return ENOMEM;
 	rc = vb_send_gather(qp, list, nsge, flags, &g);
-	if (rc)
-		return rc;
-	if (g.status == IBV_WC_SUCCESS && g.len > VB_MAX_TSO)
+	if (rc > 0 || (!rc && g.len > VB_MAX_TSO))
 		return EINVAL;
-	if (g.status != IBV_WC_SUCCESS)
-		status = g.status;
+	if (rc)
+		status = (enum ibv_wc_status) - rc;
 	else if (!parse(tso->hdr, tso->hdr_len, &h))
 		status = IBV_WC_LOC_QP_OP_ERR;
 	else if (h.len + PV_MIN(g.len, (uint32_t)tso->mss) > sn_port_mtu(qp->port) + 18)
