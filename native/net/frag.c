@@ -15,6 +15,8 @@ struct frag_tx {
 	uint32_t step; /* payload of all pieces but the last, at most */
 	uint32_t total;
 	uint32_t id;
+	uint32_t asked; /* PV_PKT_TX_PACED or 0 */
+	uint64_t txq;
 };
 
 /* Headers for the piece at `off`, then away with it. */
@@ -25,7 +27,8 @@ static int frag_send(const struct frag_tx *f, struct pv_pkt *piece, uint32_t off
 	uint8_t *h;
 
 	piece->frag = NULL;
-	piece->flags = 0;
+	piece->flags = f->asked;
+	piece->priv[0] = f->txq;
 	piece->data -= f->hlen;
 	piece->len += f->hlen;
 	piece->total = piece->len;
@@ -130,6 +133,8 @@ int pv_frag_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts
 
 	for (const struct pv_pkt *p = pkt; p; p = p->frag)
 		f.total += p->len;
+	f.asked = pkt->flags & PV_PKT_TX_PACED;
+	f.txq = pkt->priv[0];
 	f.hlen = f.v4 ? PV_IP4_HLEN : PV_IP6_HLEN + PV_IP6_FRAG_HLEN;
 	f.step = (mtu - f.hlen) & ~7u;
 	f.id = f.v4 ? pv_tx_ip_id(net, path, opts->proto) : pv_rng_u32(&net->rng);

@@ -189,6 +189,9 @@ struct pv_net {
 	uint32_t nstampq, serial, stamps_out;
 	int64_t stamps_until_ns;
 	bool stamps_hw;
+	struct pv_htab txqs; /* paced queues, by id */
+	struct pv_list txq_all;
+	uint64_t txq_id; /* of the last one */
 
 	int64_t icmp_filled_ns;
 	uint64_t icmp_tokens; /* in 1e-9 messages */
@@ -222,6 +225,13 @@ pv_inline void pv_net_timer_set(struct pv_net *net, struct pv_net_timer *t, int6
 pv_inline void pv_net_timer_del(struct pv_net *net, struct pv_net_timer *t)
 {
 	pv_heap_del(&net->timers, &t->t);
+}
+
+/* Places for all timers that there are, and for those of so many groups and paced queues more. */
+pv_inline int pv_net_timers_reserve(struct pv_net *net, uint32_t groups, uint32_t txqs)
+{
+	return pv_heap_reserve(&net->timers, net->cfg.neigh_max + net->cfg.reass_max + 4 * PV_IFACE_MAX +
+						 2 * (net->ngroups + groups) + net->txqs.count + txqs);
 }
 
 pv_inline enum pv_rx_verdict pv_net_drop(struct pv_pkt *pkt, uint64_t *counter)
@@ -339,7 +349,16 @@ void pv_nd_solicit(struct pv_net *net, struct pv_iface *ifp, const struct pv_add
 		   int64_t now_ns);
 void pv_nd_announce(struct pv_net *net, struct pv_iface *ifp, const struct pv_addr *addr);
 
+/* txq.c */
+int pv_txq_init(struct pv_net *net);
+void pv_txq_fini(struct pv_net *net);
+void pv_txq_del_iface(struct pv_net *net, uint32_t iface);
+/* A frame with PV_PKT_TX_PACED, from now on the queue's. As pv_tx_post. */
+int pv_txq_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt);
+
 /* tx.c */
+/* What the sender asked of the packet, and still holds when its headers are written. */
+#define PV_PKT_ASKED (PV_PKT_KEPT | PV_PKT_TX_PACED)
 int pv_tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt);
 /* `data` is an IP packet, checksums done or asked for: Ethernet header, neighbour, ring; or the way back to ourselves. */
 int pv_tx_frame(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns);

@@ -288,8 +288,7 @@ static int group_new(struct pv_net *net, struct pv_iface *ifp, const struct pv_a
 	struct pv_group *g;
 	int rc;
 
-	/* Two timers each, on top of those that are always there. */
-	rc = pv_heap_reserve(&net->timers, net->cfg.neigh_max + net->cfg.reass_max + 4 * PV_IFACE_MAX + 2 * (net->ngroups + 1));
+	rc = pv_net_timers_reserve(net, 1, 0);
 	if (rc)
 		return rc;
 	g = pv_net_alloc(net, sizeof(*g));

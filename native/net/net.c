@@ -26,6 +26,7 @@ static void net_free(struct pv_net *net)
 	pv_route_close(net);
 	pv_host_seen_close(net);
 	pv_stamps_close(net);
+	pv_txq_fini(net);
 	pv_heap_fini(&net->timers);
 	pv_net_free(net, net->ip_id, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
 	pv_net_free(net, net->pmtu, PV_PMTU_MAX * sizeof(*net->pmtu));
@@ -54,6 +55,8 @@ static int net_init(struct pv_net *net)
 		rc = pv_reass_open(net);
 	if (!rc)
 		rc = pv_mcast_open(net);
+	if (!rc)
+		rc = pv_txq_init(net);
 	if (!rc && net->cfg.host)
 		rc = pv_host_seen_open(net);
 	return rc;

@@ -335,6 +335,8 @@ int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
 	X(tx_ring_full, "refused: the ring took no more")                                                                          \
 	X(tx_no_buf, "refused: the pool is empty")                                                                                 \
 	X(tx_no_neigh, "dropped: the neighbour did not answer")                                                                    \
+	X(tx_paced, "frames that waited for their sender's rate")                                                                  \
+	X(tx_pace_dropped, "dropped: frames that waited so when their interface went")                                             \
 	X(tx_neigh_queue, "dropped: too many packets wait on one neighbour")                                                       \
 	X(tx_arp, "ARP packets sent")                                                                                              \
 	X(tx_nd, "neighbour solicitations and advertisements sent")                                                                \

@@ -43,7 +43,7 @@ pv_inline int tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, 
 
 int pv_tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt)
 {
-	return tx_post(net, iface, ring, pkt);
+	return pv_unlikely(pkt->flags & PV_PKT_TX_PACED) ? pv_txq_post(net, iface, ring, pkt) : tx_post(net, iface, ring, pkt);
 }
 
 /* ---- headers ------------------------------------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ int pv_tx_out(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int6
 		return pv_tx_loop(net, net->iface[path->iface], pkt);
 	if (path->neigh)
 		return pv_neigh_output(net, path->neigh, &path->src, pkt, now_ns);
-	return tx_post(net, path->iface, path->ring, pkt);
+	return pv_tx_post(net, path->iface, path->ring, pkt);
 }
 
 int pv_tx_frame(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns)
@@ -244,6 +244,7 @@ pv_noinline int pv_tx_slow(struct pv_net *net, struct pv_path *path, const struc
 {
 	uint32_t count, total = chain_len(pkt, &count);
 	uint32_t hlen, mtu;
+	bool paced;
 	int rc;
 
 	net->now_ns = now_ns;
@@ -263,10 +264,11 @@ pv_noinline int pv_tx_slow(struct pv_net *net, struct pv_path *path, const struc
 	}
 	if (total + hlen > mtu || (count > 1 && count > path->ring->caps.max_sge && !path->is_local))
 		return pv_frag_tx(net, path, opts, pkt, mtu, now_ns);
-	pkt->flags = tx_l4(path, opts, pkt, total) | (pkt->flags & PV_PKT_KEPT);
+	pkt->flags = tx_l4(path, opts, pkt, total) | (pkt->flags & PV_PKT_ASKED);
+	paced = pkt->flags & PV_PKT_TX_PACED;
 	tx_l3(net, path, opts, pkt, total);
 	rc = pv_tx_frame(net, path, pkt, now_ns);
-	if (count == 1)
+	if (count == 1 && !paced)
 		tx_keep_headers(path, opts);
 	return rc;
 }

@@ -48,6 +48,7 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_TX_TSO 0x4000u
 /* Comes back by tx_reap with PV_PKT_TSTAMP and `tstamp`, when the device says when it left; without, when it does not. */
 #define PV_PKT_TX_TSTAMP 0x8000u
+#define PV_PKT_TX_PACED 0x10000u /* to pv_net_tx: by the paced queue that pv_txq_mark named (net/txq.h) */
 
 struct pv_pkt {
 	struct pv_pkt *next; /* queue link of whoever owns the packet */
@@ -217,6 +218,16 @@ pv_inline void pv_pktq_push(struct pv_pktq *q, struct pv_pkt *p)
 	p->next = NULL;
 	*q->tail = p;
 	q->tail = &p->next;
+	q->count++;
+}
+
+/* In front: the one that was popped last. */
+pv_inline void pv_pktq_unpop(struct pv_pktq *q, struct pv_pkt *p)
+{
+	p->next = q->head;
+	if (!q->head)
+		q->tail = &p->next;
+	q->head = p;
 	q->count++;
 }
 

@@ -132,7 +132,8 @@ struct pv_ring_ops {
 	/* What it was given still leaves, and is reaped as ever; the number may be given again as soon as that is done. */
 	int (*txq_close)(struct pv_ring *r, uint32_t txq);
 	int (*set_rate)(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate *rate); /* txq 0: the first */
-	/* Frames of a queue of its own that may not have left yet, whether their packets were reaped or not: asks the device. */
+	/* Frames of a queue that may not have left yet, whether their packets were reaped or not: asks the device. Of the first one (0) it
+	 * may be more than there are. */
 	uint32_t (*txq_pending)(struct pv_ring *r, uint32_t txq);
 	/* From now on: PV_PKT_TSTAMP on what is received, PV_PKT_TX_TSTAMP heeded. A ring opens without: stamps cost device and host time. */
 	int (*set_stamps)(struct pv_ring *r, bool rx, bool tx);

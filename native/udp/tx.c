@@ -132,7 +132,7 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 	fill_opts(u, d);
 	fill_sizes(d);
 	d->group = d->path.is_mcast || d->path.is_bcast;
-	d->quick = d->group || (u->stamps && u->stamps->flags & PV_STAMP_TX) ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
+	d->quick = d->group || u->pace || (u->stamps && u->stamps->flags & PV_STAMP_TX) ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
 	d->pseudo = pv_cksum_pseudo(&d->path.src, &d->path.dst, PV_PROTO_UDP, 0);
 	d->to = to->addr;
 	d->src = msg->src ? *msg->src : u->saddr;
@@ -415,12 +415,21 @@ pv_inline int64_t sent(struct pv_udp *u, uint32_t len)
 	return len;
 }
 
+/* The queue of a socket that is held to a rate, or was until now. */
+static int paced(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns, struct pv_udp_dst **d, struct pv_txq **q)
+{
+	int rc = pv_udp_pace_begin(u, *d, now_ns, q);
+
+	return rc || u->pace ? rc : find_dst(u, msg, now_ns, d);
+}
+
 /* All that is not usual, in Linux's order of checks. */
 static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
 {
 	size_t len = iov_len(msg);
 	struct pv_udp_dst *d;
 	struct pv_tx_opts opts;
+	struct pv_txq *q = NULL;
 	struct pv_pkt *pkt;
 	struct pv_stamp_ask ask;
 	uint16_t port;
@@ -435,6 +444,9 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 		return u->err ? -pv_udp_error(u) : -EPIPE;
 	if (len > d->max)
 		return refused(u, d, port, -EMSGSIZE);
+	rc = u->pace ? paced(u, msg, now_ns, &d, &q) : 0;
+	if (rc)
+		return rc == -EAGAIN ? rc : refused(u, d, port, rc);
 	pkt = build_chain(u, d, msg, (uint32_t)len, port);
 	if (!pkt)
 		return refused(u, d, port, -ENOBUFS);
@@ -450,11 +462,17 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 		return sent(u, (uint32_t)len);
 	}
 	stamp = pv_udp_stamp_ask(u, msg, &ask);
+	if (q)
+		pv_txq_mark(q, &d->path, pkt);
 	rc = stamp ? pv_net_tx_stamp(u->t->net, &d->path, &opts, pkt, &ask, now_ns)
 		   : pv_net_tx(u->t->net, &d->path, &opts, pkt, now_ns);
-	if (stamp && !rc)
+	if (rc)
+		return refused(u, d, port, rc);
+	if (stamp)
 		pv_udp_stamp_sent(u, msg);
-	return rc ? refused(u, d, port, rc) : sent(u, (uint32_t)len);
+	if (q)
+		pv_udp_pace_sent(u, now_ns);
+	return sent(u, (uint32_t)len);
 }
 
 int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)

@@ -109,6 +109,7 @@ void pv_udp_close(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
+	pv_udp_pace_end(u, t->head.now_ns);
 	pv_udp_steer_end(u);
 	pv_udp_leave_all(u, 0, t->head.now_ns);
 	pv_udp_port_put(u);
@@ -343,7 +344,7 @@ bool pv_udp_failed(const struct pv_udp *u)
 
 bool pv_udp_writable(const struct pv_udp *u)
 {
-	return !u->blocked;
+	return !u->blocked && !pv_udp_held(u);
 }
 
 int pv_udp_shutdown(struct pv_udp *u, uint32_t how)
@@ -436,6 +437,8 @@ void pv_udp_iface_gone(struct pv_udp_table *t, uint32_t iface)
 		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
 
 		pv_udp_leave_all(u, iface, t->head.now_ns);
+		if (u->pace)
+			pv_udp_pace_gone(u, iface, t->head.now_ns);
 		forget_iface(u, iface);
 	}
 	pv_udp_demux_changed(t);

@@ -9,6 +9,7 @@
 #include "net/endpoint.h"
 #include "net/net.h"
 #include "net/stamp.h"
+#include "net/txq.h"
 
 struct pv_udp_table; /* all sockets of a stack: ports, demux, groups */
 struct pv_udp;
@@ -83,7 +84,8 @@ uint32_t pv_udp_queued_bytes(const struct pv_udp *u); /* payload of all of them 
 uint32_t pv_udp_next_len(const struct pv_udp *u); /* FIONREAD: bytes of the next one */
 int pv_udp_error(struct pv_udp *u); /* SO_ERROR: errno (positive) and clears it */
 bool pv_udp_readable(const struct pv_udp *u); /* datagram, error or shut down */
-bool pv_udp_writable(const struct pv_udp *u); /* false from a send's -ENOBUFS until there is room again */
+bool pv_udp_writable(
+    const struct pv_udp *u); /* false from a send's -ENOBUFS until there is room again; paced: half of sndbuf used */
 /* how: 1 read, 2 write, 3 both. -ENOTCONN when not connected, as Linux (the flags take effect all the same). */
 int pv_udp_shutdown(struct pv_udp *u, uint32_t how);
 /* The sum of what was shut down. With 1 and an empty queue pv_udp_recv says -EAGAIN, and a blocking caller returns 0, as Linux. */
@@ -118,6 +120,15 @@ struct pv_udp_opts {
 struct pv_udp_opts *pv_udp_options(struct pv_udp *u);
 /* After writing to the options, to have them in force: cached paths and headers are made again. */
 void pv_udp_options_changed(struct pv_udp *u);
+
+/* SO_MAX_PACING_RATE: datagrams leave at that rate on each interface, by the device or by the stack's timers (net/txq.h). What waits is
+ * charged to `sndbuf`: pv_udp_send says -EAGAIN when that is used up, and PV_EV_OUT tells when half of it is free. -ENOMEM. */
+int pv_udp_set_pacing(struct pv_udp *u, const struct pv_pacing *pacing, int64_t now_ns);
+uint32_t pv_udp_peer_iface(const struct pv_udp *u); /* by which the connected peer is sent to; 0: not connected */
+/* Paced, and less than half of `sndbuf` is free. */
+bool pv_udp_held(const struct pv_udp *u);
+/* The queues that the socket has, one an interface; false: not so many. */
+bool pv_udp_pacing_info(const struct pv_udp *u, uint32_t i, struct pv_txq_info *out);
 
 /* Membership (RFC 3678). source NULL: any source. Linux's errno: -EADDRINUSE, -EADDRNOTAVAIL, -ENODEV, -EINVAL, -ENOBUFS (limits). */
 int pv_udp_join(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, const struct pv_addr *source, int64_t now_ns);

@@ -135,6 +135,7 @@ struct pv_udp {
 	struct pv_udp_queued_errors *errq;
 	struct pv_stampq *stamps; /* NULL: never asked for */
 	uint32_t stamp_key; /* of the next datagram that is stamped */
+	struct pv_udp_pace *pace; /* NULL: not held to a rate */
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, counters) == 2 * PV_CACHELINE,
@@ -217,6 +218,14 @@ void pv_udp_leave_all(struct pv_udp *u, uint32_t iface, int64_t now_ns); /* ifac
 void pv_udp_steer(struct pv_udp *u);
 void pv_udp_steer_end(struct pv_udp *u);
 void pv_udp_steer_gone(struct pv_udp_table *t, uint32_t iface);
+
+/* pace.c; all but pv_udp_pace_end for sockets that have one. */
+/* May a datagram be sent there, and by which queue (NULL: none)? The rate was taken off when `pace` is NULL afterwards: the destinations
+ * are to be made again. -EAGAIN: the send buffer is full; -ENOBUFS. */
+int pv_udp_pace_begin(struct pv_udp *u, const struct pv_udp_dst *d, int64_t now_ns, struct pv_txq **out);
+void pv_udp_pace_sent(struct pv_udp *u, int64_t now_ns);
+void pv_udp_pace_gone(struct pv_udp *u, uint32_t iface, int64_t now_ns);
+void pv_udp_pace_end(struct pv_udp *u, int64_t now_ns);
 
 /* error.c */
 void pv_udp_errq_put(struct pv_udp *u, const struct pv_net_error *err, bool local);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every counter of PV_NET_COUNTERS has something here that makes it move: a counter without one does not compile. */
+#include "net/txq.h"
 #include "net_util.h"
 
 static void frames(struct bench *b, const char *name)
@@ -204,6 +205,35 @@ static void move_tx_no_neigh(struct bench *b)
 {
 	say(b, "10.0.0.77", 0);
 	bench_timers(b, 4 * SEC);
+}
+
+static void paced(struct bench *b)
+{
+	struct pv_txq_cfg cfg = { .iface = b->iface[0] };
+	struct pv_path path;
+	struct pv_txq *q;
+
+	CHECK_EQ(pv_txq_open(b->net, &cfg, &q), 0);
+	pv_txq_set(q, &(struct pv_pacing){ .rate = 1000 }, b->now);
+	path = path_to(b, "10.0.0.2");
+	for (int i = 0; i < 2; i++) {
+		struct pv_pkt *p = segment(b, "paced", 5, 0);
+
+		pv_txq_mark(q, &path, p);
+		CHECK_EQ(pv_net_tx(b->net, &path, &udp_opts, p, b->now), 0);
+	}
+	pv_txq_close(q, b->now);
+}
+
+static void move_tx_paced(struct bench *b)
+{
+	paced(b);
+}
+
+static void move_tx_pace_dropped(struct bench *b)
+{
+	paced(b);
+	CHECK_EQ(pv_net_iface_del(b->net, b->iface[0]), 0);
 }
 
 static void move_tx_neigh_queue(struct bench *b)

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sockets that are held to a rate, by the stack: when each datagram leaves, in virtual time. */
+#include "world.h"
+
+#define MS PV_NS_PER_MS
+#define SEC PV_NS_PER_S
+#define WIRE 42 /* Ethernet, IPv4 and UDP headers */
+
+struct line {
+	struct world w;
+	struct pv_udp *a, *b;
+	struct pv_endpoint to;
+	uint32_t sent, got, frames;
+	uint64_t bytes; /* on the wire, of those that came */
+	int64_t first, last;
+};
+
+static void line_open(struct line *l, const struct world_cfg *cfg)
+{
+	struct pv_udp_recv msg;
+
+	*l = (struct line){ .to = ep(ip4(10, 0, 0, 2), 7000) };
+	world_open(&l->w, cfg);
+	l->a = sock_open(&l->w, 0, PV_AF_INET);
+	l->b = sock_bound(&l->w, 1, PV_AF_INET, any4(), 7000);
+	pv_udp_options(l->b)->rcvbuf = 1 << 30;
+	pv_udp_options_changed(l->b);
+	/* Neighbours are known from here on. */
+	CHECK_EQ(sock_send(&l->w, l->a, &l->to, "", 0), 0);
+	world_run(&l->w, MS);
+	CHECK_EQ(sock_recv(l->b, NULL, 0, &msg), 0);
+}
+
+static void line_close(struct line *l)
+{
+	if (l->a)
+		pv_udp_close(l->a);
+	pv_udp_close(l->b);
+	world_close(&l->w);
+}
+
+static void pace(struct line *l, uint64_t rate, uint32_t burst)
+{
+	CHECK_EQ(pv_udp_set_pacing(l->a, &(struct pv_pacing){ .rate = rate, .burst = burst }, l->w.now), 0);
+}
+
+/* The datagram's number is its payload's beginning. */
+static int64_t put(struct line *l, uint32_t len)
+{
+	static uint8_t buf[65535];
+	int64_t n;
+
+	memcpy(buf, &l->sent, sizeof(l->sent));
+	n = sock_send(&l->w, l->a, &l->to, buf, len);
+	l->sent += n >= 0;
+	return n;
+}
+
+/* Takes what has come, in order; `limit`: no more frames than that at one instant. */
+static void take(struct line *l)
+{
+	static uint8_t buf[65535];
+	struct pv_udp_recv msg;
+	int64_t n;
+
+	while ((n = sock_recv(l->b, buf, sizeof(buf), &msg)) >= 0) {
+		uint32_t number;
+
+		memcpy(&number, buf, sizeof(number));
+		CHECK_EQ(number, l->got);
+		if (!l->got++)
+			l->first = msg.arrival_ns;
+		l->last = msg.arrival_ns;
+		l->bytes += (uint64_t)n + WIRE;
+	}
+	CHECK_EQ(n, -EAGAIN);
+}
+
+static int64_t span(uint64_t bytes, uint64_t rate)
+{
+	return (int64_t)(bytes * (uint64_t)SEC / rate);
+}
+
+/* Each leaves exactly when the one before it has had its time. */
+static void each(uint64_t rate, uint32_t len, uint32_t n)
+{
+	struct line l;
+	int64_t begin;
+
+	line_open(&l, &(struct world_cfg){ .seed = rate });
+	pace(&l, rate, 0);
+	begin = l.w.now;
+	for (uint32_t i = 0; i < n; i++) {
+		int64_t rc = put(&l, len);
+
+		if (rc == -EAGAIN) {
+			world_run(&l.w, span(len + WIRE, rate) + 1);
+			take(&l);
+			i--;
+			continue;
+		}
+		CHECK_EQ(rc, len);
+	}
+	while (l.got < n) {
+		uint32_t before = l.got;
+
+		world_run(&l.w, span(len + WIRE, rate));
+		take(&l);
+		CHECK(l.got <= before + 2);
+		CHECK(l.w.now < begin + 2 * span((uint64_t)n * (len + WIRE), rate) + SEC);
+	}
+	/* To the nanosecond that a division costs each. */
+	CHECK(l.last - begin >= span((uint64_t)(n - 1) * (len + WIRE), rate) - n);
+	CHECK(l.last - begin <= span((uint64_t)(n - 1) * (len + WIRE), rate) + n);
+	line_close(&l);
+}
+
+TEST(each_datagram_has_its_time)
+{
+	each(125, 100, 20);
+	each(125000, 1472, 100);
+	each(12500000, 1472, 500);
+	each(250000000, 64, 3000);
+	each(250000000, 1472, 3000);
+}
+
+/* The send buffer is what waits: a send finds it full, room is told when half of it is free. */
+TEST(the_send_buffer_bounds_what_waits)
+{
+	struct pv_event ev[4];
+	struct line l;
+	uint32_t n = 0, held;
+	int64_t rc;
+
+	line_open(&l, &(struct world_cfg){ .seed = 1 });
+	pv_udp_options(l.a)->sndbuf = 20000;
+	pv_udp_options_changed(l.a);
+	pace(&l, 100000, 0);
+	CHECK(pv_udp_writable(l.a));
+	while ((rc = put(&l, 1000)) == 1000)
+		n++;
+	CHECK_EQ(rc, -EAGAIN);
+	CHECK(!pv_udp_writable(l.a));
+	CHECK(pv_udp_held(l.a));
+	/* One has left; the last one may go over the limit, as in Linux. */
+	held = 20000 / (1000 + WIRE + 704) + 1;
+	CHECK_EQ(n, held + 1);
+	CHECK_EQ(pv_udp_counters(l.a)->tx_errors, 0);
+	(void)pv_udp_events(l.w.host[0].udp, ev, 4);
+	world_run(&l.w, span(1000 + WIRE, 100000));
+	CHECK_EQ(put(&l, 1000), 1000);
+	CHECK_EQ(put(&l, 1000), -EAGAIN);
+	CHECK_EQ(pv_udp_events(l.w.host[0].udp, ev, 4), 0);
+	world_run(&l.w, 7 * span(1000 + WIRE, 100000));
+	CHECK_EQ(pv_udp_events(l.w.host[0].udp, ev, 4), 1);
+	CHECK(ev[0].bits & PV_EV_OUT);
+	CHECK(pv_udp_writable(l.a));
+	world_run(&l.w, SEC);
+	take(&l);
+	CHECK_EQ(l.got, l.sent);
+	line_close(&l);
+}
+
+/* Without a burst idle time gives nothing; with one, that many bytes leave at once, and not one more. */
+TEST(bursts)
+{
+	for (uint32_t burst = 0; burst <= 20000; burst += 2500) {
+		struct pv_event ev[4];
+		struct line l;
+		uint32_t at_once;
+
+		line_open(&l, &(struct world_cfg){ .seed = burst });
+		pace(&l, 125000, burst);
+		for (int round = 0; round < 3; round++) {
+			world_run(&l.w, SEC);
+			for (int i = 0; i < 40; i++)
+				CHECK_EQ(put(&l, 958), 958);
+			world_run(&l.w, 1000);
+			at_once = l.got;
+			take(&l);
+			at_once = l.got - at_once;
+			CHECK_EQ(at_once, PV_MAX(burst / 1000, 1u));
+			world_run(&l.w, 39 * span(1000, 125000));
+			take(&l);
+			CHECK_EQ(l.got, l.sent);
+		}
+		(void)pv_udp_events(l.w.host[0].udp, ev, 4);
+		line_close(&l);
+	}
+}
+
+/* A caller that comes late makes up for a millisecond at most. */
+TEST(late_turns)
+{
+	struct line l;
+
+	line_open(&l, &(struct world_cfg){ .seed = 3 });
+	pace(&l, 1000000, 0);
+	for (int i = 0; i < 60; i++)
+		CHECK_EQ(put(&l, 58), 58);
+	/* A frame of 100 bytes takes 100 us. Nobody turns for 20 ms. */
+	l.w.now += 20 * MS;
+	pv_sim_wire_advance(l.w.wire, l.w.now);
+	world_run(&l.w, 1);
+	take(&l);
+	CHECK_EQ(l.got, 1 + 11);
+	world_run(&l.w, MS);
+	take(&l);
+	CHECK_EQ(l.got, 1 + 11 + 10);
+	world_run(&l.w, SEC);
+	take(&l);
+	CHECK_EQ(l.got, 60);
+	line_close(&l);
+}
+
+TEST(the_rate_changes_and_goes)
+{
+	struct line l;
+
+	line_open(&l, &(struct world_cfg){ .seed = 4 });
+	pace(&l, 100000, 0);
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(put(&l, 958), 958);
+	world_run(&l.w, 100 * MS + 1000);
+	take(&l);
+	CHECK_EQ(l.got, 11);
+	pace(&l, 1000000, 0);
+	world_run(&l.w, 20 * MS);
+	take(&l);
+	CHECK(l.got >= 11 + 19 && l.got <= 11 + 21);
+	/* All that waits goes at once, before what is sent from then on. */
+	pace(&l, UINT64_MAX, 0);
+	CHECK_EQ(put(&l, 958), 958);
+	world_run(&l.w, MS);
+	take(&l);
+	CHECK_EQ(l.got, 101);
+	CHECK_EQ(pv_net_paced(l.w.host[0].net), 0);
+	/* 0 is unlimited, too; and back. */
+	pace(&l, 1000, 0);
+	CHECK_EQ(put(&l, 958), 958);
+	CHECK_EQ(put(&l, 958), 958);
+	pace(&l, 0, 0);
+	world_run(&l.w, MS);
+	take(&l);
+	CHECK_EQ(l.got, 103);
+	line_close(&l);
+}
+
+TEST(fragments_and_groups_and_neighbours_wait_too)
+{
+	struct pv_endpoint group = ep(ip4(239, 1, 2, 3), 7000), other = ep(ip4(10, 0, 0, 3), 7000);
+	struct pv_addr ga = ip4(239, 1, 2, 3);
+	struct pv_txq_info q;
+	struct line l;
+	struct pv_udp *c;
+
+	line_open(&l, &(struct world_cfg){ .seed = 5, .hosts = 3 });
+	pace(&l, 1000000, 0);
+	/* Eleven fragments, one of them at once. */
+	CHECK_EQ(put(&l, 15000), 15000);
+	CHECK_EQ(put(&l, 100), 100);
+	CHECK(pv_udp_pacing_info(l.a, 0, &q));
+	CHECK_EQ(q.by, PV_TXQ_SOFTWARE);
+	CHECK_EQ(q.why, PV_TXQ_NO_PACING);
+	CHECK_EQ(q.load.frames, 11);
+	CHECK(!pv_udp_pacing_info(l.a, 1, &q));
+	world_run(&l.w, 10 * MS);
+	take(&l);
+	CHECK_EQ(l.got, 0);
+	world_run(&l.w, 6 * MS);
+	take(&l);
+	CHECK_EQ(l.got, 2);
+	CHECK_EQ(pv_udp_join(l.b, l.w.host[1].iface, &ga, NULL, l.w.now), 0);
+	world_run(&l.w, SEC);
+	for (int i = 0; i < 10; i++)
+		CHECK_EQ(sock_send(&l.w, l.a, &group, "0123", 4), 4);
+	world_run(&l.w, 1000);
+	CHECK_EQ(pv_udp_queued(l.b), 1);
+	world_run(&l.w, 9 * 46000);
+	CHECK_EQ(pv_udp_queued(l.b), 10);
+	/* A neighbour who is not known yet: they are paced once it is. */
+	world_run(&l.w, MS);
+	c = sock_bound(&l.w, 2, PV_AF_INET, any4(), 7000);
+	for (int i = 0; i < 10; i++)
+		CHECK_EQ(sock_send(&l.w, l.a, &other, "0123", 4), 4);
+	world_run(&l.w, 1000);
+	CHECK_EQ(pv_udp_queued(c), 1);
+	world_run(&l.w, MS);
+	CHECK_EQ(pv_udp_queued(c), 10);
+	pv_udp_close(c);
+	line_close(&l);
+}
+
+/* What waits leaves after the socket is closed, and the queue goes with it. */
+TEST(close_lets_them_leave)
+{
+	struct line l;
+
+	line_open(&l, &(struct world_cfg){ .seed = 6 });
+	pace(&l, 100000, 0);
+	for (int i = 0; i < 50; i++)
+		CHECK_EQ(put(&l, 958), 958);
+	pv_udp_close(l.a);
+	l.a = NULL;
+	CHECK_EQ(pv_net_paced(l.w.host[0].net), 1);
+	world_run(&l.w, 250 * MS);
+	take(&l);
+	CHECK_EQ(l.got, 26);
+	world_run(&l.w, 250 * MS);
+	take(&l);
+	CHECK_EQ(l.got, 50);
+	CHECK_EQ(pv_net_paced(l.w.host[0].net), 0);
+	line_close(&l);
+}
+
+/* Both the socket's queue and one that was closed: what they hold is dropped, and counted. */
+TEST(the_interface_goes)
+{
+	struct line l;
+	struct pv_udp *c;
+
+	line_open(&l, &(struct world_cfg){ .seed = 7 });
+	c = sock_open(&l.w, 0, PV_AF_INET);
+	CHECK_EQ(pv_udp_set_pacing(c, &(struct pv_pacing){ .rate = 1000 }, l.w.now), 0);
+	pace(&l, 1000, 0);
+	for (int i = 0; i < 5; i++) {
+		CHECK_EQ(put(&l, 100), 100);
+		CHECK_EQ(sock_send(&l.w, c, &l.to, "0123", 4), 4);
+	}
+	pv_udp_close(c);
+	CHECK_EQ(pv_stack_iface_del(l.w.host[0].stack, l.w.host[0].iface), 0);
+	CHECK_EQ(pv_net_paced(l.w.host[0].net), 0);
+	CHECK_EQ(pv_net_counters(l.w.host[0].net)->tx_pace_dropped, 8);
+	CHECK_EQ(put(&l, 100), -ENETUNREACH);
+	line_close(&l);
+}
+
+/* A full ring delays, it does not lose. */
+TEST(a_full_ring)
+{
+	struct line l;
+
+	line_open(&l, &(struct world_cfg){ .seed = 8, .tx_depth = 4 });
+	pace(&l, 100000, 0);
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(put(&l, 58), 58);
+	pace(&l, 0, 0);
+	world_run(&l.w, SEC);
+	take(&l);
+	CHECK_EQ(l.got, 100);
+	line_close(&l);
+}
+
+/* Many who wait leave packets for those who do not. */
+TEST(a_small_pool)
+{
+	struct pv_udp *many[40];
+	struct pv_udp_recv msg;
+	struct line l;
+	uint32_t held = 0;
+
+	line_open(&l, &(struct world_cfg){ .seed = 9, .pool = 512, .rx_depth = 64 });
+	for (uint32_t i = 0; i < pv_array_size(many); i++) {
+		many[i] = sock_open(&l.w, 0, PV_AF_INET);
+		CHECK_EQ(pv_udp_set_pacing(many[i], &(struct pv_pacing){ .rate = 1000 }, l.w.now), 0);
+		for (int k = 0; k < 50; k++) {
+			int64_t rc = sock_send(&l.w, many[i], &l.to, &l.got, 4);
+
+			CHECK(rc == 4 || rc == -EAGAIN);
+			held += rc == 4;
+		}
+	}
+	CHECK(held > 200 && held < 512);
+	world_run(&l.w, 1000);
+	while (sock_recv(l.b, NULL, 0, &msg) >= 0)
+		;
+	/* Somebody who is not paced finds some. */
+	for (int i = 0; i < 50; i++)
+		CHECK_EQ(put(&l, 100), 100);
+	for (uint32_t i = 0; i < pv_array_size(many); i++)
+		pv_udp_close(many[i]);
+	line_close(&l);
+}
+
+TEST(to_ourselves_nothing_waits)
+{
+	struct pv_endpoint self = ep(ip4(10, 0, 0, 1), 7000);
+	struct pv_txq_info q;
+	struct line l;
+	struct pv_udp *c;
+
+	line_open(&l, &(struct world_cfg){ .seed = 10 });
+	c = sock_bound(&l.w, 0, PV_AF_INET, any4(), 7000);
+	pace(&l, 1000, 0);
+	for (int i = 0; i < 50; i++)
+		CHECK_EQ(sock_send(&l.w, l.a, &self, "0123", 4), 4);
+	CHECK(!pv_udp_pacing_info(l.a, 0, &q));
+	world_run(&l.w, 1000);
+	CHECK_EQ(pv_udp_queued(c), 50);
+	pv_udp_close(c);
+	line_close(&l);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
