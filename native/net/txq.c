@@ -10,7 +10,6 @@
 #include "net/txq.h"
 
 #include "net/internal.h"
-#include "net/stamp.h"
 
 #define CREDIT_NS PV_NS_PER_MS
 /* The ring took no more, or another queue is not empty yet. */

@@ -47,7 +47,7 @@ static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 	o->notsent_bytes = pv_tcp_outq_nsd(c);
 	o->snd_wnd = c->snd_wnd;
 	o->dsack_dups = c->dsack_dups;
-	o->pacing_rate = c->pacing_rate;
+	o->pacing_rate = c->opts.pacing_rate ? PV_MAX(c->pacing_rate, c->opts.pacing_rate) : UINT64_MAX;
 	o->max_pacing_rate = c->opts.pacing_rate;
 	o->bytes_acked = c->bytes_acked;
 	o->bytes_sent = c->bytes_sent;

@@ -68,6 +68,9 @@ int pv_tcp_post_joined(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int64
 
 	if ((c->flags & ONE_BY_ONE) || c->path.is_local || pv_tcp_has_blocks(c))
 		return 0;
+	/* What a device holds to a rate goes to it by the frame. */
+	if (tso && pv_unlikely(c->txq))
+		return 0;
 	/* RFC 3168 6.1.4: new data says that it may be marked. */
 	if (c->flags & PV_TF_ECN)
 		txo.tos |= PV_TCP_ECT0;
@@ -85,6 +88,8 @@ int pv_tcp_post_joined(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t n, int64
 		pkt->gso_hdr = (uint8_t)hlen;
 		rc = pv_net_tx_tso(c->t->net, &c->path, &txo, pkt);
 	} else {
+		if (pv_unlikely(c->txq))
+			pv_txq_mark(c->txq, &c->path, pkt);
 		rc = pv_net_tx(c->t->net, &c->path, &txo, pkt, now_ns);
 	}
 	if (pv_unlikely(rc))

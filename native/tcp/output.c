@@ -248,6 +248,8 @@ static int post_seg(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t 
 			flags |= PV_TH_CWR;
 	}
 	pv_tcp_put_header(c, pkt, s->seq, flags, now_ns);
+	if (pv_unlikely(c->txq))
+		pv_txq_mark(c->txq, &c->path, pkt);
 	rc = pv_unlikely(s->flags & PV_SEG_STAMP) ? post_stamp(c, s, pkt, txo, now_ns) : post(c, pkt, txo, now_ns);
 	if (pv_unlikely(flags & PV_TH_CWR) && !rc)
 		c->flags &= ~PV_TF_CWR;
@@ -448,6 +450,9 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 			return rc;
 		}
 	}
+	/* Behind others that wait for their time in the device's queue: another copy would only wait behind it. */
+	if (pv_unlikely(c->txq) && s->pkt && (s->pkt->flags & PV_PKT_KEPT) && pv_txq_wait_ns(c->txq, 1))
+		return -EBUSY;
 	rc = post_seg(c, s, true, now_ns);
 	if (rc)
 		return rc;

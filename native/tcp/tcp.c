@@ -170,6 +170,7 @@ void pv_tcp_free(struct pv_tcp *c)
 	if (c->listen)
 		pv_tcp_listen_stop(c, t->head.now_ns);
 	leave_parent(c);
+	pv_tcp_pace_end(c);
 	timers_off(c);
 	unlink_conn(c);
 	pv_tcp_unhash(c);
@@ -187,6 +188,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 {
 	struct pv_tcp was;
 
+	pv_tcp_pace_end(c);
 	timers_off(c);
 	drop_queues(c);
 	pv_list_del(&c->blocked);
@@ -286,6 +288,7 @@ void pv_tcp_owe(struct pv_tcp *c)
 void pv_tcp_end(struct pv_tcp *c, uint32_t events)
 {
 	pv_tcp_set_state(c, PV_TCP_CLOSED);
+	pv_tcp_pace_end(c);
 	timers_off(c);
 	pv_list_del(&c->due);
 	pv_list_del(&c->blocked);

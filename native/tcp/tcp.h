@@ -11,6 +11,7 @@
 #include "net/endpoint.h"
 #include "net/net.h"
 #include "net/stamp.h"
+#include "net/txq.h"
 
 struct pv_tcp_table; /* all sockets of a stack: ports, demux, timers */
 struct pv_tcp; /* a socket: closed, listening, or a connection */
@@ -146,27 +147,34 @@ struct pv_tcp_opts {
 	uint32_t rcvlowat; /* SO_RCVLOWAT; 0 as 1 */
 	uint32_t notsent_lowat; /* TCP_NOTSENT_LOWAT; 0: none */
 	uint32_t window_clamp; /* TCP_WINDOW_CLAMP; 0: none */
-	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
+	bool rcvbuf_locked, sndbuf_locked;
 	bool nodelay, cork, oobinline, keepalive, reuse_addr, reuse_port, v6only, freebind;
 	bool recverr4, recverr6; /* IP_RECVERR, IPV6_RECVERR: ICMP errors about a connection are told at once */
-	bool rcvbuf_locked, sndbuf_locked;
 	bool linger;
+	uint8_t tos, tclass;
+	uint8_t pmtudisc; /* enum pv_pmtudisc; default WANT */
+	uint8_t keepcnt; /* 9 */
+	uint8_t syncnt; /* 0: the table's syn_retries */
+	uint16_t keepintvl_s; /* 75 */
+	int16_t ttl, hops; /* -1: default */
+	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
+	uint16_t pacing_packet; /* bytes of a usual frame, for the device; 0: unknown */
 	uint32_t linger_s;
-	uint32_t keepidle_s, keepintvl_s, keepcnt; /* 7200, 75, 9 */
+	uint32_t keepidle_s; /* 7200 */
 	uint32_t user_timeout_ms; /* 0: none */
-	uint32_t syncnt; /* 0: the table's syn_retries */
 	int32_t linger2_s; /* TCP_LINGER2; 0: the table's fin_timeout, < 0: none */
 	uint32_t defer_accept_s; /* 0: off */
 	uint32_t stamps; /* the caller's, here only to be inherited */
-	uint64_t pacing_rate; /* SO_MAX_PACING_RATE, bytes/s; UINT64_MAX: none */
-	int16_t ttl, hops; /* -1: default */
-	uint8_t tos, tclass;
-	uint8_t pmtudisc; /* enum pv_pmtudisc; default WANT */
+	uint32_t pacing_burst; /* bytes that may leave at once; 0: the default */
+	uint64_t pacing_rate; /* SO_MAX_PACING_RATE, bytes/s; 0 and UINT64_MAX: none */
 	uint32_t bound_iface, flow_label;
 };
 struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c);
 /* After writing to the options, to have them in force: sends what TCP_NODELAY or the end of TCP_CORK set free. */
 void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns);
+uint32_t pv_tcp_iface(const struct pv_tcp *c); /* by which the connection sends; 0: there is none yet */
+/* False: it is not held to a rate. */
+bool pv_tcp_pacing_info(const struct pv_tcp *c, struct pv_txq_info *out);
 /* TCP_CONGESTION: -ENOENT for a name that is not known. */
 int pv_tcp_congestion_set(struct pv_tcp *c, const char *name);
 const char *pv_tcp_congestion(const struct pv_tcp *c);

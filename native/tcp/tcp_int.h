@@ -262,6 +262,7 @@ struct pv_tcp {
 	struct {
 		pv_seq start, end;
 	} sack[PV_TCP_SACK_MAX], dsack; /* to report: most recent first; dsack: start == end, none */
+	uint32_t rcv_space; /* with rcv_space_seq */
 	/* send */
 	struct pv_list sndq; /* struct pv_tcp_seg: acknowledged from the front, written at the back */
 	struct pv_list by_time; /* those in flight */
@@ -286,6 +287,7 @@ struct pv_tcp {
 	uint32_t prr_delivered, prr_out;
 	uint32_t max_out, cwnd_used; /* how much of cwnd was in use (RFC 7661) */
 	pv_seq cwnd_usage_seq;
+	uint32_t ts_offset;
 	int64_t cwnd_stamp_ns;
 	uint32_t delivered, delivered_ce, lost_marks; /* segments in all: delivered, with ECE; marked lost */
 	/* Delivery rate (rate.c): of the segment that is watched, when and how much was delivered at its time; the last good sample. */
@@ -315,24 +317,24 @@ struct pv_tcp {
 	/* timers */
 	struct pv_wtimer timer;
 	int64_t deadline_ns[PV_TT_COUNT]; /* PV_NEVER: off */
-	uint64_t pacing_rate; /* bytes/s in force; UINT64_MAX: not paced */
+	/* Pacing (pace.c): bytes/s in force, UINT64_MAX: not paced; by the device's queue, NULL: by us. */
+	uint64_t pacing_rate;
 	int64_t pace_next_ns;
+	struct pv_txq *txq;
 	/* path */
 	struct pv_path path;
 	struct pv_tx_opts txo;
-	uint32_t ts_offset;
-	uint64_t pseudo; /* sum of the pseudo-header but for the length */
 	uint16_t advmss, mss_peer; /* what we say, what the peer said */
+	uint64_t pseudo; /* sum of the pseudo-header but for the length */
 	uint32_t pmtu;
+	int soft_err; /* ICMP: told if the connection dies of a timeout */
 	/* rarely */
 	void *user;
 	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
 	struct pv_list acceptq; /* of the listener, or of the parent's queue */
 	uint32_t ready_bits;
 	int err; /* pending, positive */
-	int soft_err; /* ICMP: told if the connection dies of a timeout */
 	pv_seq iss, irs;
-	uint32_t rcv_space; /* with rcv_space_seq */
 	struct pv_tcp_port *port;
 	struct pv_tcp_rule *rules; /* steer.c: of this connection alone */
 	struct pv_tcp_listen *listen; /* NULL: no listener */
@@ -346,6 +348,8 @@ struct pv_tcp {
 	int64_t busy_since_ns, busy_ns[PV_BUSY_COUNT]; /* since when it is what `busy` says; how long it was each */
 	uint8_t busy; /* enum pv_tcp_busy */
 	uint8_t slot; /* which of its slab; never changes */
+	uint8_t pace_why; /* enum pv_txq_why */
+	uint8_t pace_iface; /* whose device was asked; 0: none yet */
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
 	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
 	struct pv_tcp_opts opts;
@@ -522,6 +526,7 @@ uint32_t pv_tcp_pace_burst(const struct pv_tcp *c); /* segments that may go toge
 void pv_tcp_pace_sent(struct pv_tcp *c, uint32_t len);
 void pv_tcp_pace_fired(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns); /* late: the timer had held back what goes now */
+void pv_tcp_pace_end(struct pv_tcp *c); /* the connection is over; what the device has still leaves */
 /* One segment again, at once. 0, -EBUSY (its packet is out still), -ENOBUFS, errors of pv_net_tx. */
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns);
 /* The first segment that was never sent, whatever cwnd and Nagle say (tail loss probe). -EAGAIN: none, or the peer's window is too small; -EBUSY: pacing holds it back. */
