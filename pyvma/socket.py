@@ -29,14 +29,15 @@ from collections.abc import Callable
 from socket import *
 from typing import Any, NamedTuple
 
-from . import _native
+from . import _native, _pacing
 from ._native import check, ffi, lib
 from ._native import start as _start
 from ._native._calls import Batch, Calls, Handle, Received, format_address, parse_address
+from ._pacing import SO_PACING, SOL_PYVMA, PacedQueue, Pacing, pack_pacing
 
 # The private names too: programs use some, and so do the functions below.
 globals().update({name: value for name, value in vars(_std).items() if not name.startswith("__")})
-__all__ = [*_std.__all__, "Batch", "Offload", "Received"]
+__all__ = [*_std.__all__, "SOL_PYVMA", "SO_PACING", "Batch", "Offload", "PacedQueue", "Pacing", "Received", "pack_pacing"]
 
 _CREATION_FLAGS = _std.SOCK_NONBLOCK | _std.SOCK_CLOEXEC
 _CMSG = struct.Struct("@Nii")
@@ -240,7 +241,7 @@ def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
 
 
 class socket(Calls, _std.socket):  # type: ignore[no-redef]
-    """As `socket.socket`, with `offload`, `stats`, `recv_batch` and `send_batch` of its own."""
+    """As `socket.socket`, with `offload`, `pacing`, `stats`, `recv_batch` and `send_batch` of its own."""
 
     __slots__ = ("_handle", "_sock", "_told", "_why")
     __module__ = "pyvma.socket"
@@ -737,6 +738,16 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         text = ffi.new("char[256]")
         state = check(lib.pyvma_sock_offload(sock, text, len(text)))
         return Offload(_STATES[state], ffi.string(text).decode(errors="replace"))
+
+    @property
+    def pacing(self) -> Pacing:
+        """What SO_MAX_PACING_RATE holds this socket to, and who does that on each interface it sends by."""
+        sock = self._sock
+        if sock is not None:
+            return _pacing.of_engine(sock)
+        if _socket.socket.fileno(self) < 0:
+            return _pacing.of_kernel(0, "closed")
+        return _pacing.of_kernel(*struct.unpack("@Q", super().getsockopt(_std.SOL_SOCKET, _pacing.SO_MAX_PACING_RATE, 8)), self._why)
 
     @property
     def stats(self) -> dict[str, int]:

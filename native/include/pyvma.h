@@ -125,6 +125,33 @@ PYVMA_EXPORT int pyvma_sock_getsockopt(pyvma_sock *s, int level, int name, void 
 PYVMA_EXPORT int pyvma_sock_ioctl(pyvma_sock *s, unsigned long request, void *arg);
 PYVMA_EXPORT int pyvma_sock_set_nonblock(pyvma_sock *s, int on);
 
+/*
+ * Pacing. SO_MAX_PACING_RATE of Linux (4 or 8 bytes: bytes a second, all ones and 0: unlimited) holds what a socket sends by each interface
+ * to a rate. This option names the bytes that may leave at once, too, and those of a usual packet, which a device plans with; 0: what is
+ * usual. Both forms set and tell the one rate. -EINVAL: less than 125 bytes a second, or than the device can; -EOPNOTSUPP: a burst on a
+ * socket that is the kernel's.
+ */
+#define PYVMA_SOL 0x7076
+#define PYVMA_SO_PACING 1
+struct pyvma_pacing {
+	uint64_t rate; /* bytes a second, of Ethernet frames without FCS */
+	uint32_t burst;
+	uint16_t packet;
+	uint16_t reserved; /* 0 */
+};
+enum pyvma_pacing_by { PYVMA_PACING_NONE, PYVMA_PACING_DEVICE, PYVMA_PACING_SOFTWARE, PYVMA_PACING_KERNEL };
+struct pyvma_pacing_state {
+	struct pyvma_pacing pacing;
+	uint32_t by; /* enum pyvma_pacing_by */
+	uint32_t queue; /* of the device; 0: none of its own */
+	uint32_t frames, bytes; /* that wait for their time */
+	char interface[32];
+	char reason[64]; /* why not by the device */
+};
+/* Who holds what the socket sends by its i-th interface to the rate. -ENOENT past the end, and while nothing was sent: then `pacing` alone
+ * is filled in. */
+PYVMA_EXPORT int pyvma_sock_pacing(pyvma_sock *s, unsigned int i, struct pyvma_pacing_state *out);
+
 /* A flag of a send, sendto that need not wait, on an offloaded socket: more is about to be sent, on whatever socket, before a
  * pyvma_flush() or a send without it, and one doorbell will do for all. Nothing is held back for longer than until the engine polls. */
 #define PYVMA_MSG_BATCH 0x40000 /* as the kernel's MSG_BATCH */
@@ -213,6 +240,8 @@ struct pyvma_sock_stats {
 	uint64_t kernel_rx_datagrams, kernel_rx_bytes, kernel_tx_datagrams, kernel_tx_bytes;
 	uint64_t eagain, poll_hits, poll_misses, sleeps;
 	uint32_t queued, queued_bytes;
+	uint32_t pacing_by, tx_queue; /* enum pyvma_pacing_by; the device's queue, 0: none of its own */
+	uint32_t tx_held, tx_held_bytes; /* frames that wait for their time */
 };
 PYVMA_EXPORT int pyvma_sock_stats(pyvma_sock *s, struct pyvma_sock_stats *out);
 

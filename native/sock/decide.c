@@ -23,6 +23,7 @@
 #include "rt/host.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/pacing.h"
 #include "sock/stream.h"
 
 #define PORT_TRIES 64
@@ -277,6 +278,7 @@ void pv_core_close(struct pv_sock *so)
 {
 	if (!so->u)
 		return;
+	pv_pacing_end(so);
 	pv_udp_close(so->u);
 	so->u = NULL;
 	pv_list_del(&so->on_core);

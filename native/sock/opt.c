@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "sock/pacing.h"
 #include "sock/stream.h"
 
 #ifndef SO_BINDTOIFINDEX
@@ -20,6 +21,9 @@
 #endif
 #ifndef IPV6_MULTICAST_ALL
 #define IPV6_MULTICAST_ALL 29
+#endif
+#ifndef SO_MAX_PACING_RATE
+#define SO_MAX_PACING_RATE 47
 #endif
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -173,6 +177,7 @@ void pv_opt_import(struct pv_sock *so)
 	if (so->host)
 		import_host(so);
 	pv_udp_options_changed(so->u);
+	pv_pacing_import(so);
 }
 
 static void import_one(struct pv_sock *so, int level, int name)
@@ -188,6 +193,8 @@ static void import_one(struct pv_sock *so, int level, int name)
 		pv_opt_import(so);
 	if (level == IPPROTO_UDP && name == UDP_SEGMENT)
 		import_segment(so);
+	if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
+		pv_pacing_import(so);
 	if (so->host)
 		import_host(so);
 	pv_udp_options_changed(so->u);
@@ -291,6 +298,9 @@ static int set_locked(struct pyvma_sock *h, struct pv_sock *so, int level, int n
 	}
 	if (refuses(so, level, name))
 		return -EOPNOTSUPP;
+	rc = pv_pacing_check(so, level, name, val, len);
+	if (rc)
+		return rc;
 	if (setsockopt(pv_sock_kfd(so), level, name, val, len) < 0)
 		return -errno;
 	pv_decide_kernel_read(so);
@@ -314,6 +324,8 @@ int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, s
 
 	if (!so)
 		return -EBADF;
+	if (level == PYVMA_SOL)
+		return pv_pacing_set(h, so, name, val, len);
 	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING) {
 		atomic_store_explicit(&so->untouched, false, memory_order_relaxed);
 		return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
@@ -410,6 +422,8 @@ int pyvma_sock_getsockopt(pyvma_sock *h, int level, int name, void *val, socklen
 	/* Which error that is depends on the option. */
 	if (!val || !len)
 		return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	if (level == PYVMA_SOL)
+		return pv_pacing_get(h, so, name, val, len);
 	if (pv_sock_mode(so) == PV_SOCK_STREAM)
 		return pv_stream_getsockopt(h, so, level, name, val, len);
 	if (!pv_sock_is_core(so))

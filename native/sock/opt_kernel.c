@@ -15,7 +15,6 @@
 
 /* Numbers of the kernel's headers, which older ones lack. */
 enum {
-	K_SO_MAX_PACING_RATE = 47,
 	K_SO_TXTIME = 61,
 	K_SO_RCVMARK = 75,
 	K_SO_RCVPRIORITY = 82,
@@ -54,7 +53,6 @@ static const struct row rows[] = {
 	{ SOL_SOCKET, SO_MARK, BY_INT, 0, TX, false, "SO_MARK" },
 	{ SOL_SOCKET, SO_PRIORITY, BY_INT, 0, TX, false, "SO_PRIORITY" },
 	{ SOL_SOCKET, SO_DONTROUTE, BY_INT, 0, TX, false, "SO_DONTROUTE" },
-	{ SOL_SOCKET, K_SO_MAX_PACING_RATE, BY_INT, -1, TX, false, "SO_MAX_PACING_RATE" },
 	{ SOL_SOCKET, K_SO_TXTIME, BY_SETTING, 0, TX, true, "SO_TXTIME" },
 	{ SOL_SOCKET, SO_TIMESTAMPING, BY_INT, 0, RX, false, "SO_TIMESTAMPING" },
 	{ SOL_SOCKET, SO_ATTACH_FILTER, BY_SETTING, 0, RX, true, "SO_ATTACH_FILTER" },

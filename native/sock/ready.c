@@ -8,7 +8,7 @@
  * exactly then. A new arrival takes it out and puts it in again, which is an edge for EPOLLET.
  *
  * The fd of a stream polls writable exactly while the stream has room: its send buffer shrinks below what lies in it, and grows again.
- * A UDP socket's always does: one that cannot send is one whose ring is full, for microseconds.
+ * A UDP socket's does unless it is held to a rate: one that cannot send is one whose ring is full, for microseconds.
  *
  * No data goes by the fd. It is shut for sending, so write(2) and sendfile(2) answer EPIPE; read(2) finds an end, no data of anybody's.
  *
@@ -94,6 +94,8 @@ void pv_ready_refresh(struct pv_sock *so)
 	if (so->tc) {
 		block(so, !(stream & (PV_EV_OUT | PV_EV_ERR | PV_EV_HUP)) && pv_tcp_state(so->tc) != PV_TCP_LISTEN);
 		hang_up(so, stream);
+	} else if (so->u) {
+		block(so, pv_udp_held(so->u));
 	}
 
 	if (so->kernel_leg || (!so->u && !so->tc && so->extra)) {

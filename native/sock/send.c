@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sending. The datagram leaves inside the call: built, posted, doorbell rung. Only a full ring makes a blocking call wait, which polls
- * until the device has sent something.
+ * until the device has sent something; and a rate that the socket is held to, once its send buffer is used up.
  */
 #include <string.h>
 
@@ -38,19 +38,27 @@ bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to)
 	return so->last_core;
 }
 
-static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int64_t timeout_ns)
+/* No room: in the ring or of packets, or in the send buffer of a socket that is held to a rate. */
+static bool may_wait(const struct pv_sock *so, int64_t n)
+{
+	return n == -ENOBUFS || (n == -EAGAIN && pv_udp_held(so->u));
+}
+
+/* `n`: why it has to wait. A paced socket's queue is as slow as its rate, and says when there is room. */
+static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int64_t n, int64_t timeout_ns)
 {
 	struct pv_engine *e = &pv_engine;
 	bool by_option = timeout_ns < 0 && so->sndtimeo_ns;
 	uint32_t gen = h->gen;
 	struct pv_wait w;
-	int64_t n, limit = by_option ? so->sndtimeo_ns : timeout_ns;
-	bool capped = limit < 0 || limit > ROOM_MAX_NS;
+	int64_t limit = by_option ? so->sndtimeo_ns : timeout_ns;
+	bool capped = n == -ENOBUFS && (limit < 0 || limit > ROOM_MAX_NS);
 
 	pv_wait_init(&w, &so->watch, capped ? ROOM_MAX_NS : limit);
-	w.nap_ns = ROOM_NAP_NS;
 	for (;;) {
 		int rc;
+
+		w.nap_ns = n == -ENOBUFS ? ROOM_NAP_NS : PV_NEVER;
 
 		/* As a follower it depends on the leader, who may be asleep until later than there can be room. */
 		pv_engine_timers(e);
@@ -61,7 +69,7 @@ static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct 
 		}
 		pv_stack_grow(e->stack);
 		n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
-		if (n != -ENOBUFS)
+		if (!may_wait(so, n))
 			break;
 		if (rc) {
 			if (rc != -ETIMEDOUT)
@@ -72,7 +80,8 @@ static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct 
 		}
 	}
 	pv_wait_fini(e, &w);
-	return n;
+	/* The cap is for an empty pool, not for a slow rate. */
+	return capped && n == -EAGAIN ? send_wait(h, so, m, n, timeout_ns) : n;
 }
 
 int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns)
@@ -80,20 +89,22 @@ int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv
 	struct pv_engine *e = &pv_engine;
 	int64_t n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
 
-	if (pv_likely(n != -ENOBUFS))
+	if (pv_likely(n >= 0) || !may_wait(so, n))
 		return n;
 	/* What was posted must leave before there can be room. */
 	pv_net_kick(e->net);
 	pv_engine_poll(e, pv_clock_now(&e->clock));
 	pv_stack_grow(e->stack);
 	n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
-	if (n != -ENOBUFS)
+	if (!may_wait(so, n))
 		return n;
 	if (timeout_ns == 0 || (flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
 		so->eagain++;
+		if (n == -EAGAIN)
+			pv_ready_update(so);
 		return -EAGAIN;
 	}
-	return send_wait(h, so, m, timeout_ns);
+	return send_wait(h, so, m, n, timeout_ns);
 }
 
 static int64_t send_kernel(struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)

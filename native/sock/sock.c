@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "rt/error.h"
@@ -31,6 +32,7 @@
 #define STOP_MAX_NS (2 * PV_NS_PER_S)
 #define STOP_QUIET_NS (300 * PV_NS_PER_MS)
 #define STOP_NOBODY_NS (5 * PV_NS_PER_MS)
+#define STOP_PACED_NS PV_NS_PER_S
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pyvma_sock *free_handles;
@@ -260,6 +262,12 @@ static void see_off(struct pv_engine *e, bool heard)
 			heard = true;
 			last = now;
 		}
+		now = pv_clock_now(&e->clock);
+	}
+	/* What waits for the rate that its sender was held to. The kernel would send all of it, however long that takes. */
+	while (pv_net_paced(e->net) && now - start < STOP_PACED_NS) {
+		if (!turn(e))
+			(void)nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 		now = pv_clock_now(&e->clock);
 	}
 }

@@ -102,6 +102,9 @@ struct pv_sock {
 	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	uint32_t segment; /* UDP_SEGMENT */
+	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
+	uint16_t pacing_packet;
+	bool paced; /* the progress thread works for it (pacing.c) */
 	uint64_t eagain, hits, misses, sleeps, kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
 	struct pv_list on_core; /* all sockets with `u` */
 	struct pv_list entries; /* in sets (epoll.h) */

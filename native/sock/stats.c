@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "rt/host.h"
-#include "sock/sock.h"
+#include "sock/pacing.h"
 
 struct counter_name {
 	const char *name;
@@ -180,6 +180,21 @@ int pyvma_interface_get(unsigned int index, struct pyvma_interface *out)
 	return rc;
 }
 
+/* Of several interfaces the numbers are sums; by whom, and the queue, are the first one's. */
+static void pacing(const struct pv_sock *so, struct pyvma_sock_stats *out)
+{
+	struct pv_txq_info q;
+
+	for (uint32_t i = 0; so->u ? pv_udp_pacing_info(so->u, i, &q) : so->tc && !i && pv_tcp_pacing_info(so->tc, &q); i++) {
+		if (!i) {
+			out->pacing_by = pv_pacing_by(&q);
+			out->tx_queue = q.number;
+		}
+		out->tx_held += q.load.frames;
+		out->tx_held_bytes += q.load.bytes;
+	}
+}
+
 int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 {
 	struct pv_sock *so = pv_handle_sock(h);
@@ -210,6 +225,7 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->tx_bytes = i.bytes_sent;
 		out->queued_bytes = pv_tcp_inq(so->tc);
 	}
+	pacing(so, out);
 	out->kernel_rx_datagrams = so->kernel_rx;
 	out->kernel_rx_bytes = so->kernel_rx_bytes;
 	out->kernel_tx_datagrams = so->kernel_tx;

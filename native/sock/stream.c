@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: bind, listen, accept, connect, close, names, and what may be asked by ioctl. */
+#include "sock/pacing.h"
 #include "sock/stream.h"
 
 #include <fcntl.h>
@@ -71,6 +72,7 @@ void pv_stream_drop(struct pv_sock *so)
 {
 	if (!so->tc)
 		return;
+	pv_pacing_end(so);
 	pv_tcp_close(so->tc, now());
 	so->tc = NULL;
 	pv_list_del(&so->on_core);
@@ -343,6 +345,7 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyv
 		so->bound = true;
 		pv_tcp_set_user(so->tc, &so->watch);
 		is_stacks(so, false);
+		pv_pacing_accepted(so);
 		pv_sock_unlock();
 		return 0;
 	}

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "sock/pacing.h"
 #include "sock/stream.h"
 
 #ifndef SO_MAX_PACING_RATE
@@ -203,6 +204,7 @@ static void set_by(struct pv_sock *so, int level, int name, int fd)
 		import_row(so, o, row, fd);
 	if (level == SOL_SOCKET)
 		import_other(so, name, fd);
+	pv_pacing_stream(so);
 	o->rcvbuf_locked |= so->rcvbuf_set;
 	o->sndbuf_locked |= so->sndbuf_set;
 }
@@ -258,6 +260,7 @@ void pv_stream_import(struct pv_sock *so)
 			tried_out(so, n->level, n->name);
 		}
 	}
+	pv_pacing_stream(so);
 	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
 }
 
@@ -338,6 +341,9 @@ static int set_locked(struct pv_sock *so, int level, int name, const void *val, 
 	int fd = so->tc ? set_ours(so, level, name, val, len) : -ENOPROTOOPT;
 
 	if (fd != -ENOPROTOOPT)
+		return fd;
+	fd = pv_pacing_check(so, level, name, val, len);
+	if (fd)
 		return fd;
 	fd = set_somewhere(so, level, name, val, len);
 	if (fd < 0)

@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 201), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 201), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -607,23 +607,23 @@ static void *_cffi_types[] = {
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 28), // pyvma_epoll * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *)
-/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 212), // pyvma_epoll *
+/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // pyvma_epoll *
 /* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // struct pyvma_event const *
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // struct pyvma_event const *
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 213), // pyvma_sock *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // pyvma_sock *
 /* 40 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // struct pyvma_event *
+/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // struct pyvma_event *
 /* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
 /* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -645,14 +645,14 @@ static void *_cffi_types[] = {
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // void *
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // void *
 /* 67 */ _CFFI_OP(_CFFI_OP_POINTER, 74), // unsigned int *
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // void const *
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // void const *
 /* 74 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 76 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
@@ -666,18 +666,18 @@ static void *_cffi_types[] = {
 /* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // struct pyvma_msg *
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // struct pyvma_msg *
 /* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 223), // struct pyvma_sock_stats *
+/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // struct pyvma_sock_stats *
 /* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // struct sockaddr *
+/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // struct sockaddr *
 /* 99 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
 /* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
@@ -690,7 +690,7 @@ static void *_cffi_types[] = {
 /* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 109 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // struct sockaddr const *
+/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // struct sockaddr const *
 /* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -699,122 +699,131 @@ static void *_cffi_types[] = {
 /* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 119 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
+/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
 /* 121 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 123 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // struct pyvma_pacing_state *
 /* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 126 */ _CFFI_OP(_CFFI_OP_POINTER, 213), // pyvma_sock const *
-/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 128 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
+/* 126 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
 /* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // struct pyvma_config_row *
-/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
-/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 136 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // struct pyvma_counter *
-/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
-/* 139 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 140 */ _CFFI_OP(_CFFI_OP_POINTER, 220), // struct pyvma_interface *
-/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 144 */ _CFFI_OP(_CFFI_OP_POINTER, 221), // struct pyvma_kernel_interface *
-/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 150 */ _CFFI_OP(_CFFI_OP_POINTER, 216), // struct msghdr *
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 156 */ _CFFI_OP(_CFFI_OP_POINTER, 216), // struct msghdr const *
-/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 161 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 164 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 165 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 167 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 168 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 172 */ _CFFI_OP(_CFFI_OP_NOOP, 98),
-/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 182 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 184 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 187 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 188 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
-/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 235), // void()(pyvma_epoll *)
-/* 193 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 235), // void()(struct pyvma_msg *, uint32_t)
-/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
-/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION, 235), // void()(void)
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 201 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 202 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[16]
-/* 203 */ (_cffi_opcode_t)(16),
-/* 204 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[256]
-/* 205 */ (_cffi_opcode_t)(256),
-/* 206 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[32]
-/* 207 */ (_cffi_opcode_t)(32),
-/* 208 */ _CFFI_OP(_CFFI_OP_ARRAY, 201), // char[64]
-/* 209 */ (_cffi_opcode_t)(64),
-/* 210 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 211 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 212 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
-/* 213 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // pyvma_sock
-/* 214 */ _CFFI_OP(_CFFI_OP_POINTER, 215), // struct iovec *
-/* 215 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 216 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 217 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 218 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 219 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
-/* 220 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
-/* 221 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
-/* 222 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
-/* 223 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_sock_stats
-/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct sockaddr
-/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct sockaddr_storage
-/* 226 */ _CFFI_OP(_CFFI_OP_ARRAY, 225), // struct sockaddr_storage[16]
-/* 227 */ (_cffi_opcode_t)(16),
-/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 229 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 230 */ _CFFI_OP(_CFFI_OP_ARRAY, 229), // uint8_t[16]
-/* 231 */ (_cffi_opcode_t)(16),
-/* 232 */ _CFFI_OP(_CFFI_OP_ARRAY, 229), // uint8_t[6]
-/* 233 */ (_cffi_opcode_t)(6),
-/* 234 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 235 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
+/* 131 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // pyvma_sock const *
+/* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
+/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 137 */ _CFFI_OP(_CFFI_OP_POINTER, 223), // struct pyvma_config_row *
+/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // struct pyvma_counter *
+/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 145 */ _CFFI_OP(_CFFI_OP_POINTER, 226), // struct pyvma_interface *
+/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 149 */ _CFFI_OP(_CFFI_OP_POINTER, 227), // struct pyvma_kernel_interface *
+/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 155 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // struct msghdr *
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 160 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 161 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // struct msghdr const *
+/* 162 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 167 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 98),
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 182 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 183 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 185 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 189 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 193 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
+/* 194 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION, 244), // void()(pyvma_epoll *)
+/* 198 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 244), // void()(struct pyvma_msg *, uint32_t)
+/* 201 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 202 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 244), // void()(void)
+/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 207 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[16]
+/* 208 */ (_cffi_opcode_t)(16),
+/* 209 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[256]
+/* 210 */ (_cffi_opcode_t)(256),
+/* 211 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[32]
+/* 212 */ (_cffi_opcode_t)(32),
+/* 213 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[64]
+/* 214 */ (_cffi_opcode_t)(64),
+/* 215 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 216 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 218 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
+/* 219 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // pyvma_sock
+/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 221), // struct iovec *
+/* 221 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 222 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 223 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
+/* 226 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
+/* 227 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
+/* 228 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
+/* 229 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_pacing
+/* 230 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_pacing_state
+/* 231 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_sock_stats
+/* 232 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct sockaddr
+/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct sockaddr_storage
+/* 234 */ _CFFI_OP(_CFFI_OP_ARRAY, 233), // struct sockaddr_storage[16]
+/* 235 */ (_cffi_opcode_t)(16),
+/* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 239 */ _CFFI_OP(_CFFI_OP_ARRAY, 238), // uint8_t[16]
+/* 240 */ (_cffi_opcode_t)(16),
+/* 241 */ _CFFI_OP(_CFFI_OP_ARRAY, 238), // uint8_t[6]
+/* 242 */ (_cffi_opcode_t)(6),
+/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -835,6 +844,34 @@ static int _cffi_const_PYVMA_KERNEL(unsigned long long *o)
 {
   int n = (PYVMA_KERNEL) <= 0;
   *o = (unsigned long long)((PYVMA_KERNEL) | 0);  /* check that PYVMA_KERNEL is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_PACING_NONE(unsigned long long *o)
+{
+  int n = (PYVMA_PACING_NONE) <= 0;
+  *o = (unsigned long long)((PYVMA_PACING_NONE) | 0);  /* check that PYVMA_PACING_NONE is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_PACING_DEVICE(unsigned long long *o)
+{
+  int n = (PYVMA_PACING_DEVICE) <= 0;
+  *o = (unsigned long long)((PYVMA_PACING_DEVICE) | 0);  /* check that PYVMA_PACING_DEVICE is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_PACING_SOFTWARE(unsigned long long *o)
+{
+  int n = (PYVMA_PACING_SOFTWARE) <= 0;
+  *o = (unsigned long long)((PYVMA_PACING_SOFTWARE) | 0);  /* check that PYVMA_PACING_SOFTWARE is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_PACING_KERNEL(unsigned long long *o)
+{
+  int n = (PYVMA_PACING_KERNEL) <= 0;
+  *o = (unsigned long long)((PYVMA_PACING_KERNEL) | 0);  /* check that PYVMA_PACING_KERNEL is an integer */
   return n;
 }
 
@@ -968,10 +1005,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(137), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(137), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1069,10 +1106,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(136), arg1, (char **)&x1);
+      _cffi_type(141), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(136), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1562,10 +1599,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(140), arg1, (char **)&x1);
+      _cffi_type(145), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(140), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1640,10 +1677,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(144), arg1, (char **)&x1);
+      _cffi_type(149), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(144), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(149), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2487,10 +2524,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(126), arg0, (char **)&x0);
+      _cffi_type(131), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(126), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(131), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2581,6 +2618,65 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_sock_open _cffi_d_pyvma_sock_open
+#endif
+
+static int _cffi_d_pyvma_sock_pacing(pyvma_sock * x0, unsigned int x1, struct pyvma_pacing_state * x2)
+{
+  return pyvma_sock_pacing(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  unsigned int x1;
+  struct pyvma_pacing_state * x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_pacing", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(39), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, unsigned int);
+  if (x1 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(123), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(123), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_pacing(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_pacing _cffi_d_pyvma_sock_pacing
 #endif
 
 static int _cffi_d_pyvma_sock_poll(pyvma_sock * x0, int x1, int64_t x2)
@@ -2977,10 +3073,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(150), arg1, (char **)&x1);
+      _cffi_type(155), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(150), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(155), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3184,10 +3280,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(156), arg1, (char **)&x1);
+      _cffi_type(161), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(156), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(161), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3658,6 +3754,20 @@ _cffi_f_pyvma_version(PyObject *self, PyObject *noarg)
 #  define _cffi_f_pyvma_version _cffi_d_pyvma_version
 #endif
 
+static int _cffi_const_PYVMA_SOL(unsigned long long *o)
+{
+  int n = (PYVMA_SOL) <= 0;
+  *o = (unsigned long long)((PYVMA_SOL) | 0);  /* check that PYVMA_SOL is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_SO_PACING(unsigned long long *o)
+{
+  int n = (PYVMA_SO_PACING) <= 0;
+  *o = (unsigned long long)((PYVMA_SO_PACING) | 0);  /* check that PYVMA_SO_PACING is an integer */
+  return n;
+}
+
 _CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_iovec(struct iovec *p)
 {
@@ -3784,6 +3894,33 @@ static void _cffi_checkfld_struct_pyvma_msg(struct pyvma_msg *p)
 struct _cffi_align_struct_pyvma_msg { char x; struct pyvma_msg y; };
 
 _CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_pacing(struct pyvma_pacing *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->rate) | 0);  /* check that 'struct pyvma_pacing.rate' is an integer */
+  (void)((p->burst) | 0);  /* check that 'struct pyvma_pacing.burst' is an integer */
+  (void)((p->packet) | 0);  /* check that 'struct pyvma_pacing.packet' is an integer */
+  (void)((p->reserved) | 0);  /* check that 'struct pyvma_pacing.reserved' is an integer */
+}
+struct _cffi_align_struct_pyvma_pacing { char x; struct pyvma_pacing y; };
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_pacing_state(struct pyvma_pacing_state *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  { struct pyvma_pacing *tmp = &p->pacing; (void)tmp; }
+  (void)((p->by) | 0);  /* check that 'struct pyvma_pacing_state.by' is an integer */
+  (void)((p->queue) | 0);  /* check that 'struct pyvma_pacing_state.queue' is an integer */
+  (void)((p->frames) | 0);  /* check that 'struct pyvma_pacing_state.frames' is an integer */
+  (void)((p->bytes) | 0);  /* check that 'struct pyvma_pacing_state.bytes' is an integer */
+  { char(*tmp)[32] = &p->interface; (void)tmp; }
+  { char(*tmp)[64] = &p->reason; (void)tmp; }
+}
+struct _cffi_align_struct_pyvma_pacing_state { char x; struct pyvma_pacing_state y; };
+
+_CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_sock_stats(struct pyvma_sock_stats *p)
 {
   /* only to generate compile-time warnings or errors */
@@ -3804,6 +3941,10 @@ static void _cffi_checkfld_struct_pyvma_sock_stats(struct pyvma_sock_stats *p)
   (void)((p->sleeps) | 0);  /* check that 'struct pyvma_sock_stats.sleeps' is an integer */
   (void)((p->queued) | 0);  /* check that 'struct pyvma_sock_stats.queued' is an integer */
   (void)((p->queued_bytes) | 0);  /* check that 'struct pyvma_sock_stats.queued_bytes' is an integer */
+  (void)((p->pacing_by) | 0);  /* check that 'struct pyvma_sock_stats.pacing_by' is an integer */
+  (void)((p->tx_queue) | 0);  /* check that 'struct pyvma_sock_stats.tx_queue' is an integer */
+  (void)((p->tx_held) | 0);  /* check that 'struct pyvma_sock_stats.tx_held' is an integer */
+  (void)((p->tx_held_bytes) | 0);  /* check that 'struct pyvma_sock_stats.tx_held_bytes' is an integer */
 }
 struct _cffi_align_struct_pyvma_sock_stats { char x; struct pyvma_sock_stats y; };
 
@@ -3828,13 +3969,19 @@ struct _cffi_align_struct_sockaddr_storage { char x; struct sockaddr_storage y; 
 static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_KERNEL", (void *)_cffi_const_PYVMA_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_OFFLOADED", (void *)_cffi_const_PYVMA_OFFLOADED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_PACING_DEVICE", (void *)_cffi_const_PYVMA_PACING_DEVICE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_PACING_KERNEL", (void *)_cffi_const_PYVMA_PACING_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_PACING_NONE", (void *)_cffi_const_PYVMA_PACING_NONE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_PACING_SOFTWARE", (void *)_cffi_const_PYVMA_PACING_SOFTWARE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
+  { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 200), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 135), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 134), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 192), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 197), (void *)_cffi_d_pyvma_epoll_close },
   { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_epoll_ctl },
   { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_epoll_ctl_sock },
   { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_fileno },
@@ -3842,10 +3989,10 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 199), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 138), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 204), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 147), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
   { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 101), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 20), (void *)_cffi_d_pyvma_sock_adopt },
@@ -3859,27 +4006,28 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_getpeername },
   { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_getsockname },
   { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 120), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 125), (void *)_cffi_d_pyvma_sock_ioctl },
   { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 125), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 120), (void *)_cffi_d_pyvma_sock_pacing },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 76), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 160), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 165), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 167), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 148), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 154), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 183), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 159), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 188), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_shutdown },
   { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_stats },
   { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 146), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 199), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 151), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 204), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
@@ -3898,7 +4046,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 74) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 214) },
+               _CFFI_OP(_CFFI_OP_NOOP, 220) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -3931,34 +4079,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 208) },
+            _CFFI_OP(_CFFI_OP_NOOP, 213) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 228) },
+             _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 228) },
+            _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 206) },
+            _CFFI_OP(_CFFI_OP_NOOP, 211) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 208) },
+            _CFFI_OP(_CFFI_OP_NOOP, 213) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 208) },
+            _CFFI_OP(_CFFI_OP_NOOP, 213) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 232) },
+           _CFFI_OP(_CFFI_OP_NOOP, 241) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 229) },
+               _CFFI_OP(_CFFI_OP_NOOP, 238) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 229) },
+             _CFFI_OP(_CFFI_OP_NOOP, 238) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -3967,10 +4115,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 226) },
+            _CFFI_OP(_CFFI_OP_NOOP, 234) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 230) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 239) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4015,28 +4163,28 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 228) },
+               _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 228) },
+              _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 206) },
+            _CFFI_OP(_CFFI_OP_NOOP, 211) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 202) },
+            _CFFI_OP(_CFFI_OP_NOOP, 207) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4045,7 +4193,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 204) },
+              _CFFI_OP(_CFFI_OP_NOOP, 209) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
@@ -4060,108 +4208,159 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 225) },
+            _CFFI_OP(_CFFI_OP_NOOP, 233) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 46) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
+  { "rate", offsetof(struct pyvma_pacing, rate),
+            sizeof(((struct pyvma_pacing *)0)->rate),
+            _CFFI_OP(_CFFI_OP_NOOP, 237) },
+  { "burst", offsetof(struct pyvma_pacing, burst),
+             sizeof(((struct pyvma_pacing *)0)->burst),
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "packet", offsetof(struct pyvma_pacing, packet),
+              sizeof(((struct pyvma_pacing *)0)->packet),
+              _CFFI_OP(_CFFI_OP_NOOP, 236) },
+  { "reserved", offsetof(struct pyvma_pacing, reserved),
+                sizeof(((struct pyvma_pacing *)0)->reserved),
+                _CFFI_OP(_CFFI_OP_NOOP, 236) },
+  { "pacing", offsetof(struct pyvma_pacing_state, pacing),
+              sizeof(((struct pyvma_pacing_state *)0)->pacing),
+              _CFFI_OP(_CFFI_OP_NOOP, 229) },
+  { "by", offsetof(struct pyvma_pacing_state, by),
+          sizeof(((struct pyvma_pacing_state *)0)->by),
+          _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "queue", offsetof(struct pyvma_pacing_state, queue),
+             sizeof(((struct pyvma_pacing_state *)0)->queue),
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "frames", offsetof(struct pyvma_pacing_state, frames),
+              sizeof(((struct pyvma_pacing_state *)0)->frames),
+              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "bytes", offsetof(struct pyvma_pacing_state, bytes),
+             sizeof(((struct pyvma_pacing_state *)0)->bytes),
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "interface", offsetof(struct pyvma_pacing_state, interface),
+                 sizeof(((struct pyvma_pacing_state *)0)->interface),
+                 _CFFI_OP(_CFFI_OP_NOOP, 211) },
+  { "reason", offsetof(struct pyvma_pacing_state, reason),
+              sizeof(((struct pyvma_pacing_state *)0)->reason),
+              _CFFI_OP(_CFFI_OP_NOOP, 213) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 228) },
+              _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 228) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 228) },
+              _CFFI_OP(_CFFI_OP_NOOP, 237) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
                     _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "pacing_by", offsetof(struct pyvma_sock_stats, pacing_by),
+                 sizeof(((struct pyvma_sock_stats *)0)->pacing_by),
+                 _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "tx_queue", offsetof(struct pyvma_sock_stats, tx_queue),
+                sizeof(((struct pyvma_sock_stats *)0)->tx_queue),
+                _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "tx_held", offsetof(struct pyvma_sock_stats, tx_held),
+               sizeof(((struct pyvma_sock_stats *)0)->tx_held),
+               _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "tx_held_bytes", offsetof(struct pyvma_sock_stats, tx_held_bytes),
+                     sizeof(((struct pyvma_sock_stats *)0)->tx_held_bytes),
+                     _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 234) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 243) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 234) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 243) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 215, 0,
+  { "iovec", 221, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 216, 0,
+  { "msghdr", 222, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 217, 0,
+  { "pyvma_config_row", 223, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 218, 0,
+  { "pyvma_counter", 224, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_epoll", 212, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 218, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 219, 0,
+  { "pyvma_event", 225, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
-  { "pyvma_interface", 220, 0,
+  { "pyvma_interface", 226, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 30 },
-  { "pyvma_kernel_interface", 221, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 227, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 49, 5 },
-  { "pyvma_msg", 222, 0,
+  { "pyvma_msg", 228, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 54, 7 },
-  { "pyvma_sock", 213, _CFFI_F_OPAQUE,
+  { "pyvma_pacing", 229, 0,
+    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 61, 4 },
+  { "pyvma_pacing_state", 230, 0,
+    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 65, 7 },
+  { "pyvma_sock", 219, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 223, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 61, 16 },
-  { "sockaddr", 224, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 77, 1 },
-  { "sockaddr_storage", 225, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 78, 1 },
+  { "pyvma_sock_stats", 231, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 72, 20 },
+  { "sockaddr", 232, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 92, 1 },
+  { "sockaddr_storage", 233, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 93, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 210, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 215, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
+  { "pyvma_pacing_by", 216, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+    "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_epoll", 212 },
-  { "pyvma_sock", 213 },
+  { "pyvma_epoll", 218 },
+  { "pyvma_sock", 219 },
   { "socklen_t", 74 },
-  { "ssize_t", 211 },
+  { "ssize_t", 217 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4171,12 +4370,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  55,  /* num_globals */
-  13,  /* num_struct_unions */
-  1,  /* num_enums */
+  62,  /* num_globals */
+  15,  /* num_struct_unions */
+  2,  /* num_enums */
   4,  /* num_typenames */
   NULL,  /* no includes */
-  236,  /* num_types */
+  245,  /* num_types */
   0,  /* flags */
 };
 
