@@ -747,7 +747,8 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return _pacing.of_engine(sock)
         if _socket.socket.fileno(self) < 0:
             return _pacing.of_kernel(0, "closed")
-        return _pacing.of_kernel(*struct.unpack("@Q", super().getsockopt(_std.SOL_SOCKET, _pacing.SO_MAX_PACING_RATE, 8)), self._why)
+        (rate,) = struct.unpack("@Q", super().getsockopt(_std.SOL_SOCKET, _pacing.SO_MAX_PACING_RATE, 8))
+        return _pacing.of_kernel(rate, self._why)
 
     @property
     def stats(self) -> dict[str, int]:
