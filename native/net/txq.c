@@ -112,7 +112,7 @@ static bool must_wait(struct pv_txq *q, int64_t now_ns)
 			return true;
 		devq_close(q);
 	}
-	if (q->fence_ns && now_ns < q->fence_ns && pv_ring_txq_pending(q->ring, 0))
+	if (q->fence_ns && now_ns < q->fence_ns && (q->ring->tx_pending || pv_ring_txq_pending(q->ring, 0)))
 		return true;
 	q->fence_ns = 0;
 	return false;
