@@ -203,6 +203,8 @@ int bench_rules(const struct bench_opts *o);
 
 void bench_report(const struct bench_opts *o, const struct bench_result *r);
 int bench_fail(const char *what, int rc); /* prints, returns 1 */
+/* The engine with the interfaces asked for; it never sleeps unless `block`. 0, or 1 and it was printed why not. */
+int bench_engine_start(const struct bench_opts *o, bool block);
 int bench_pin(int cpu);
 
 #endif

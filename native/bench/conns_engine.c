@@ -12,13 +12,7 @@ static pyvma_sock *sock(conns_t c)
 
 static int start(const struct bench_opts *o)
 {
-	int rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
-
-	if (!rc)
-		rc = pyvma_config_set("rx_poll", "-1");
-	if (!rc)
-		rc = pyvma_start();
-	return rc ? bench_fail(pyvma_last_error(), 0) : 0;
+	return bench_engine_start(o, false);
 }
 
 static int open_listener(const struct sockaddr_storage *at, conns_t *out)

@@ -94,19 +94,25 @@ static inline void tr_done(struct tr *t, uint32_t n)
 
 #include "bench/loops.h"
 
+int bench_engine_start(const struct bench_opts *o, bool block)
+{
+	int rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
+
+	if (!rc)
+		rc = pyvma_config_set("rx_poll", block ? "0" : "-1");
+	if (!rc)
+		rc = pyvma_start();
+	return rc ? bench_fail(pyvma_last_error(), 0) : 0;
+}
+
 /* 0, -errno, or 1 when it has said what is wrong. */
 static int open_socket(struct tr *t, const struct bench_opts *o)
 {
 	int family = o->local.ss_family ? o->local.ss_family : o->remote.ss_family, bytes = 4 << 20, rc;
 	char text[128];
 
-	rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
-	if (!rc)
-		rc = pyvma_config_set("rx_poll", o->block ? "0" : "-1");
-	if (!rc)
-		rc = pyvma_start();
-	if (rc)
-		return bench_fail(pyvma_last_error(), 0);
+	if (bench_engine_start(o, o->block))
+		return 1;
 	rc = pyvma_sock_open(family, SOCK_DGRAM, 0, &t->s);
 	if (rc)
 		return rc;

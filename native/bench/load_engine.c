@@ -12,15 +12,7 @@ static pyvma_epoll *set;
 
 static int start(const struct bench_opts *o)
 {
-	int rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
-
-	if (!rc)
-		rc = pyvma_config_set("rx_poll", "-1");
-	if (!rc)
-		rc = pyvma_start();
-	if (rc)
-		return bench_fail(pyvma_last_error(), 0);
-	return pyvma_epoll_open(&set);
+	return bench_engine_start(o, false) ? 1 : pyvma_epoll_open(&set);
 }
 
 static int begin(const struct bench_opts *o, uint32_t number)

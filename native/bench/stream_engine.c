@@ -60,13 +60,8 @@ static int conn_open(struct conn *c, uint32_t n, const struct bench_opts *o)
 	char text[128];
 	int one = 1, rc;
 
-	rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
-	if (!rc)
-		rc = pyvma_config_set("rx_poll", o->block ? "0" : "-1");
-	if (!rc)
-		rc = pyvma_start();
-	if (rc)
-		return bench_fail(pyvma_last_error(), 0);
+	if (bench_engine_start(o, o->block))
+		return 1;
 	rc = o->role == ROLE_SERVER ? accept_all(c, n, o) : connect_all(c, n, o);
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		if (pyvma_sock_offload(c[i].s, text, sizeof(text)) != PYVMA_OFFLOADED) {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import platform
 import statistics
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from . import UserError, _bench_loops
-from ._bench_run import Peer, c_command, cpus, python_command, running
+from ._bench_run import Peer, c_command, cpus, deliver, python_command, running
 from ._bench_softnic import SoftnicWire
 from ._bench_wire import Wire
 from ._bench_xdp import XdpWire
 
 WIRES: dict[str, type[Wire]] = {"softnic": SoftnicWire, "xdp": XdpWire}
-# Of the table: a narrower terminal wraps its lines, a file has them whole.
-WIDTH = 132
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
 # Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
 # default limit of a receive buffer (208 KiB, at 768 bytes a small message).
@@ -423,11 +419,4 @@ def run(arguments: argparse.Namespace) -> int:
         report = compare(
             wire, names, arguments, kernel_pair(wire, Load(arguments.proto == "tcp", arguments.size, arguments.seconds), stack)
         )
-    if arguments.json == "-":
-        json.dump(report, sys.stdout, indent=1)
-        print()
-        return 0
-    show(Console(width=max(Console().width, WIDTH)), report, arguments)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
-    return 0
+    return deliver(report, arguments.json, lambda console: show(console, report, arguments))

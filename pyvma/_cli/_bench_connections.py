@@ -11,9 +11,7 @@ import random
 import select
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -22,7 +20,7 @@ from rich.table import Table
 
 from . import UserError
 from ._bench_compare import host, line, microseconds
-from ._bench_run import GRACE_S, c_command, cpus
+from ._bench_run import GRACE_S, c_command, cpus, deliver
 from ._bench_softnic import HOSTS, LOOPBACK, PORTS, SoftnicWire
 from ._veth import VethPair
 
@@ -277,11 +275,4 @@ def run(arguments: argparse.Namespace) -> int:
         {"who": "kernel-c", **kernel_idle(arguments.count), "churn": rates["kernel"]},
     ]
     report = {"host": facts, "line_us": floor, "rows": rows, "ratios": quotients(rates), "veth": veth}
-    if arguments.json == "-":
-        json.dump(report, sys.stdout, indent=1)
-        print()
-        return 0
-    show(Console(width=max(Console().width, 120)), report)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
-    return 0
+    return deliver(report, arguments.json, lambda console: show(console, report))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -14,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from . import UserError
-from ._bench_compare import WIDTH, WIRES, host, line, microseconds
+from ._bench_compare import WIRES, host, line, microseconds
 from ._bench_loops import peer_command, stack_of
-from ._bench_run import Peer, c_command, cpus, running
+from ._bench_run import Peer, c_command, cpus, deliver, running
 from ._bench_wire import Wire
 
 ROWS = ("kernel-py", "pyvma-py", "uvloop", "pyvma-asyncio-busy", "pyvma-asyncio-fd")
@@ -96,16 +94,13 @@ def run(arguments: argparse.Namespace) -> int:
             for name in names if number % 2 == 0 else names[::-1]:
                 runs[name].append({half: measure(name, wire, half == "beside", arguments) for half in ("alone", "beside")})
     report["rows"] = {name: combine(runs[name]) for name in names}
-    if arguments.json == "-":
-        json.dump(report, sys.stdout, indent=1)
-        print()
-        return 0
-    console = Console(width=max(Console().width, WIDTH))
+    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
+
+
+def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Prints the report."""
     console.print(table(report, arguments))
     interval = 1e3 * report["interval_s"]
     text = f"beside: a thread of pure Python in the server's process; it gives the GIL back after {interval:g} ms when asked"
     console.print(text, highlight=False)
     console.print("last columns: beside it, times the kernel's row of the same kind", highlight=False)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
-    return 0

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import UserError
-from ._bench_run import Peer, c_command, cpus, running
+from ._bench_run import Peer, c_command, cpus, deliver, running
 from ._bench_wire import Wire
 
 ROWS = ("asyncio", "uvloop", "pyvma-asyncio-busy", "pyvma-asyncio-fd")
@@ -127,7 +126,7 @@ def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
 
 def run(arguments: argparse.Namespace, wires: dict[str, type[Wire]]) -> int:
     """Runs all rows in turns and prints the table."""
-    from ._bench_compare import WIDTH, host, line
+    from ._bench_compare import host, line
 
     names = [name.strip() for name in (arguments.rows or ",".join(ROWS)).split(",") if name.strip()]
     unknown = [name for name in names if name not in ROWS]
@@ -145,14 +144,7 @@ def run(arguments: argparse.Namespace, wires: dict[str, type[Wire]]) -> int:
     report: dict[str, Any] = {"host": host(), "rows": rows, "ratios": ratios(rows), "line_us_runs": measured}
     report |= {name: getattr(arguments, name) for name in ("ring", "proto", "size", "seconds", "load")}
     report |= {"connections": CONNECTIONS, "line_us": statistics.median(measured) if measured else None}
-    if arguments.json == "-":
-        json.dump(report, sys.stdout, indent=1)
-        print()
-        return 0
-    show(Console(width=max(Console().width, WIDTH)), report, arguments)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
-    return 0
+    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
 
 
 def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:

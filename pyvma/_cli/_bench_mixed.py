@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -14,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from . import UserError
-from ._bench_compare import WIDTH, WIRES, host, line, microseconds
-from ._bench_run import Peer, c_command, cpus, running
+from ._bench_compare import WIRES, host, line, microseconds
+from ._bench_run import Peer, c_command, cpus, deliver, running
 from ._bench_wire import Wire
 
 STACKS = ("pyvma", "kernel")
@@ -116,15 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
                 for phase in PHASES:
                     runs[name][phase].append(measure(name, phase, wire, arguments))
     report["rows"] = {name: combine(runs[name]) for name in names}
-    if arguments.json == "-":
-        json.dump(report, sys.stdout, indent=1)
-        print()
-        return 0
-    console = Console(width=max(Console().width, WIDTH))
+    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
+
+
+def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Prints the report."""
     console.print(table(report, arguments))
     console.print("p99: times the one alone; bulk: Gbit/s, and the part of the rate alone that is left")
     if report["line_us"] is not None:
         console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
-    return 0

@@ -9,7 +9,18 @@ from typing import Any
 
 from .._native import ffi, lib, start
 
-__all__ = ["Device", "DeviceError", "DeviceMemory", "Interface", "KernelInterface", "Pacing", "Port", "devices", "interfaces", "kernel_interfaces"]
+__all__ = [
+    "Device",
+    "DeviceError",
+    "DeviceMemory",
+    "Interface",
+    "KernelInterface",
+    "Pacing",
+    "Port",
+    "devices",
+    "interfaces",
+    "kernel_interfaces",
+]
 
 _CSUM = ((1, "ipv4"), (2, "udp"), (4, "tcp"))
 _FLOWS = ("all", "ether", "ip", "3-tuple", "5-tuple")
