@@ -25,7 +25,7 @@
 
 extern char **environ;
 
-enum config_kind { KIND_BOOL, KIND_INT, KIND_LEVEL, KIND_TEXT };
+enum config_kind { KIND_BOOL, KIND_INT, KIND_LEVEL, KIND_CHOICE, KIND_TEXT };
 
 struct config_row {
 	const char *name, *def, *unit, *alias, *help;
@@ -52,7 +52,7 @@ static const struct config_row config_rows[] = {
 
 _Static_assert(CONFIG_ROWS <= 64, "the parser of files keeps a bit a setting");
 
-static const char *const kind_names[] = { "bool", "int", "level", "text" };
+static const char *const kind_names[] = { "bool", "int", "level", "choice", "text" };
 static const char *const level_names[] = { "none", "error", "warn", "info", "debug" };
 
 static pthread_mutex_t config_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -162,6 +162,35 @@ static bool parse_level(const char *v, bool vma, int64_t *out)
 	return n >= 0 && n < (int64_t)pv_array_size(level_names);
 }
 
+/* The `n`-th of the names in `list`, which commas part; its length, 0: there are not so many. */
+static size_t choice_name(const char *list, int64_t n, const char **name)
+{
+	for (; n > 0 && list; n--) {
+		list = strchr(list, ',');
+		list = list ? list + 1 : NULL;
+	}
+	*name = list;
+	return list ? strcspn(list, ",") : 0;
+}
+
+/* One of the names in `list`, or its number. */
+static bool parse_choice(const char *v, const char *list, int64_t *out)
+{
+	const char *name;
+	size_t len;
+	int64_t n;
+
+	for (n = 0; (len = choice_name(list, n, &name)); n++)
+		if (strlen(v) == len && !strncasecmp(v, name, len)) {
+			*out = n;
+			return true;
+		}
+	if (!isdigit((unsigned char)v[0]) || v[1])
+		return false;
+	*out = v[0] - '0';
+	return *out < n;
+}
+
 static int row_set(struct pv_config *cfg, const struct config_row *row, const char *value, const char *where, bool vma)
 {
 	void *field = row_field(cfg, row);
@@ -177,6 +206,12 @@ static int row_set(struct pv_config *cfg, const struct config_row *row, const ch
 		if (!parse_level(value, vma, &n))
 			return pv_error(-EINVAL, "%s: \"%s\" is not a log level: none, error, warn, info, debug or 0 to 4", where,
 					value);
+		*(int64_t *)field = n;
+		return 0;
+	case KIND_CHOICE:
+		if (!parse_choice(value, row->unit, &n))
+			return pv_error(-EINVAL, "%s: \"%s\" is not one of %s, nor the number of one, from 0", where, value,
+					row->unit);
 		*(int64_t *)field = n;
 		return 0;
 	case KIND_INT:
@@ -359,7 +394,9 @@ int pyvma_config_set(const char *name, const char *value)
 int pyvma_config_get(const char *name, char *buf, size_t size)
 {
 	const struct config_row *row = name ? row_find(name) : NULL;
+	const char *choice;
 	int rc = -ENOENT;
+	size_t n;
 
 	if (!row)
 		return pv_error(-ENOENT, "%s: there is no such setting", name ? name : "(null)");
@@ -376,6 +413,10 @@ int pyvma_config_get(const char *name, char *buf, size_t size)
 		break;
 	case KIND_LEVEL:
 		rc = snprintf(buf, size, "%s", level_names[*(const int64_t *)field]);
+		break;
+	case KIND_CHOICE:
+		n = choice_name(row->unit, *(const int64_t *)field, &choice);
+		rc = snprintf(buf, size, "%.*s", (int)n, choice);
 		break;
 	case KIND_TEXT:
 		rc = snprintf(buf, size, "%s", *(char *const *)field ? *(char *const *)field : "");

@@ -18,6 +18,7 @@ struct pv_config {
 #define PV_CONFIG_FIELD_BOOL(name) bool name;
 #define PV_CONFIG_FIELD_INT(name) int64_t name;
 #define PV_CONFIG_FIELD_LEVEL(name) int64_t name;
+#define PV_CONFIG_FIELD_CHOICE(name) int64_t name;
 #define PV_CONFIG_FIELD_TEXT(name) char *name;
 #define PV_CONFIG_FIELD(kind, name, def, min, max, unit, alias, div, help) PV_CONFIG_FIELD_##kind(name)
 	PV_CONFIG_TABLE(PV_CONFIG_FIELD)

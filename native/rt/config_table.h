@@ -4,7 +4,8 @@
  * from it: a setting exists because it has a row here.
  *
  * X(kind, name, default, min, max, unit, alias, alias_div, help)
- * kind: BOOL, INT (with K, M, G suffixes), TEXT, LEVEL (log level by name or number). min and max are for INT.
+ * kind: BOOL, INT (with K, M, G suffixes), TEXT, LEVEL (log level by name or number), CHOICE (one of the names in the unit's column, or
+ * its number from 0). min and max are for INT.
  * alias: the VMA variable that means the same, or NULL; a positive number given by it is divided by alias_div.
  */
 #ifndef PV_RT_CONFIG_TABLE_H
@@ -61,6 +62,10 @@
 	X(TEXT, verbs_lib, "libibverbs.so.1", 0, 0, "", NULL, 1, "library behind verbs interfaces")                                \
 	X(TEXT, softnic_lib, "", 0, 0, "", NULL, 1,                                                                                \
 	  "library behind softnic interfaces; empty: libpyvma-softnic.so beside this library")                                     \
+	X(CHOICE, hw_ts_conversion, "sync", 0, 0, "off,raw,best,sync,ptp,rtc", "VMA_HW_TS_CONVERSION", 1,                          \
+	  "what hardware time stamps are converted to: raw nanoseconds of the device's counter, CLOCK_REALTIME (sync), the "       \
+	  "device's own disciplined clock (ptp; rtc: by the completion itself), the best that the device can; "                    \
+	  "what it cannot falls back (timestamps.md)")                                                                             \
 	X(INT, rcvbuf, "0", 0, 1073741824, "bytes", "VMA_RX_BYTES_MIN", 1,                                                         \
 	  "floor of a socket's receive buffer, as SO_RCVBUF reports it; 0: the kernel's default alone")                            \
 	X(INT, sndbuf, "0", 0, 1073741824, "bytes", NULL, 1, "floor of a socket's send buffer, as SO_SNDBUF reports it")           \

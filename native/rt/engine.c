@@ -14,6 +14,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/tstamp_engine.h"
 #include "rt/wait.h"
 
 #define EVENTS_AT_ONCE 32
@@ -133,6 +134,7 @@ static void close_all(struct pv_engine *e)
 	pv_stack_close(e->stack);
 	pv_ports_close(e);
 	pv_host_stop(e);
+	pv_tstamp_stop(e);
 	e->stack = NULL;
 	e->net = NULL;
 	e->udp = NULL;

@@ -40,6 +40,7 @@ struct pv_watch {
 
 struct pv_host;
 struct pv_host_state;
+struct pv_tstamp;
 struct pv_wrap;
 
 /* An interface whose ring is open. Entries of the settings that have none are known to rt/host.h. */
@@ -90,6 +91,7 @@ struct pv_engine {
 	_Atomic(uint32_t)
 	    kernel_index[PV_IFACE_MAX + 1]; /* by the stack's number: the kernel's, 0: not the kernel's; any thread reads */
 	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */
+	struct pv_tstamp *tstamp; /* rt/tstamp.h; NULL: no socket wanted stamps yet */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
 	_Atomic(uint64_t)
 	    netns; /* the cookie of the namespace that these are in; 0: none are, or it cannot be told; any thread reads */
@@ -170,7 +172,7 @@ void pv_ports_close(struct pv_engine *e);
 int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host);
 /* What its ring has received goes to the sockets first. The last one takes its place. Who sleeps on the ring's fd must be woken. */
 void pv_port_close(struct pv_engine *e, struct pv_port *p);
-/* Reads the rings' events (link, device gone) and says so. */
+/* Reads the rings' events (link, device gone) and says so; without a progress thread, their clocks too. */
 void pv_ports_events(struct pv_engine *e);
 
 /* progress.c */

@@ -15,6 +15,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/tstamp_engine.h"
 #include "rt/wrap.h"
 
 /* Frame bytes beside the IP packet: Ethernet and a VLAN tag. */
@@ -91,6 +92,18 @@ static int softnic_device(const struct pv_ifspec *s, const char *lib, char *devi
 	return 0;
 }
 
+static enum pv_verbs_stamps stamps_of(const struct pv_config *cfg)
+{
+	switch ((enum pv_tstamp_mode)cfg->hw_ts_conversion) {
+	case PV_TSTAMP_MODE_OFF:
+		return PV_VERBS_STAMPS_NONE;
+	case PV_TSTAMP_MODE_RTC:
+		return PV_VERBS_STAMPS_WALL;
+	default:
+		return PV_VERBS_STAMPS_RAW;
+	}
+}
+
 static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 {
 	const struct pv_ifspec *s = &p->spec;
@@ -107,6 +120,7 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 		.no_csum = cfg->no_csum_offload,
 		.no_tso = !cfg->tso,
 		.dev_mem = (uint32_t)cfg->ring_dev_mem_tx,
+		.stamps = stamps_of(cfg),
 		.rx_interrupts = true,
 	};
 	struct pv_verbs_info info;
@@ -228,6 +242,7 @@ static void close_pool(struct pv_engine *e, struct pv_pool *pool, const char *na
 
 static void close_ring(struct pv_engine *e, struct pv_port *p)
 {
+	pv_tstamp_port_del(e, p);
 	pv_ring_close(p->ring);
 	pv_wrap_close(p->wrap);
 	close_pool(e, p->pool, p->spec.name);
@@ -314,6 +329,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 		p->notify_fd = -1;
 	e->nports++;
 	e->ports_gen++;
+	pv_tstamp_port_add(e, p);
 	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, ic.mtu);
 	return 0;
 }
@@ -395,6 +411,8 @@ void pv_ports_events(struct pv_engine *e)
 			hosts |= *p->spec.netdev != '\0';
 		}
 	}
+	if (!e->have_thread && e->tstamp)
+		pv_tstamp_tick(e->tstamp);
 	/* Rings of the kernel's interfaces are closed there, and opened again if they can be. */
 	if (hosts)
 		(void)pv_host_read(e);

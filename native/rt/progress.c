@@ -24,6 +24,7 @@
 #include "rt/engine.h"
 #include "rt/error.h"
 #include "rt/host.h"
+#include "rt/tstamp_engine.h"
 
 #define STANDBY_MAX 10
 #define OWN_FDS 3
@@ -35,17 +36,26 @@ struct standby {
 	bool led; /* somebody led at the last look */
 };
 
-static int doze(struct pollfd *fds, nfds_t n, int64_t until)
+/* Clocks that are due are looked at on the way, without the lock: who waits sleeps on, and a leader that spins is not disturbed. */
+static int doze(struct pollfd *fds, nfds_t n, int64_t until, struct pv_tstamp *stamps)
 {
-	struct timespec ts = pv_clock_left(until);
+	for (;;) {
+		int64_t due = pv_tstamp_deadline(stamps), to = PV_MIN(until, due);
+		struct timespec ts = pv_clock_left(to);
+		int rc = ppoll(fds, n, to == PV_NEVER ? NULL : &ts, NULL);
 
-	return ppoll(fds, n, until == PV_NEVER ? NULL : &ts, NULL);
+		if (due != PV_NEVER && pv_clock_kernel_ns() >= due)
+			pv_tstamp_tick(stamps);
+		if (rc || due >= until)
+			return rc;
+	}
 }
 
 /* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set, fds[2] the
  * kernel's changes. After one of the others it goes on for `grace_ns` on those three; true: and nothing happened meanwhile. */
 static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until, int64_t grace_ns)
 {
+	struct pv_tstamp *stamps = e->tstamp;
 	bool graced = false;
 	uint64_t count;
 
@@ -54,8 +64,8 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	pv_lock_put(&e->lock);
-	if (doze(fds, n, until) > 0 && grace_ns && !fds[0].revents && !fds[1].revents && !fds[2].revents)
-		graced = doze(fds, OWN_FDS, PV_MIN(until, pv_clock_kernel_ns() + grace_ns)) == 0;
+	if (doze(fds, n, until, stamps) > 0 && grace_ns && !fds[0].revents && !fds[1].revents && !fds[2].revents)
+		graced = doze(fds, OWN_FDS, PV_MIN(until, pv_clock_kernel_ns() + grace_ns), stamps) == 0;
 	pv_lock_get(&e->lock);
 	if (fds[0].revents && read(e->progress.efd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 		return false;

@@ -80,6 +80,12 @@ static const struct {
 	{ "strict", "perhaps", "not a switch", -EINVAL },
 	{ "log_level", "loud", "not a log level", -EINVAL },
 	{ "log_level", "5", "not a log level", -EINVAL },
+	{ "hw_ts_conversion", "6", "off,raw,best,sync,ptp,rtc", -EINVAL },
+	{ "hw_ts_conversion", "-1", "not one of", -EINVAL },
+	{ "hw_ts_conversion", "", "not one of", -EINVAL },
+	{ "hw_ts_conversion", "of", "not one of", -EINVAL },
+	{ "hw_ts_conversion", "off,raw", "not one of", -EINVAL },
+	{ "hw_ts_conversion", "03", "not one of", -EINVAL },
 	{ "no_such_thing", "1", "no setting", -ENOENT },
 	{ "", "1", "no setting", -ENOENT },
 };
@@ -222,6 +228,11 @@ TEST(variables)
 	CHECK(!strcmp(with_env("log_level", ENV("VMA_TRACELEVEL=finer")), "5 debug"));
 	CHECK(!strcmp(with_env("log_level", ENV("VMA_TRACELEVEL=3")), "4 info"));
 	CHECK(!strcmp(with_env("log_level", ENV("VMA_UNKNOWN=3", "VMA_MEM_ALLOC_TYPE=2")), "4 warn"));
+	CHECK(!strcmp(with_env("hw_ts_conversion", ENV("PYVMA_HW_TS_CONVERSION=0")), "3 off"));
+	CHECK(!strcmp(with_env("hw_ts_conversion", ENV("PYVMA_HW_TS_CONVERSION=RTC")), "3 rtc"));
+	CHECK(!strcmp(with_env("hw_ts_conversion", ENV("VMA_HW_TS_CONVERSION=4")), "3 ptp"));
+	CHECK(!strcmp(with_env("hw_ts_conversion", ENV("VMA_UNKNOWN=4")), "4 sync"));
+	CHECK(strstr(with_env("hw_ts_conversion", ENV("VMA_HW_TS_CONVERSION=7")), "VMA_HW_TS_CONVERSION: \"7\""));
 	CHECK(strstr(with_env("rx_poll", ENV("PYVMA_RX_POLLS=1")), "PYVMA_RX_POLLS"));
 	CHECK(strstr(with_env("rx_poll", ENV("PYVMA_RX_POLL=soon")), "PYVMA_RX_POLL: \"soon\""));
 	CHECK(strstr(with_env("rx_poll", ENV("VMA_RX_POLL=soon")), "VMA_RX_POLL: \"soon\""));
