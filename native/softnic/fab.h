@@ -182,6 +182,9 @@ void sn_hold_close(struct sn_fabric *f);
 /* fab_pace.c */
 void sn_pacer_close(struct sn_fabric *f);
 
+/* fab_clock.c */
+void sn_clock_reset(struct sn_fabric *f, uint32_t port); /* with the lock */
+
 /* fab_fdb.c */
 int sn_fdb_find(struct sn_shm *s, uint64_t mac); /* port or -1 */
 void sn_fdb_learn(struct sn_fabric *f, uint32_t port, uint64_t mac, uint32_t now_s);

@@ -107,6 +107,13 @@ struct sn_waker_ent {
 	_Atomic uint32_t state, client;
 };
 
+/* A port's clocks: see fab_clock.c, which alone knows the words. */
+#define SN_CLOCK_WORDS 22u
+struct sn_clock_ent {
+	_Atomic uint32_t seq;
+	_Atomic uint64_t word[2][SN_CLOCK_WORDS];
+} pv_aligned(64);
+
 /* A MAC that was seen behind an uplink. */
 struct sn_fdb_ent {
 	_Atomic uint64_t mac; /* 0: free */
@@ -129,6 +136,7 @@ struct sn_shm {
 	_Atomic uint64_t generation pv_aligned(128);
 
 	struct sn_port_ent port[SN_PORTS];
+	struct sn_clock_ent clock[SN_PORTS];
 	struct sn_client_ent client[SN_CLIENTS];
 	struct sn_lane_ent lane_ent[SN_LANES];
 	struct sn_waker_ent waker[SN_WAKERS];

@@ -186,7 +186,7 @@ static void *pacer_run(void *arg)
 	prctl(PR_SET_TIMERSLACK, 1);
 	pthread_mutex_lock(&h->mutex);
 	while (!h->stop) {
-		uint64_t now = sn_clock_ns(), next = release(h, now);
+		uint64_t now = sn_true_ns(), next = release(h, now);
 
 		if (next <= now) {
 			pthread_mutex_unlock(&h->mutex);
@@ -296,7 +296,7 @@ void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate)
 	uint64_t now, ahead = 0;
 
 	pthread_mutex_lock(&q->pacer->mutex);
-	now = sn_clock_ns();
+	now = sn_true_ns();
 	/* What is in the bucket are bytes: at another rate they take another time. */
 	if (q->rate.kbps && rate->kbps && q->empty_ns > now)
 		ahead = (uint64_t)((unsigned __int128)(q->empty_ns - now) * q->rate.kbps / rate->kbps);
@@ -352,7 +352,7 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 	for (uint32_t i = 0; i < nseg; i++)
 		len += seg[i].len;
 	pthread_mutex_lock(&q->pacer->mutex);
-	now = sn_clock_ns();
+	now = sn_true_ns();
 	like.arrived_ns = now - PV_MIN(now, q->behind_ns);
 	release(q->pacer, now);
 	if (len < 14 || len > q->port->max_len) {

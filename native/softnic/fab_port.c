@@ -101,6 +101,7 @@ static int port_make(struct sn_fabric *f, uint32_t number, const struct sn_port_
 	sn_set(&e->uplink, 0);
 	sn_set(&e->impaired, 0);
 	sn_set(&e->wire_free_ns, 0);
+	sn_clock_reset(f, number);
 	if (sn_get(&f->s->ports_used) < number + 1)
 		sn_set(&f->s->ports_used, number + 1);
 	sn_set(&e->state, SN_LIVE);

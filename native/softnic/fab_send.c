@@ -14,8 +14,6 @@
  *
  * Memory. `busy` says by which generation's paths a sender is at work; see sn_rxq_collect.
  */
-#include <time.h>
-
 #include "base/bytes.h"
 #include "base/cksum.h"
 #include "softnic/fab.h"
@@ -72,14 +70,6 @@ static pv_noinline void wake(struct sn_port *p, const struct sn_target *t, uint6
 		sn_wake(p->f, SN_ARMED_WAKER(armed));
 }
 
-uint64_t sn_clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_RAW, &ts); /* the vDSO's, no system call */
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 void sn_port_stamp_at(struct sn_port *p, uint64_t when_ns)
 {
 	p->stamp_ns = when_ns;
@@ -87,8 +77,9 @@ void sn_port_stamp_at(struct sn_port *p, uint64_t when_ns)
 
 static pv_noinline void stamp(const struct sn_port *p, struct sn_slot *slot)
 {
-	uint64_t ns = p->stamp_ns ? p->stamp_ns : sn_clock_ns();
+	uint64_t ns = p->stamp_ns ? p->stamp_ns : sn_true_ns();
 
+	slot->flags |= SN_RX_STAMPED;
 	slot->tstamp_lo = (uint32_t)ns;
 	slot->tstamp_hi = (uint32_t)(ns >> 32);
 }

@@ -79,13 +79,14 @@ void sn_rxq_destroy(struct sn_rxq *q);
 #define SN_RX_UDP 0x10u
 #define SN_RX_TCP 0x20u
 #define SN_RX_FRAG 0x40u
+#define SN_RX_STAMPED 0x1000u
 struct sn_frame {
 	const uint8_t *seg[8]; /* pieces in order */
 	uint32_t seg_len[8];
 	uint32_t nseg, len;
 	uint32_t flags; /* SN_RX_* */
 	uint32_t rss_hash; /* Toeplitz, 0 when the rule asked for none */
-	uint64_t tstamp_ns; /* CLOCK_MONOTONIC_RAW when it was switched; sn_rxq_set_tstamp */
+	uint64_t tstamp_ns; /* true time when it was switched, with SN_RX_STAMPED in `flags`; sn_rxq_set_tstamp */
 };
 /* Whether frames are stamped; off at first, since a look at the clock costs a sender more than the rest of its work. */
 void sn_rxq_set_tstamp(struct sn_rxq *q, bool on);
@@ -127,6 +128,40 @@ struct sn_rule {
 int sn_rule_add(struct sn_port *p, const struct sn_rule *rule, uint64_t *handle);
 int sn_rule_del(struct sn_port *p, uint64_t handle);
 
+/* ---- clocks ------------------------------------------------------------------------------------------------------------ */
+
+/* True time: CLOCK_MONOTONIC_RAW in nanoseconds, in which everything here is stamped. */
+uint64_t sn_true_ns(void);
+int64_t sn_true_day(uint64_t *at); /* CLOCK_REALTIME, and the true time when it was read */
+
+enum sn_day {
+	SN_DAY_KEEP,
+	SN_DAY_REALTIME, /* follows CLOCK_REALTIME */
+	SN_DAY_SET, /* day_ns now, at the rate of true time */
+};
+struct sn_clock_cfg {
+	uint32_t khz; /* that the counter is said to run with; 0: as it is. The drift begins anew */
+	uint32_t bits; /* that it counts with; 0: as it is */
+	bool set_drift;
+	int64_t drift_ppb; /* how much faster it really is */
+	int64_t step_ns; /* it jumps by so much */
+	enum sn_day day;
+	int64_t day_ns;
+};
+/* From now on, for all processes. A new port counts nanoseconds of true time, and its clock of the day is CLOCK_REALTIME. 0 or -errno. */
+int sn_clock_set(struct sn_port *p, const struct sn_clock_cfg *cfg);
+/* What the port's counter showed at a true time. */
+uint64_t sn_clock_ticks(const struct sn_port *p, uint64_t at);
+void sn_clock_facts(const struct sn_port *p, uint32_t *khz, uint64_t *mask);
+/* What its clock of the day showed. */
+int64_t sn_clock_day(struct sn_port *p, uint64_t at);
+/* Of the tick `cycles` the clock of the day says nsec + frac / 2^shift; a tick is mult / 2^shift ns, for the next tenths of a second. */
+struct sn_clock_info {
+	uint64_t cycles, mask, nsec, frac;
+	uint32_t mult, shift;
+};
+void sn_clock_info(struct sn_port *p, struct sn_clock_info *out);
+
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
 
 struct sn_seg {
@@ -144,7 +179,6 @@ int sn_port_send(struct sn_port *p, const struct sn_seg *seg, uint32_t nseg, uin
 
 /* The stamp of frames sent from now on, in nanoseconds of the stamps' clock; 0: when they are switched. */
 void sn_port_stamp_at(struct sn_port *p, uint64_t when_ns);
-uint64_t sn_clock_ns(void); /* the stamps' clock */
 
 /* ---- pacing ------------------------------------------------------------------------------------------------------------ */
 

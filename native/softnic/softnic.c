@@ -29,12 +29,7 @@ const char *softnic_open_error(void)
 	return vb_open_error_text();
 }
 
-struct visit {
-	struct sn_fabric *fabric;
-	struct sn_port *port;
-};
-
-static int visit_begin(struct visit *v, const char *device)
+int vb_visit_begin(struct vb_visit *v, const char *device)
 {
 	const struct vb_device *d = vb_device_find(device);
 	int rc;
@@ -50,7 +45,7 @@ static int visit_begin(struct visit *v, const char *device)
 	return rc;
 }
 
-static void visit_end(struct visit *v)
+void vb_visit_end(struct vb_visit *v)
 {
 	sn_port_detach(v->port);
 	sn_fabric_close(v->fabric);
@@ -131,15 +126,15 @@ int vb_impair_parse(const char *spec, struct sn_impairments *imp)
 int softnic_impair(const char *device, const char *spec)
 {
 	struct sn_impairments imp;
-	struct visit v;
+	struct vb_visit v;
 	int rc = vb_impair_parse(spec, &imp);
 
 	if (!rc)
-		rc = visit_begin(&v, device);
+		rc = vb_visit_begin(&v, device);
 	if (rc)
 		return rc;
 	rc = sn_port_impair(v.port, &imp);
-	visit_end(&v);
+	vb_visit_end(&v);
 	return rc;
 }
 
@@ -161,9 +156,9 @@ static const struct {
 int softnic_counters(const char *device, char *buf, size_t size)
 {
 	struct sn_port_counters c;
-	struct visit v;
+	struct vb_visit v;
 	uint8_t mac[6];
-	int rc = visit_begin(&v, device);
+	int rc = vb_visit_begin(&v, device);
 
 	if (rc)
 		return rc;
@@ -179,18 +174,18 @@ int softnic_counters(const char *device, char *buf, size_t size)
 			       counters[i].name, (unsigned long long)value);
 	}
 	rc += snprintf((size_t)rc < size ? buf + rc : NULL, (size_t)rc < size ? size - (size_t)rc : 0, "}");
-	visit_end(&v);
+	vb_visit_end(&v);
 	return rc;
 }
 
 int softnic_set_link(const char *device, int up)
 {
-	struct visit v;
-	int rc = visit_begin(&v, device);
+	struct vb_visit v;
+	int rc = vb_visit_begin(&v, device);
 
 	if (rc)
 		return rc;
 	sn_port_set_link(v.port, up != 0);
-	visit_end(&v);
+	vb_visit_end(&v);
 	return 0;
 }

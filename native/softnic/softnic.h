@@ -28,6 +28,23 @@ int softnic_impair(const char *device, const char *spec);
 int softnic_counters(const char *device, char *buf, size_t size);
 /* Link of the device's port, for all processes. */
 int softnic_set_link(const char *device, int up);
+/*
+ * The clocks of the device's port, for all processes: "khz=156250,drift=100ppm,step=-10ms,bits=48,day=realtime". What is not named stays.
+ * khz 1000 to 10000000: the frequency that the counter is said to have; drift: how much faster it really runs (ppm or ppb); step: it jumps;
+ * bits 24 to 64: that it counts with. khz and bits are read when a program opens the device. day: the disciplined clock follows
+ * CLOCK_REALTIME, or shows that time ("day=1700000000s") and runs at the rate of true time, which is CLOCK_MONOTONIC_RAW.
+ */
+int softnic_clock(const char *device, const char *spec);
+/* A moment in all clocks, ns but the counter's ticks. */
+struct softnic_stamp {
+	int64_t true_ns, realtime_ns, day_ns;
+	uint64_t ticks;
+};
+int softnic_clock_read(const char *device, struct softnic_stamp *now);
+/* From now on each stamp that this process reads from a completion of the device is kept, up to 4096 of them; NULL ends it. */
+int softnic_stamps_watch(const char *device);
+/* The oldest of those, which are kept no longer: their number. */
+int softnic_stamps_take(struct softnic_stamp *out, int max);
 /* Joins the port to the TAP device `ifname` (made when missing; needs CAP_NET_ADMIN). Runs until stop_fd is readable. */
 int softnic_uplink(const char *spec, const char *ifname, int stop_fd);
 #pragma GCC visibility pop

@@ -195,7 +195,8 @@ struct vb_cq {
 
 	struct vb_lock lock pv_aligned(64);
 	bool send_first; /* whose turn it is when both kinds wait */
-	bool ignore_overrun, overrun, stamps;
+	bool ignore_overrun, overrun;
+	bool stamps, stamping; /* can tell times; and does, until it is polled by somebody who cannot read them */
 	uint32_t cqe_ci, cqe_mask;
 	_Atomic uint32_t cqe_pi;
 	struct vb_cqe *ring;
@@ -207,8 +208,7 @@ struct vb_cq {
 	_Atomic uint32_t armed; /* enum vb_arm */
 
 	struct ibv_wc cur; /* of the extended interface */
-	uint64_t cur_tstamp_ns;
-	int64_t wallclock_offset_ns;
+	uint64_t cur_tstamp_ns; /* true time */
 
 	struct pv_list node, chan_node, ready_node;
 	struct vb_channel *chan;
@@ -241,6 +241,7 @@ struct vb_rq {
 	struct vb_cq *cq;
 	struct vb_qp *qp; /* one of the two */
 	struct vb_wq *wq;
+	uint64_t last_stamp_ns;
 	bool hw_armed; /* the fabric writes to the channel's waker; under its lock */
 	bool strip;
 	uint32_t csum_ok; /* what a frame's flags are when its checksums are right; none, on a device that does not look */
@@ -516,9 +517,10 @@ void vb_cq_forget_qp(struct vb_cq *cq, const struct vb_qp *qp);
 /* 0 or ENOMEM; the lock is held. */
 int vb_cq_add_rq(struct vb_cq *cq, struct vb_rq *rq);
 void vb_cq_del_rq(struct vb_cq *cq, struct vb_rq *rq);
+/* Whether frames and completions are stamped from now on. No lock is held. */
+void vb_cq_stamp(struct vb_cq *cq, bool on);
 void vb_lock_two(struct vb_cq *a, struct vb_cq *b);
 void vb_unlock_two(struct vb_cq *a, struct vb_cq *b);
-uint64_t vb_clock_ns(void);
 /* The next completion of the CQ, whose lock is held. */
 bool vb_cq_next(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns);
 
@@ -645,8 +647,22 @@ void vb_async_flush_qp(struct vb_ctx *ctx, struct vb_qp *qp);
 void vb_async_flush_wq(struct vb_ctx *ctx, struct vb_wq *wq);
 void vb_async_fini(struct vb_ctx *ctx);
 
+/* ---- vb_clock.c ---------------------------------------------------------------------------------------------------------- */
+
+/* softnic_clock's specification: 0 or -EINVAL. */
+int vb_clock_parse(const char *spec, struct sn_clock_cfg *cfg);
+/* For softnic_stamps: a completion of the context's device was read with this time. */
+void vb_clock_log(const struct ibv_context *context, uint64_t at);
+
 /* ---- softnic.c ------------------------------------------------------------------------------------------------------------ */
 
+/* A look at a device's port, which stays as long as anybody is on it. 0 or -errno. */
+struct vb_visit {
+	struct sn_fabric *fabric;
+	struct sn_port *port;
+};
+int vb_visit_begin(struct vb_visit *v, const char *device);
+void vb_visit_end(struct vb_visit *v);
 /* softnic_impair's specification: 0 or -EINVAL. */
 int vb_impair_parse(const char *spec, struct sn_impairments *imp);
 

@@ -7,17 +7,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "softnic/vb_poll.h"
-
-uint64_t vb_clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_RAW, &ts); /* the vDSO's, no system call */
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 void vb_lock_two(struct vb_cq *a, struct vb_cq *b)
 {
@@ -41,6 +32,30 @@ void vb_unlock_two(struct vb_cq *a, struct vb_cq *b)
 		vb_unlock(&b->lock);
 }
 
+/* Stamping costs whoever sends a look at the clock: nothing is stamped for a program that polls so that it cannot read it. */
+pv_noinline void vb_cq_stamp(struct vb_cq *cq, bool on)
+{
+	struct vb_ctx *ctx = vb_ctx(cq->ibv.context);
+
+	vb_lock(&cq->lock);
+	cq->stamping = on;
+	for (uint32_t i = 0; i < cq->nrq; i++)
+		sn_rxq_set_tstamp(cq->rqs[i]->rxq, on);
+	vb_unlock(&cq->lock);
+	/* A QP's lock comes before its CQ's. */
+	pthread_mutex_lock(&ctx->lock);
+	pv_list_for_each(it, &ctx->qps) {
+		struct vb_qp *qp = pv_list_entry(it, struct vb_qp, node);
+
+		if (qp->scq != cq)
+			continue;
+		vb_lock(&qp->lock);
+		vb_qp_settle(qp);
+		vb_unlock(&qp->lock);
+	}
+	pthread_mutex_unlock(&ctx->lock);
+}
+
 /* ---- completions --------------------------------------------------------------------------------------------------------------- */
 
 bool vb_cq_full(const struct vb_cq *cq)
@@ -61,8 +76,8 @@ pv_inline void cq_put(struct vb_cq *cq, const struct vb_cqe *cqe)
 		return;
 	}
 	cq->ring[pi & cq->cqe_mask] = *cqe;
-	if (cq->stamps && !cqe->tstamp_ns)
-		cq->ring[pi & cq->cqe_mask].tstamp_ns = vb_clock_ns();
+	if (cq->stamping && !cqe->tstamp_ns)
+		cq->ring[pi & cq->cqe_mask].tstamp_ns = sn_true_ns();
 	atomic_store_explicit(&cq->cqe_pi, pi + 1, memory_order_relaxed);
 }
 
@@ -137,12 +152,15 @@ bool vb_cq_next(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 
 static pv_noinline int poll_some(struct vb_cq *cq, int n, struct ibv_wc *wc)
 {
+	bool stamping = cq->stamping;
 	uint64_t tstamp_ns;
 	int got = 0;
 
 	while (got < n && cq_next(cq, &wc[got], &tstamp_ns))
 		got++;
 	vb_unlock(&cq->lock);
+	if (pv_unlikely(stamping))
+		vb_cq_stamp(cq, false);
 	return got;
 }
 
@@ -241,7 +259,6 @@ static struct vb_cq *cq_new(struct ibv_context *context, uint32_t cqe, void *cq_
 {
 	static _Atomic uint32_t handles;
 	struct vb_ctx *ctx = vb_ctx(context);
-	struct timespec real;
 	struct vb_cq *cq;
 
 	if (cqe < 1 || cqe > VB_MAX_CQE || vector >= VB_COMP_VECTORS)
@@ -266,8 +283,6 @@ static struct vb_cq *cq_new(struct ibv_context *context, uint32_t cqe, void *cq_
 	pv_list_init(&cq->paced);
 	pv_list_init(&cq->chan_node);
 	pv_list_init(&cq->ready_node);
-	clock_gettime(CLOCK_REALTIME, &real);
-	cq->wallclock_offset_ns = real.tv_sec * PV_NS_PER_S + real.tv_nsec - (int64_t)vb_clock_ns();
 	if (channel) {
 		cq->chan = (struct vb_channel *)channel;
 		pthread_mutex_lock(&cq->chan->lock);

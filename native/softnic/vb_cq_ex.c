@@ -25,6 +25,8 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 	if (pv_unlikely(attr->comp_mask))
 		return EINVAL;
+	if (pv_unlikely(cq->stamps != cq->stamping))
+		vb_cq_stamp(cq, true);
 	vb_lock(&cq->lock);
 	err = pv_likely(vb_cq_empty(cq)) ? ENOENT : next_poll(ex);
 	/* An empty queue is not a poll that was started. */
@@ -94,14 +96,18 @@ static uint16_t read_cvlan(struct ibv_cq_ex *ex)
 
 static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
 {
-	return of_ex(ex)->cur_tstamp_ns;
+	const struct vb_cq *cq = of_ex(ex);
+
+	vb_clock_log(cq->ibv.context, cq->cur_tstamp_ns);
+	return sn_clock_ticks(vb_ctx(cq->ibv.context)->port, cq->cur_tstamp_ns);
 }
 
 static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
 {
 	const struct vb_cq *cq = of_ex(ex);
 
-	return cq->cur_tstamp_ns + (uint64_t)cq->wallclock_offset_ns;
+	vb_clock_log(cq->ibv.context, cq->cur_tstamp_ns);
+	return (uint64_t)sn_clock_day(vb_ctx(cq->ibv.context)->port, cq->cur_tstamp_ns);
 }
 
 void vb_cq_ex_init(struct vb_cq *cq, uint64_t wc_flags)
@@ -135,4 +141,5 @@ void vb_cq_ex_init(struct vb_cq *cq, uint64_t wc_flags)
 	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
 		ex->read_completion_wallclock_ns = read_wallclock_ns;
 	cq->stamps = wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+	cq->stamping = cq->stamps;
 }

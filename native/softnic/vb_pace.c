@@ -100,7 +100,7 @@ static void flush(struct vb_pace *p)
 		if (w->last > done) {
 			w->cqe.status = w->cqe.status == IBV_WC_SUCCESS ? IBV_WC_WR_FLUSH_ERR : w->cqe.status;
 			w->quiet = false;
-			w->left_ns = sn_clock_ns();
+			w->left_ns = sn_true_ns();
 		}
 	}
 	sn_pace_drop(p->q);
@@ -175,7 +175,7 @@ void vb_pace_push(struct vb_qp *qp, const struct vb_cqe *cqe, bool quiet)
 	w->last = p->taken;
 	w->quiet = quiet;
 	if (cqe->status != IBV_WC_SUCCESS && !sn_pace_tell(p->q, &w->left_ns))
-		w->left_ns = sn_clock_ns();
+		w->left_ns = sn_true_ns();
 	atomic_store(&p->pi, pi + 1);
 	if (qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_relaxed) >= qp->sq_size)
 		sn_pace_full(p->q);

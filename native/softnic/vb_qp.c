@@ -90,7 +90,7 @@ static int check_attr(const struct ibv_context *context, const struct ibv_qp_ini
 
 void vb_qp_settle(struct vb_qp *qp)
 {
-	bool special = qp->pace || !qp->csum || (qp->scq && qp->scq->stamps);
+	bool special = qp->pace || !qp->csum || (qp->scq && qp->scq->stamping);
 
 	qp->force = (qp->sig_all ? (uint32_t)IBV_SEND_SIGNALED : 0) | (special ? VB_SEND_SPECIAL : 0);
 }

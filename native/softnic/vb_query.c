@@ -94,9 +94,11 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 		return EINVAL;
 	memset(&a, 0, sizeof(a));
 	query_attr(ctx, &a.orig_attr);
-	if (!(ctx->off & VB_CAP_TIMESTAMPS)) {
-		a.completion_timestamp_mask = UINT64_MAX;
-		a.hca_core_clock = 1000000; /* kHz: stamps count nanoseconds */
+	if (!(ctx->off & VB_CAP_TIMESTAMPS) && !ctx->gone) {
+		uint32_t khz;
+
+		sn_clock_facts(ctx->port, &khz, &a.completion_timestamp_mask);
+		a.hca_core_clock = khz;
 	}
 	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
 	query_offloads(ctx, &a);
@@ -259,11 +261,12 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
 {
 	uint32_t asked = values->comp_mask;
 
-	(void)context;
 	values->comp_mask = 0;
+	if (vb_ctx(context)->gone)
+		return ENODEV;
 	if (asked & IBV_VALUES_MASK_RAW_CLOCK) {
 		values->raw_clock.tv_sec = 0;
-		values->raw_clock.tv_nsec = (long)vb_clock_ns();
+		values->raw_clock.tv_nsec = (long)sn_clock_ticks(vb_ctx(context)->port, sn_true_ns());
 		values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
 	}
 	return 0;

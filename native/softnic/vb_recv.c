@@ -39,7 +39,7 @@ int vb_rq_init(struct vb_rq *rq, struct vb_ctx *ctx, struct sn_port *port, uint3
 		rq->wqes = NULL;
 		return rc == -ENOSPC ? ENOMEM : -rc;
 	}
-	if (rq->cq->stamps)
+	if (rq->cq->stamping)
 		sn_rxq_set_tstamp(rq->rxq, true);
 	rq->mr_slots = ctx->mr_slots;
 	rq->csum_ok = ctx->off & VB_CAP_CSUM ? UINT32_MAX : VB_RX_CSUM;
@@ -184,7 +184,7 @@ static bool flush_one(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 	    ci == atomic_load_explicit(&rq->pi, memory_order_acquire))
 		return false;
 	wc_fill(wc, rq, wqe_at(rq, ci)->wr_id, IBV_WC_WR_FLUSH_ERR);
-	*tstamp_ns = rq->cq->stamps ? vb_clock_ns() : 0;
+	*tstamp_ns = rq->cq->stamping ? sn_true_ns() : 0;
 	atomic_store_explicit(&rq->ci, ci + 1, memory_order_release);
 	return true;
 }
@@ -195,6 +195,16 @@ static pv_noinline void rq_fail(struct vb_rq *rq)
 		vb_qp_fail(rq->qp);
 	else
 		vb_wq_fail(rq->wq);
+}
+
+/* Stamps of a queue never go back: of senders that overtake each other between claiming a slot and looking at the clock, the later slot has
+ * the earlier time. A frame that came before stamping began has the time when it is found. */
+static pv_noinline uint64_t stamp_of(struct vb_rq *rq, const struct sn_frame *f)
+{
+	uint64_t at = f->flags & SN_RX_STAMPED ? f->tstamp_ns : sn_true_ns();
+
+	rq->last_stamp_ns = PV_MAX(at, rq->last_stamp_ns);
+	return rq->last_stamp_ns;
 }
 
 /* A customer's tag, which lies behind the addresses, becomes a word of the completion: as mlx5, the outer one and of that type only. */
@@ -238,7 +248,8 @@ pv_inline bool take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns, bo
 	/* As mlx5: a verdict on the IPv4 header and the TCP or UDP checksum together; nothing is said of other packets. */
 	if ((f.flags & VB_RX_CSUM) == rq->csum_ok)
 		wc->wc_flags = IBV_WC_IP_CSUM_OK;
-	*tstamp_ns = f.tstamp_ns;
+	if (pv_unlikely(rq->cq->stamping))
+		*tstamp_ns = stamp_of(rq, &f);
 	sn_rxq_drop(rq->rxq);
 	atomic_store_explicit(&rq->ci, ci + 1, memory_order_release);
 	if (pv_unlikely(status != IBV_WC_SUCCESS))

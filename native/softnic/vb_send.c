@@ -133,8 +133,9 @@ bool vb_send_room(struct vb_qp *qp)
 /* The frames of a request leave at one time, and that is what its completion says. */
 void vb_send_begin(struct vb_qp *qp)
 {
-	if (!qp->pace && qp->scq->stamps)
-		sn_port_stamp_at(qp->port, qp->sent_ns = sn_clock_ns());
+	qp->sent_ns = qp->scq->stamping ? sn_true_ns() : 0;
+	if (!qp->pace)
+		sn_port_stamp_at(qp->port, qp->sent_ns);
 }
 
 int vb_send_frame(struct vb_qp *qp, const struct sn_seg *seg, uint32_t nseg, uint32_t tx_flags, bool tell)
@@ -158,7 +159,7 @@ void vb_send_end(struct vb_qp *qp, uint64_t wr_id, uint32_t byte_len, unsigned i
 		.opcode = IBV_WC_SEND,
 	};
 
-	if (!qp->pace && qp->scq->stamps)
+	if (!qp->pace)
 		sn_port_stamp_at(qp->port, 0);
 	complete_behind(qp, &cqe, !(flags & IBV_SEND_SIGNALED));
 }
