@@ -73,8 +73,6 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 		if (status != IBV_WC_WR_FLUSH_ERR)
 			v->events |= 1u << PV_RING_EV_ERROR;
 	}
-	if (pv_unlikely(q->dm != NULL))
-		pv_verbs_dm_release(q, to);
 	if (!q->held) {
 		q->sq_head = to;
 		return;
@@ -144,7 +142,7 @@ uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	/* The device is asked only for packets that it holds, or when the queue is half full. */
 	if (v->done.count < n && (v->tx.held || v->tx.sq_tail - v->tx.sq_head > v->tx.slots / 2) && !v->gone)
 		pv_verbs_tx_poll(v, &v->tx);
-	if (pv_unlikely(!pv_list_empty(&v->busy)) && v->done.count < n && !v->gone)
+	if (pv_unlikely(v->nbeside))
 		pv_verbs_txq_poll(v);
 	for (i = 0; i < n && v->done.count; i++) {
 		pkts[i] = pv_pktq_pop(&v->done);

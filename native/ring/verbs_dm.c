@@ -6,7 +6,7 @@
  * One block, used as a ring: `head` is where the next frame goes, `used` what the device may still read. A frame lies in one piece;
  * when it does not fit before the end but does at the front, the bytes skipped are charged to it, and come back with it. A charge is
  * entered only when the copy has succeeded, and an entry that the device refuses takes head and charge back, so the two never part.
- * The device completes in order, and so the block is freed in order.
+ * The device completes in order, and so the block is freed in order: when there is no room, not before.
  *
  * The first bytes of a frame stay in host memory, in a table of the ring's: providers that put headers into the queue entry read
  * them by the processor (mlx5: 18 bytes), which cannot follow an offset into device memory. What the packet held is then nowhere
@@ -139,6 +139,31 @@ static const uint8_t *body(const struct verbs_dm *d, const struct pv_pkt *p, uin
 	return d->scratch + HEADER;
 }
 
+/* What completed WRs were charged comes back, in their order. */
+static void release(struct verbs_txq *q)
+{
+	struct verbs_dm *d = q->dm;
+
+	if (q->sq_head - d->freed > q->slots)
+		d->freed = q->sq_head - q->slots; /* no slot twice */
+	for (; d->freed != q->sq_head; d->freed++) {
+		d->used -= d->charge[d->freed & q->sq_mask];
+		d->charge[d->freed & q->sq_mask] = 0;
+	}
+	if (!d->used)
+		d->head = 0;
+}
+
+static bool make_room(struct verbs_ring *v, struct verbs_txq *q, uint32_t need, uint32_t *at, uint32_t *charge)
+{
+	release(q);
+	if (find(q->dm, need, at, charge))
+		return true;
+	pv_verbs_tx_poll(v, q);
+	release(q);
+	return find(q->dm, need, at, charge);
+}
+
 bool pv_verbs_dm_copy(struct verbs_ring *v, struct verbs_txq *q, const struct pv_pkt *p, uint32_t len, struct ibv_sge sge[2])
 {
 	struct verbs_dm *d = q->dm;
@@ -149,11 +174,13 @@ bool pv_verbs_dm_copy(struct verbs_ring *v, struct verbs_txq *q, const struct pv
 		d->signalled = q->sq_signalled;
 		d->unsignalled = 0;
 	}
-	/* A pass over completed sends makes room, if anything does. */
-	if (!find(d, need, &at, &charge) && (pv_verbs_tx_poll(v, q), !find(d, need, &at, &charge)))
+	if (q->sq_tail - d->freed >= q->slots)
+		release(q); /* the slot's last charge, if it is there still */
+	if (len <= HEADER || (!find(d, need, &at, &charge) && !make_room(v, q, need, &at, &charge)) || p->len < HEADER ||
+	    pv_unlikely(ibv_memcpy_to_dm(d->dm, at, body(d, p, padded), padded))) {
+		v->counters.dm_oob++;
 		return false;
-	if (pv_unlikely(p->len < HEADER || ibv_memcpy_to_dm(d->dm, at, body(d, p, padded), padded)))
-		return false;
+	}
 	memcpy(d->header[slot].bytes, p->data, HEADER);
 	d->head = at + need;
 	d->used += charge;
@@ -171,23 +198,12 @@ bool pv_verbs_dm_scarce(const struct verbs_dm *d)
 	return d->unsignalled >= d->size / SCARCE;
 }
 
-void pv_verbs_dm_release(struct verbs_txq *q, uint32_t upto)
-{
-	struct verbs_dm *d = q->dm;
-
-	for (uint32_t i = q->sq_head; i != upto; i++) {
-		d->used -= d->charge[i & q->sq_mask];
-		d->charge[i & q->sq_mask] = 0;
-	}
-	if (!d->used)
-		d->head = 0;
-}
-
 /* From the last one back: what was charged with a skip is where the skip began. */
 void pv_verbs_dm_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
 {
 	struct verbs_dm *d = q->dm;
 
+	release(q); /* what is charged from here on is these WRs' */
 	for (uint32_t i = q->sq_tail; i-- != from;) {
 		uint32_t *charge = &d->charge[i & q->sq_mask];
 

@@ -81,6 +81,7 @@ struct verbs_dm {
 	struct ibv_dm *dm;
 	struct ibv_mr *mr, *header_mr;
 	uint32_t size, head, used;
+	uint32_t freed; /* WRs before this number have given back */
 	uint32_t signalled, unsignalled; /* bytes handed out since that WR, the last one that is signalled */
 	uint32_t *charge; /* by slot: bytes that it gives back */
 	struct verbs_dm_header *header; /* by slot */
@@ -244,7 +245,6 @@ void pv_verbs_dm_close(struct verbs_ring *v);
 /* Copies the frame whose WR is the queue's next and fills both pieces of it; false: it goes from host memory. */
 bool pv_verbs_dm_copy(struct verbs_ring *v, struct verbs_txq *q, const struct pv_pkt *p, uint32_t len, struct ibv_sge sge[2]);
 bool pv_verbs_dm_scarce(const struct verbs_dm *d); /* a completion is due */
-void pv_verbs_dm_release(struct verbs_txq *q, uint32_t upto);
 void pv_verbs_dm_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
 
 /* verbs_open.c */

@@ -300,7 +300,7 @@ int pv_verbs_txq_kick(struct verbs_ring *v, int (*kick)(struct verbs_ring *v, st
 
 void pv_verbs_txq_poll(struct verbs_ring *v)
 {
-	for (uint32_t i = 0; i < POLL_QUEUES && !pv_list_empty(&v->busy); i++) {
+	for (uint32_t i = 0; i < POLL_QUEUES && !v->gone && !pv_list_empty(&v->busy); i++) {
 		struct verbs_txq *q = of_busy(v->busy.next);
 
 		pv_verbs_tx_poll(v, q);

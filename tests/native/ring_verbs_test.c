@@ -4,77 +4,9 @@
  * middleware; then opening, its errors, and what only this ring has.
  */
 #include <dirent.h>
-#include <dlfcn.h>
 
 #include "ring/pcap.h"
-#include "ring/verbs.h"
-#include "ring_contract.h"
-
-static struct {
-	int (*device_add)(const char *spec, char *name, size_t size);
-	int (*set_link)(const char *device, int up);
-} nic;
-
-static void nic_load(void)
-{
-	void *h;
-
-	if (nic.device_add)
-		return;
-	h = dlopen(SOFTNIC_LIB, RTLD_NOW | RTLD_LOCAL);
-	if (!h)
-		fprintf(stderr, "%s\n", dlerror());
-	CHECK(h != NULL);
-	nic.device_add = (int (*)(const char *, char *, size_t))dlsym(h, "softnic_device_add");
-	nic.set_link = (int (*)(const char *, int))dlsym(h, "softnic_set_link");
-	CHECK(nic.device_add && nic.set_link);
-}
-
-/* A fabric of this process and case only. */
-static void devices(char names[2][PV_RING_NAME_MAX], const char *options)
-{
-	static unsigned int number;
-	char spec[128];
-
-	nic_load();
-	number++;
-	for (int i = 0; i < 2; i++) {
-		uint8_t mac[PV_ETH_ALEN];
-
-		rig_mac(i, mac);
-		snprintf(spec, sizeof(spec), "rv%d-%u/%d,mac=%02x:%02x:%02x:%02x:%02x:%02x%s", (int)getpid(), number, i, mac[0],
-			 mac[1], mac[2], mac[3], mac[4], mac[5], options);
-		CHECK_EQ(nic.device_add(spec, names[i], PV_RING_NAME_MAX), 0);
-	}
-}
-
-struct verbs_rig {
-	char names[2][PV_RING_NAME_MAX];
-};
-
-static void open_with(struct rig *rig, struct pv_verbs_cfg cfg, const char *mode)
-{
-	static const struct pv_flow all = { .kind = PV_FLOW_ALL };
-	struct verbs_rig *vr = calloc(1, sizeof(*vr));
-	char err[256];
-
-	CHECK(vr != NULL);
-	rig->wire = vr;
-	devices(vr->names, "");
-	cfg.library = SOFTNIC_LIB;
-	cfg.rx_depth = cfg.tx_depth = RIG_DEPTH;
-	for (int i = 0; i < 2; i++) {
-		int rc;
-
-		cfg.device = vr->names[i];
-		rc = pv_verbs_open(&rig->ring[i], &rig->mem.mem, rig->pool[i], &cfg, err, sizeof(err));
-		if (rc)
-			fprintf(stderr, "%s\n", err);
-		CHECK_EQ(rc, 0);
-		CHECK(!strcmp(rig->ring[i]->caps.mode, mode));
-		CHECK_EQ(pv_ring_flow_add(rig->ring[i], &all, &rig->all_rule[i]), 0);
-	}
-}
+#include "ring_verbs_rig.h"
 
 static void open_extended(struct rig *rig)
 {
@@ -117,31 +49,11 @@ static void open_pcap(struct rig *rig)
 		CHECK_EQ(pv_pcap_open(&rig->ring[i], &rig->mem.mem, rig->ring[i], &cfg), 0);
 }
 
-static void close_rig(struct rig *rig)
-{
-	free(rig->wire);
-}
-
-static void settle(struct rig *rig)
-{
-	(void)rig; /* the fabric delivers within the doorbell */
-}
-
-static void set_link(struct rig *rig, int side, bool up)
-{
-	CHECK_EQ(nic.set_link(((struct verbs_rig *)rig->wire)->names[side], up), 0);
-}
-
-#define VERBS(id, opener, needs)                                                                                                   \
-	static const struct rig_kind id = {                                                                                        \
-		.name = #id, .must = needs, .open = opener, .close = close_rig, .settle = settle, .set_link = set_link             \
-	}
-
-VERBS(extended, open_extended, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
-VERBS(stamps, open_stamps, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
-VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
-VERBS(bare, open_bare, RIG_FLOWS | RIG_TXQ);
-VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TXQ | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(extended, open_extended, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(stamps, open_stamps, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS);
+VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
+VERBS(bare, open_bare, RIG_FLOWS | RIG_TXQ | RIG_PACING);
+VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
 
 #define EXTENDED(id) CONTRACT_CASE(extended, id)
 CONTRACT_LIST(EXTENDED)
