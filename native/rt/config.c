@@ -2,9 +2,9 @@
 /*
  * Settings, from least to most: defaults, the file named by PYVMA_CONFIG, VMA_* variables, PYVMA_* variables, pyvma_config_set.
  *
- * A misspelt variable must not be silently without effect, so a PYVMA_* name that no row has is an error. Two names are not
- * settings: PYVMA_CONFIG (the file) and PYVMA_SOFTNIC (the software NIC's own). VMA_* names that have no row are left alone: a script
- * written for VMA sets dozens.
+ * A misspelt variable must not be silently without effect, so a PYVMA_* name that no row has is an error. Three names are not
+ * settings: PYVMA_CONFIG (the file), PYVMA_SOFTNIC and PYVMA_SOFTNIC_OFF (the software NIC's own). VMA_* names that have no row are
+ * left alone: a script written for VMA sets dozens.
  */
 #include "rt/config.h"
 
@@ -307,7 +307,8 @@ static int load_env(struct pv_config *cfg)
 		char name[64], *lower = name;
 		const char *eq = strchr(*e, '=');
 
-		if (strncmp(*e, "PYVMA_", 6) || !eq || !strncmp(*e, "PYVMA_CONFIG=", 13) || !strncmp(*e, "PYVMA_SOFTNIC=", 14))
+		if (strncmp(*e, "PYVMA_", 6) || !eq || !strncmp(*e, "PYVMA_CONFIG=", 13) || !strncmp(*e, "PYVMA_SOFTNIC=", 14) ||
+		    !strncmp(*e, "PYVMA_SOFTNIC_OFF=", 18))
 			continue;
 		if ((size_t)(eq - *e) >= sizeof(name))
 			return pv_error(-EINVAL, "%.*s: there is no such setting", (int)(eq - *e), *e);
