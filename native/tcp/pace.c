@@ -13,7 +13,7 @@
 #include "tcp/tcp_int.h"
 
 #define CREDIT_NS PV_NS_PER_MS
-#define DEVICE_NS (2 * PV_NS_PER_MS)
+#define DEVICE_NS (4 * PV_NS_PER_MS)
 #define DEVICE_SEGS 2u
 #define RETRY_NS (50 * PV_NS_PER_US)
 /* Not paced any more, but the device's queue is not empty yet: nothing may overtake what is in it. */
