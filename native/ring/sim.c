@@ -339,6 +339,8 @@ static int64_t transmit(struct sim_ring *s, struct pv_pkt *p)
 /* A packet whose stamp is wanted is done when that time has come, any other when the frame was copied. */
 void pv_sim_transmitted(struct sim_ring *s, struct pv_pkt *p, int64_t left_ns)
 {
+	if (p->flags & PV_PKT_TX_TSTAMP)
+		p->flags &= ~PV_PKT_TSTAMP;
 	if (!(p->flags & PV_PKT_TX_TSTAMP) || !s->tx_stamps || left_ns < 0) {
 		pv_pktq_push(&s->tx_done, p);
 		return;

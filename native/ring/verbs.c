@@ -114,6 +114,10 @@ void pv_verbs_tx_poll(struct verbs_ring *v, struct verbs_txq *q)
 {
 	int k;
 
+	if (pv_unlikely(v->tx_stamps) && q->cqx) {
+		pv_verbs_tx_poll_stamps(v, q);
+		return;
+	}
 	do {
 		k = v->poll_cq(q->cq, PV_RING_BATCH_MAX, v->wc);
 		for (int i = 0; i < k; i++)

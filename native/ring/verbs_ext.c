@@ -75,19 +75,20 @@ static pv_noinline bool put_dm(struct verbs_ring *v, struct verbs_txq *q, struct
 	return true;
 }
 
-pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want)
+/* `keep`: the packet stays with the device until its own completion, which is asked for. */
+pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p, bool want, bool keep)
 {
 	uint32_t len = verbs_frame_len(v, p), number = q->sq_tail;
 	struct ibv_qp_ex *qp = q->qpx;
-	bool copied = len <= v->ring.caps.inline_size;
+	bool copied = !keep && len <= v->ring.caps.inline_size;
 
 	if (pv_unlikely(!len)) {
 		pv_verbs_tx_failed(v, p);
 		return;
 	}
-	if (!copied && pv_unlikely(q->dm != NULL) && put_dm(v, q, p, len))
+	if (!copied && !keep && pv_unlikely(q->dm != NULL) && put_dm(v, q, p, len))
 		return;
-	qp->wr_flags = verbs_tx_csum(p) | verbs_tx_number(q, want && !copied);
+	qp->wr_flags = verbs_tx_csum(p) | verbs_tx_number(q, (want && !copied) || keep);
 	qp->wr_id = q->sq_tail;
 	ibv_wr_send(qp);
 	if (copied) {
@@ -109,7 +110,7 @@ pv_inline void put_on(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *
 
 static void put(struct verbs_ring *v, struct pv_pkt *p, bool want)
 {
-	put_on(v, &v->tx, p, want);
+	put_on(v, &v->tx, p, want, false);
 }
 
 /* The device takes the headers from the processor and the rest by itself. */
@@ -152,9 +153,9 @@ static pv_noinline bool put_aside(struct verbs_ring *v, struct pv_pkt *p, bool w
 	if (!q)
 		pv_verbs_tx_failed(v, p);
 	else if (p->flags & PV_PKT_TX_TSO)
-		put_tso(v, q, p, want);
+		put_tso(v, q, p, want || verbs_tx_stamped(v, q, p));
 	else
-		put_on(v, q, p, want);
+		put_on(v, q, p, want, verbs_tx_stamped(v, q, p));
 	return true;
 }
 

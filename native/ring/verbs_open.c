@@ -132,26 +132,16 @@ static void unmap(void *ctx, void *base, size_t size, uint32_t key)
 
 /* ---- completion queues ------------------------------------------------------------------------------------------------- */
 
-/* With stamps where they are asked for and the device has them; NULL otherwise. */
-static struct ibv_cq_ex *create_cq_ex(const struct opening *o, uint32_t cqe, struct ibv_comp_channel *channel)
-{
-	if (o->cfg->stamps == PV_VERBS_STAMPS_NONE || o->cfg->legacy || !o->attr.completion_timestamp_mask ||
-	    !o->attr.hca_core_clock)
-		return NULL;
-	return pv_verbs_create_cq_ex(o->v, cqe, channel, o->cfg->stamps == PV_VERBS_STAMPS_WALL);
-}
-
 static int create_cqs(struct opening *o)
 {
 	struct verbs_ring *v = o->v;
 
-	v->rx_cqx = create_cq_ex(o, v->ring.caps.rx_depth, v->channel);
+	/* What the device's own clock counts with must be known. */
+	if (!o->cfg->legacy && o->attr.completion_timestamp_mask && o->attr.hca_core_clock)
+		v->stamps = o->cfg->stamps;
 	errno = 0;
-	if (v->rx_cqx)
-		v->rx_cq = ibv_cq_ex_to_cq(v->rx_cqx);
-	else
-		v->rx_cq = v->lib.create_cq(v->ctx, (int)v->ring.caps.rx_depth, v, v->channel, 0);
-	v->tx.cq = v->rx_cq ? v->lib.create_cq(v->ctx, (int)v->ring.caps.tx_depth, v, NULL, 0) : NULL;
+	v->rx_cq = pv_verbs_create_cq(v, v->ring.caps.rx_depth, v->channel, &v->rx_cqx);
+	v->tx.cq = v->rx_cq ? pv_verbs_create_cq(v, v->ring.caps.tx_depth, NULL, &v->tx.cqx) : NULL;
 	return v->tx.cq ? 0 : fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
 }
 

@@ -94,6 +94,7 @@ enum verbs_rate_way { VERBS_RATE_NONE, VERBS_RATE_LIMIT, VERBS_RATE_RTS, VERBS_R
 struct verbs_txq {
 	struct ibv_qp_ex *qpx; /* NULL: ibv_post_send */
 	struct ibv_cq *cq;
+	struct ibv_cq_ex *cqx; /* the same, NULL: it has no stamps */
 	struct pv_pkt **slot; /* by number & sq_mask: the packet the device reads, NULL when it was copied */
 	uint32_t sq_mask, sq_head, sq_tail;
 	uint32_t sq_signalled; /* the number behind the last signalled WR */
@@ -166,6 +167,8 @@ struct verbs_ring {
 	uint64_t next_handle;
 	uint64_t ts_mask;
 	int (*get_clock_info)(struct ibv_context *ctx, struct mlx5dv_clock_info *info); /* NULL: not looked for yet, or not there */
+	enum pv_verbs_stamps stamps; /* that queues are made with */
+	bool tx_stamps; /* are wanted */
 	bool wall; /* stamps are the device's clock of the day */
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
 	size_t held_bytes;
@@ -183,7 +186,9 @@ static inline struct verbs_ring *verbs_ring(struct pv_ring *r)
 }
 
 /* verbs_stamp.c: completion queues with stamps, and the device's clocks. */
-struct ibv_cq_ex *pv_verbs_create_cq_ex(struct verbs_ring *v, uint32_t cqe, struct ibv_comp_channel *channel, bool wall);
+/* A completion queue, able to stamp where v->stamps asks for that and the device can: *cqx is the same queue then, else NULL. NULL: errno. */
+struct ibv_cq *pv_verbs_create_cq(struct verbs_ring *v, uint32_t cqe, struct ibv_comp_channel *channel, struct ibv_cq_ex **cqx);
+void pv_verbs_tx_poll_stamps(struct verbs_ring *v, struct verbs_txq *q);
 void pv_verbs_stamp_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr);
 int pv_verbs_set_stamps(struct pv_ring *r, bool rx, bool tx);
 int pv_verbs_clock(struct pv_ring *r, uint64_t *now);
@@ -392,7 +397,16 @@ pv_inline unsigned int verbs_tx_number(struct verbs_txq *q, bool want)
 }
 
 /* What takes a packet off the straight way. */
-#define VERBS_TX_ASIDE (PV_PKT_TX_QUEUE | PV_PKT_TX_TSO)
+#define VERBS_TX_ASIDE (PV_PKT_TX_QUEUE | PV_PKT_TX_TSO | PV_PKT_TX_TSTAMP)
+
+/* A packet whose completion is to say when it left. */
+pv_inline bool verbs_tx_stamped(const struct verbs_ring *v, const struct verbs_txq *q, struct pv_pkt *p)
+{
+	if (pv_likely(!(p->flags & PV_PKT_TX_TSTAMP)))
+		return false;
+	p->flags &= ~PV_PKT_TSTAMP;
+	return v->tx_stamps && q->cqx;
+}
 
 /* A packet that the device reads by the first queue. */
 pv_inline bool verbs_tx_reads(const struct verbs_ring *v, const struct pv_pkt *p)

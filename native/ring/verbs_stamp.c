@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Time stamps. A completion queue that can stamp is an extended one; it is read by ibv_poll_cq like any other until stamps are asked
- * for, and by ibv_start_poll from then on.
+ * for, and by ibv_start_poll from then on. A packet whose departure is to be stamped is never copied at post: it stays in its slot until
+ * its own completion, which is asked for, has said when.
  *
  * The device's clock of the day is not in libibverbs: mlx5's direct interface shows how the driver disciplines the free-running counter
  * (mlx5dv_get_clock_info). It is looked for in the verbs library itself, where the software NIC has it, and else in libmlx5, which is
@@ -37,16 +38,24 @@ static struct ibv_cq_ex *try_cq(struct verbs_ring *v, uint32_t cqe, struct ibv_c
 	return vctx->create_cq_ex(v->ctx, &attr);
 }
 
-/* Both queues of a ring have stamps of one kind. */
-struct ibv_cq_ex *pv_verbs_create_cq_ex(struct verbs_ring *v, uint32_t cqe, struct ibv_comp_channel *channel, bool wall)
+/* All queues of a ring have stamps of one kind, or none: the first tells which. */
+struct ibv_cq *pv_verbs_create_cq(struct verbs_ring *v, uint32_t cqe, struct ibv_comp_channel *channel, struct ibv_cq_ex **cqx)
 {
 	struct ibv_cq_ex *cq = NULL;
 
-	if (wall && (!v->rx_cqx || v->wall)) {
+	if (v->stamps == PV_VERBS_STAMPS_WALL) {
 		cq = try_cq(v, cqe, channel, WALL);
+		if (!cq && !v->rx_cqx)
+			v->stamps = PV_VERBS_STAMPS_RAW;
 		v->wall |= cq != NULL;
 	}
-	return cq || v->wall ? cq : try_cq(v, cqe, channel, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
+	if (v->stamps == PV_VERBS_STAMPS_RAW)
+		cq = try_cq(v, cqe, channel, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
+	*cqx = cq;
+	if (cq)
+		return ibv_cq_ex_to_cq(cq);
+	errno = 0;
+	return v->lib.create_cq(v->ctx, (int)cqe, v, channel, 0);
 }
 
 void pv_verbs_stamp_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr)
@@ -58,15 +67,48 @@ void pv_verbs_stamp_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *
 	caps->tstamp = v->wall ? PV_TSTAMP_REALTIME : PV_TSTAMP_RAW;
 	caps->tstamp_khz = attr->hca_core_clock; /* documented in kHz, though its name is often read as MHz */
 	caps->tstamp_mask = v->ts_mask = attr->completion_timestamp_mask;
+	caps->tx_tstamp = v->tx.cqx != NULL;
 }
 
 int pv_verbs_set_stamps(struct pv_ring *r, bool rx, bool tx)
 {
 	struct verbs_ring *v = verbs_ring(r);
 
-	(void)tx;
+	v->tx_stamps = tx && v->tx.cqx;
+	/* From here on, not from the first completion on. */
+	if (v->tx_stamps && !v->gone)
+		pv_verbs_tx_poll_stamps(v, &v->tx);
 	v->ops.rx_poll = rx ? pv_verbs_ext_rx_poll : pv_verbs_legacy_rx_poll;
 	return v->gone ? -ENODEV : 0;
+}
+
+/* The completion behind WR number `upto` - 1 is that packet's own, since it was signalled. */
+static void stamp_packet(struct verbs_ring *v, const struct verbs_txq *q, uint32_t upto)
+{
+	struct pv_pkt *p;
+
+	if (upto - 1 - q->sq_head >= q->sq_tail - q->sq_head)
+		return; /* as in pv_verbs_retire */
+	p = q->slot[(upto - 1) & q->sq_mask];
+	if (!p || !(p->flags & PV_PKT_TX_TSTAMP))
+		return;
+	p->tstamp = v->wall ? ibv_wc_read_completion_wallclock_ns(q->cqx) : ibv_wc_read_completion_ts(q->cqx) & v->ts_mask;
+	p->flags |= PV_PKT_TSTAMP;
+}
+
+void pv_verbs_tx_poll_stamps(struct verbs_ring *v, struct verbs_txq *q)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq = q->cqx;
+
+	if (ibv_start_poll(cq, &attr))
+		return;
+	do {
+		if (cq->status == IBV_WC_SUCCESS)
+			stamp_packet(v, q, (uint32_t)cq->wr_id);
+		pv_verbs_retire(v, q, cq->wr_id, (int)cq->status);
+	} while (!ibv_next_poll(cq));
+	ibv_end_poll(cq);
 }
 
 int pv_verbs_clock(struct pv_ring *r, uint64_t *now)

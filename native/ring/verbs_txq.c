@@ -122,7 +122,7 @@ static struct verbs_txq *create(struct verbs_ring *v, const struct pv_ring_rate 
 	q->signal_every = 1;
 	q->rate = *rate;
 	errno = 0;
-	q->cq = v->lib.create_cq(v->ctx, (int)q->depth, v, NULL, 0);
+	q->cq = pv_verbs_create_cq(v, q->depth, NULL, &q->cqx);
 	ask.send_cq = ask.recv_cq = q->cq;
 	ask.send_wr = q->depth;
 	ask.recv_wr = 0;

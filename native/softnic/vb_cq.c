@@ -105,7 +105,8 @@ static void cqe_take(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns)
 	wc->opcode = (enum ibv_wc_opcode)e->opcode;
 	wc->byte_len = e->byte_len;
 	wc->qp_num = e->qp_num;
-	*tstamp_ns = e->tstamp_ns;
+	/* What completed before stamping began has the time when it is found. */
+	*tstamp_ns = e->tstamp_ns || !cq->stamping ? e->tstamp_ns : sn_true_ns();
 	/* Room in the send queue up to this request. */
 	atomic_store_explicit(&e->qp->sq_ci, e->sq_ci, memory_order_release);
 }

@@ -287,6 +287,7 @@ static inline void rig_expect_only(struct rig *rig, int side, uint32_t number)
 	X(checksums_and_padding)                                                                                                   \
 	X(stamps)                                                                                                                  \
 	X(stamps_on_demand)                                                                                                        \
+	X(stamps_sent)                                                                                                             \
 	X(pool_growth)                                                                                                             \
 	X(sleeping)                                                                                                                \
 	X(link)                                                                                                                    \

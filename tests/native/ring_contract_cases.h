@@ -414,6 +414,55 @@ static inline void contract_stamps_on_demand(const struct rig_kind *kind)
 	rig_close(&rig);
 }
 
+/* A packet whose stamp is wanted comes back with the time when it left, short or long; others without, and all once that is off again. */
+static inline void contract_stamps_sent(const struct rig_kind *kind)
+{
+	static const uint32_t lens[] = { 60, 204, 205, 1000, 1514 };
+	struct rig rig;
+	uint64_t last = 0;
+
+	rig_open(&rig, kind);
+	rig_fill(&rig, 1);
+	if (!rig.ring[0]->caps.tx_tstamp) {
+		CHECK(!(kind->must & RIG_STAMPS));
+		CHECK_EQ(pv_ring_set_stamps(rig.ring[0], false, true), -EOPNOTSUPP);
+	}
+	for (uint32_t i = 0; rig.ring[0]->caps.tx_tstamp && i < 60; i++) {
+		bool on = i < 50, wanted = i % 3 != 2;
+		uint32_t len = lens[i % pv_array_size(lens)];
+		struct pv_pkt *p = rig_frame(&rig, 0, len, i), *out = NULL;
+		double until = rig_now() + RIG_PATIENCE_S;
+		uint64_t before = 0, after = 0;
+
+		if (i == 0 || i == 50)
+			CHECK_EQ(pv_ring_set_stamps(rig.ring[0], false, on), 0);
+		p->flags |= PV_PKT_TSTAMP | (wanted ? PV_PKT_TX_TSTAMP : 0);
+		p->cookie = i * UINT64_C(0x123456789);
+		(void)pv_ring_clock(rig.ring[0], &before);
+		rig_post(&rig, 0, p);
+		rig_kick(&rig, 0);
+		while (!pv_ring_tx_reap(rig.ring[0], &out, 1)) {
+			rig.kind->settle(&rig);
+			CHECK(rig_now() < until);
+		}
+		(void)pv_ring_clock(rig.ring[0], &after);
+		CHECK(out == p);
+		CHECK_EQ(out->cookie, i * UINT64_C(0x123456789));
+		if (wanted)
+			CHECK_EQ(out->flags & PV_PKT_TSTAMP, on ? PV_PKT_TSTAMP : 0);
+		if (wanted && on) {
+			CHECK(out->tstamp >= last);
+			if (rig.ring[0]->caps.tstamp == PV_TSTAMP_RAW)
+				CHECK(out->tstamp >= before && out->tstamp <= after);
+			last = out->tstamp;
+		}
+		pv_pkt_put(out);
+		rig_expect(&rig, 1, len, i);
+		rig_fill(&rig, 1);
+	}
+	rig_close(&rig);
+}
+
 /* Packets of chunks that came after the ring was opened are as good as the first. */
 static inline void contract_pool_growth(const struct rig_kind *kind)
 {
