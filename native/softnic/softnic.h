@@ -5,7 +5,8 @@
  * Devices. The environment variable PYVMA_SOFTNIC names the ports that this process sees as RDMA devices:
  * "FABRIC/PORT[,mac=..][,mtu=..][,dm=BYTES][,off=A+B]", several separated by ';'. The device of demo/0 is called "softnic_demo_0".
  * `dm` is the port's device memory (262144), `off` what this device lacks: tso, dm, pacing, pacing-burst, csum, timestamps, wallclock,
- * extended, cq-ex, inline, vlan-strip, rss, flow. PYVMA_SOFTNIC_OFF="A,B" takes the same from every device of the process.
+ * clock (query_rt_values), clock-info (mlx5dv_get_clock_info), extended, cq-ex, inline, vlan-strip, rss, flow. PYVMA_SOFTNIC_OFF="A,B"
+ * takes the same from every device of the process.
  *
  * What a client cannot read from a network interface that does not exist, it reads from the port: GID 0 is fe80::/64 with the
  * port's MAC as modified EUI-64 (as RoCE's default GID), and `max_msg_sz` is the longest frame, MTU + 18.

@@ -20,6 +20,8 @@ static const struct {
 	{ "csum", VB_CAP_CSUM },
 	{ "timestamps", VB_CAP_TIMESTAMPS },
 	{ "wallclock", VB_CAP_WALLCLOCK },
+	{ "clock", VB_CAP_CLOCK },
+	{ "clock-info", VB_CAP_CLOCK_INFO },
 	{ "extended", VB_CAP_EXTENDED },
 	{ "cq-ex", VB_CAP_CQ_EX },
 	{ "inline", VB_CAP_INLINE },

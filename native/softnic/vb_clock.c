@@ -32,6 +32,8 @@ int mlx5dv_get_clock_info(struct ibv_context *context, struct mlx5dv_clock_info 
 	}
 	if (vb_ctx(context)->gone)
 		return ENODEV;
+	if (!vb_has(context, VB_CAP_CLOCK_INFO))
+		return EOPNOTSUPP;
 	sn_clock_info(vb_ctx(context)->port, &c);
 	*info = (struct mlx5dv_clock_info){
 		.nsec = c.nsec,

@@ -264,6 +264,8 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
 	values->comp_mask = 0;
 	if (vb_ctx(context)->gone)
 		return ENODEV;
+	if (!vb_has(context, VB_CAP_CLOCK))
+		return EOPNOTSUPP;
 	if (asked & IBV_VALUES_MASK_RAW_CLOCK) {
 		values->raw_clock.tv_sec = 0;
 		values->raw_clock.tv_nsec = (long)sn_clock_ticks(vb_ctx(context)->port, sn_true_ns());
