@@ -209,10 +209,10 @@ static bool wants_data(const struct pv_stampq *q)
 }
 
 /* `frame` NULL: it could not be copied. */
-static void tell_frame(const struct pv_stamp_ask *ask, enum pv_stamp_type type, const struct pv_path *path,
-		       const struct pv_pkt *frame, int64_t now_ns)
+static void tell_frame(const struct pv_stamp_ask *ask, enum pv_stamp_type type, uint32_t iface, const struct pv_pkt *frame,
+		       int64_t now_ns)
 {
-	struct pv_stamp s = { .ns = now_ns, .key = ask->key, .type = (uint8_t)type, .iface = (uint8_t)path->iface, .frame = true };
+	struct pv_stamp s = { .ns = now_ns, .key = ask->key, .type = (uint8_t)type, .iface = (uint8_t)iface, .frame = true };
 
 	if (wants_data(ask->q)) {
 		s.pkt = frame ? copy_of(frame) : NULL;
@@ -228,6 +228,7 @@ static void tell_frame(const struct pv_stamp_ask *ask, enum pv_stamp_type type, 
 int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, int64_t now_ns)
 {
 	struct pv_stamp_ask ask = *net->ask;
+	bool late = (pkt->flags & PV_PKT_TX_PACED) && !path->is_local; /* its rate may hold it back: pv_net_stamp_begin */
 	bool hard = (ask.what & PV_STAMP_TX_HW) && net->stamps_hw && path->ring->caps.tx_tstamp && !path->is_local;
 	struct pv_pkt *copy = NULL;
 	const struct pv_pkt *frame;
@@ -240,11 +241,19 @@ int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, in
 	/* Once posted it may be gone, but for what comes back to us, whose frame is complete only then. */
 	if (!path->is_local && (ask.what & (PV_STAMP_TX_SW | PV_STAMP_TX_SCHED)) && wants_data(ask.q))
 		copy = copy_of(pkt);
-	if (hard) {
+	if (late && (ask.what & PV_STAMP_TX_SW))
+		pkt->flags |= PV_PKT_TX_STAMP;
+	if (hard)
 		pkt->flags |= PV_PKT_TX_TSTAMP;
+	if (hard || late) {
 		pkt->cookie = cookie(ask.q, ask.key);
 		pkt->iface = (uint8_t)path->iface;
 	}
+	/* It may leave at once, and this comes before. */
+	if (late && (ask.what & PV_STAMP_TX_SCHED))
+		tell_frame(&ask, PV_STAMP_SCHED, path->iface, copy, now_ns);
+	if (late)
+		ask.what = 0;
 	rc = pv_tx_out(net, path, pkt, now_ns);
 	frame = path->is_local ? pkt : copy;
 	if (!rc && hard) {
@@ -252,9 +261,9 @@ int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, in
 		net->stamps_until_ns = now_ns + WAIT_NS;
 	}
 	if (!rc && (ask.what & PV_STAMP_TX_SCHED))
-		tell_frame(&ask, PV_STAMP_SCHED, path, frame, now_ns);
+		tell_frame(&ask, PV_STAMP_SCHED, path->iface, frame, now_ns);
 	if (!rc && (ask.what & PV_STAMP_TX_SW))
-		tell_frame(&ask, PV_STAMP_SND, path, frame, now_ns);
+		tell_frame(&ask, PV_STAMP_SND, path->iface, frame, now_ns);
 	if (copy)
 		pv_pkt_put(copy);
 	return rc;
@@ -271,6 +280,26 @@ int pv_net_tx_stamp(struct pv_net *net, struct pv_path *path, const struct pv_tx
 	return rc;
 }
 
+bool pv_net_stamp_begin(struct pv_net *net, const struct pv_pkt *pkt, struct pv_stamp_late *out)
+{
+	struct pv_stampq *q = pkt->flags & PV_PKT_TX_STAMP ? by_cookie(net, pkt->cookie) : NULL;
+
+	if (!q)
+		return false;
+	*out = (struct pv_stamp_late){ .ask = { .q = q, .key = (uint32_t)pkt->cookie }, .iface = pkt->iface };
+	if (wants_data(q))
+		out->copy = copy_of(pkt);
+	return true;
+}
+
+void pv_net_stamp_end(struct pv_stamp_late *late, bool went, int64_t now_ns)
+{
+	if (went)
+		tell_frame(&late->ask, PV_STAMP_SND, late->iface, late->copy, now_ns);
+	if (late->copy)
+		pv_pkt_put(late->copy);
+}
+
 /* The ring's word. A packet that a transport keeps goes back to it, any other may go to the queue as it is. */
 void pv_net_tx_stamped(struct pv_net *net, struct pv_pkt *pkt)
 {
@@ -284,7 +313,7 @@ void pv_net_tx_stamped(struct pv_net *net, struct pv_pkt *pkt)
 	bool stamped = pkt->flags & PV_PKT_TSTAMP;
 
 	net->stamps_out -= net->stamps_out > 0;
-	pkt->flags &= ~(PV_PKT_TX_TSTAMP | PV_PKT_TSTAMP);
+	pkt->flags &= ~(PV_PKT_TX_TSTAMP | PV_PKT_TX_STAMP | PV_PKT_TSTAMP);
 	if (q && stamped && wants_data(q)) {
 		s.pkt = pkt->flags & PV_PKT_KEPT ? copy_of(pkt) : pkt;
 		stamped = s.pkt;

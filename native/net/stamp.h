@@ -90,6 +90,16 @@ void pv_net_stamps_purge(struct pv_net *net, const struct pv_pool *pool);
 /* Counts what the error queues of sockets get. */
 uint32_t pv_net_serial(struct pv_net *net);
 
+/* A frame that had to wait (PV_PKT_TX_STAMP) is about to be given to its ring. What is to be told is kept in `out` until it is known
+ * whether the ring took it; false: nothing. */
+struct pv_stamp_late {
+	struct pv_stamp_ask ask;
+	struct pv_pkt *copy;
+	uint8_t iface;
+};
+bool pv_net_stamp_begin(struct pv_net *net, const struct pv_pkt *pkt, struct pv_stamp_late *out);
+void pv_net_stamp_end(struct pv_stamp_late *late, bool went, int64_t now_ns);
+
 void pv_net_tx_stamped(struct pv_net *net, struct pv_pkt *pkt);
 
 /* A packet that a ring gave back; taken. */

@@ -188,6 +188,17 @@ static int post(struct pv_txq *q, struct pv_pkt *pkt)
 	return 0;
 }
 
+static int post_stamped(struct pv_txq *q, struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_stamp_late late;
+	bool known = pv_net_stamp_begin(q->net, pkt, &late);
+	int rc = post(q, pkt);
+
+	if (known)
+		pv_net_stamp_end(&late, !rc, now_ns);
+	return rc;
+}
+
 static void sent(struct pv_txq *q, uint32_t len)
 {
 	if (q->by == PV_TXQ_SOFTWARE)
@@ -217,7 +228,7 @@ static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
 			pkt->txq = q->devq;
 		}
 		(void)pv_pktq_pop(&q->held);
-		rc = post(q, pkt);
+		rc = pv_unlikely(pkt->flags & PV_PKT_TX_STAMP) ? post_stamped(q, pkt, now_ns) : post(q, pkt);
 		if (rc == -EAGAIN) {
 			pv_pktq_unpop(&q->held, pkt);
 			return now_ns + RETRY_NS;

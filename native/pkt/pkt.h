@@ -48,6 +48,7 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_TX_TSO 0x4000u
 /* Comes back by tx_reap with PV_PKT_TSTAMP and `tstamp`, when the device says when it left; without, when it does not. */
 #define PV_PKT_TX_TSTAMP 0x8000u
+#define PV_PKT_TX_STAMP 0x20000u /* when it leaves its paced queue its sender is told (net/stamp.h) */
 #define PV_PKT_TX_PACED 0x10000u /* to pv_net_tx: by the paced queue that pv_txq_mark named (net/txq.h) */
 
 struct pv_pkt {
