@@ -29,15 +29,29 @@ from collections.abc import Callable
 from socket import *
 from typing import Any, NamedTuple
 
-from . import _native, _pacing
+from . import _native, _pacing, _stamps
 from ._native import check, ffi, lib
 from ._native import start as _start
 from ._native._calls import Batch, Calls, Handle, Received, format_address, parse_address
 from ._pacing import SO_PACING, SOL_PYVMA, PacedQueue, Pacing, pack_pacing
+from ._stamps import Timestamps
 
+# Those of stamps first: where the standard library has one of them, it is that.
+globals().update(_stamps.NUMBERS)
 # The private names too: programs use some, and so do the functions below.
 globals().update({name: value for name, value in vars(_std).items() if not name.startswith("__")})
-__all__ = [*_std.__all__, "SOL_PYVMA", "SO_PACING", "Batch", "Offload", "PacedQueue", "Pacing", "Received", "pack_pacing"]
+__all__ = [
+    *dict.fromkeys([*_std.__all__, *_stamps.NUMBERS]),
+    "SOL_PYVMA",
+    "SO_PACING",
+    "Batch",
+    "Offload",
+    "PacedQueue",
+    "Pacing",
+    "Received",
+    "Timestamps",
+    "pack_pacing",
+]
 
 _CREATION_FLAGS = _std.SOCK_NONBLOCK | _std.SOCK_CLOEXEC
 _CMSG = struct.Struct("@Nii")
@@ -699,6 +713,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
 
     def _recvmsg(self, pieces: list[Any], ancbufsize: int, flags: int) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
         message = _Message(pieces, bytearray(ancbufsize))
+        if flags & _std.MSG_ERRQUEUE and self._handle is not None and self._handle.timeout_ns > 0:
+            # The engine never waits for an error; the standard library's sockets do, as for anything, when they have a timeout.
+            sock = self._open_sock()
+            if not self._wait(lambda timeout_ns: lib.pyvma_sock_poll(sock, 0, timeout_ns)):
+                raise TimeoutError("timed out")
         n = self._wait(lib.pyvma_sock_recvmsg, self._open_sock(), message.header, self._patient(flags))
         return n, message.received_control(), message.header.msg_flags, message.sender()
 
@@ -749,6 +768,11 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             return _pacing.of_kernel(0, "closed")
         (rate,) = struct.unpack("@Q", super().getsockopt(_std.SOL_SOCKET, _pacing.SO_MAX_PACING_RATE, 8))
         return _pacing.of_kernel(rate, self._why)
+
+    @property
+    def timestamps(self) -> Timestamps:
+        """Where the stamps that SO_TIMESTAMPING tells come from, and how good the device's are: `str()` of it says so in a line."""
+        return _stamps.SOFTWARE if self._sock is None else _stamps.timestamps(self._sock)
 
     @property
     def stats(self) -> dict[str, int]:

@@ -235,6 +235,15 @@ PYVMA_EXPORT int pyvma_epoll_turn(pyvma_epoll *ep, struct pyvma_event *events, i
 enum pyvma_offload_state { PYVMA_UNDECIDED, PYVMA_OFFLOADED, PYVMA_KERNEL };
 /* Text: the ring's name when offloaded, else the reason why not. Returns the state. */
 PYVMA_EXPORT int pyvma_sock_offload(const pyvma_sock *s, char *text, size_t size);
+/* Where the device's time stamps of a socket's packets come from (SO_TIMESTAMPING), and how good they are. */
+struct pyvma_sock_stamps {
+	char mode[8]; /* the conversion in force: "off", "raw", "sync", "ptp", "rtc" */
+	uint32_t rx, tx; /* the device stamps what is received, what is sent */
+	uint64_t error_bound_ns; /* what conversion may add to the device's own error; UINT64_MAX: not known */
+	uint64_t samples, steps; /* of the clocks, so far; jumps that these found */
+};
+/* -ENOTCONN: the kernel's, or not decided yet. */
+PYVMA_EXPORT int pyvma_sock_stamps(pyvma_sock *s, struct pyvma_sock_stamps *out);
 struct pyvma_sock_stats {
 	uint64_t rx_datagrams, rx_bytes, rx_dropped, tx_datagrams, tx_bytes, tx_errors; /* through the stack */
 	uint64_t kernel_rx_datagrams, kernel_rx_bytes, kernel_tx_datagrams, kernel_tx_bytes;

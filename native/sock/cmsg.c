@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ancillary data, in the order and with the types that Linux uses (ip(7), ipv6(7), socket(7)). */
-#include <time.h>
+#include <time.h> /* before the next one, which lacks it */
+
 #include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
-#include <sys/time.h>
 
-#include "sock/sock.h"
+#include "sock/stamp.h"
+#include "wire/eth.h"
+#include "wire/ipv4.h"
+#include "wire/ipv6.h"
+#include "wire/udp.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
 
 /* As the kernel's put_cmsg: what does not fit is cut and MSG_CTRUNC says so; with no room for a header nothing is written. */
-static void put(struct msghdr *msg, size_t *used, int level, int type, const void *data, size_t len)
+void pv_cmsg_put(struct msghdr *msg, size_t *used, int level, int type, const void *data, size_t len)
 {
 	size_t room = msg->msg_controllen > *used ? msg->msg_controllen - *used : 0, want = CMSG_LEN(len);
 	struct cmsghdr c = { .cmsg_level = level, .cmsg_type = type };
@@ -36,60 +40,69 @@ static void put(struct msghdr *msg, size_t *used, int level, int type, const voi
 
 static void put_int(struct msghdr *msg, size_t *used, int level, int type, int val)
 {
-	put(msg, used, level, type, &val, sizeof(val));
+	pv_cmsg_put(msg, used, level, type, &val, sizeof(val));
 }
 
-static void put_tstamp(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg, size_t *used)
+static void put_tstamp(const struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg, size_t *used)
 {
-	int64_t ns = m->arrival_ns + pv_clock_realtime_offset_ns();
+	uint32_t ip = pv_addr_is4(&m->dst) ? PV_IP4_HLEN : PV_IP6_HLEN;
+	struct pv_stamp_told t = { .ns = m->arrival_ns,
+				   .raw = m->tstamp,
+				   .iface = m->iface,
+				   .frame_len = PV_ETH_HLEN + ip + PV_UDP_HLEN + m->full_len,
+				   .is_raw = m->flags & PV_PKT_TSTAMP };
 
-	if (so->rx_flags & PV_RX_TSTAMPNS) {
-		struct timespec ts = { .tv_sec = ns / PV_NS_PER_S, .tv_nsec = ns % PV_NS_PER_S };
-
-		put(msg, used, SOL_SOCKET, SCM_TIMESTAMPNS, &ts, sizeof(ts));
-	} else {
-		struct timeval tv = { .tv_sec = ns / PV_NS_PER_S, .tv_usec = ns % PV_NS_PER_S / PV_NS_PER_US };
-
-		put(msg, used, SOL_SOCKET, SCM_TIMESTAMP, &tv, sizeof(tv));
-	}
+	pv_stamp_put(so, &t, msg, used);
 }
 
-static void put4(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg, size_t *used)
+/* The local address of the packet: an answer leaves from it. For a group that is the interface's. */
+static struct in_addr local4(const struct pv_udp_recv *m)
+{
+	const struct pv_iface_cfg *ic;
+	struct in_addr in = { 0 };
+
+	if (!pv_addr_is_mcast(&m->dst) && !pv_net_is_broadcast(pv_engine.net, &m->dst)) {
+		memcpy(&in, &m->dst.w[3], 4);
+		return in;
+	}
+	ic = pv_iface_config(pv_net_iface(pv_engine.net, m->iface));
+	for (uint32_t i = 0; i < ic->naddr; i++)
+		if (pv_addr_is4(&ic->addr[i].addr)) {
+			memcpy(&in, &ic->addr[i].addr.w[3], 4);
+			break;
+		}
+	return in;
+}
+
+/* `sent`: of a packet of ours. */
+static void put4(struct pv_sock *so, const struct pv_udp_recv *m, bool sent, struct msghdr *msg, size_t *used)
 {
 	if (so->rx_flags & PV_RX_PKTINFO4) {
 		struct in_pktinfo pi = { .ipi_ifindex = (int)pv_ifindex_public(m->iface) };
 
 		memcpy(&pi.ipi_addr, &m->dst.w[3], 4);
-		/* The local address of the packet: an answer leaves from it. For a group that is the interface's. */
-		if (!pv_addr_is_mcast(&m->dst) && !pv_net_is_broadcast(pv_engine.net, &m->dst)) {
-			pi.ipi_spec_dst = pi.ipi_addr;
-		} else {
-			const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, m->iface));
-
-			for (uint32_t i = 0; i < ic->naddr; i++)
-				if (pv_addr_is4(&ic->addr[i].addr)) {
-					memcpy(&pi.ipi_spec_dst, &ic->addr[i].addr.w[3], 4);
-					break;
-				}
-		}
-		put(msg, used, IPPROTO_IP, IP_PKTINFO, &pi, sizeof(pi));
+		if (sent)
+			memcpy(&pi.ipi_spec_dst, &m->from.addr.w[3], 4);
+		else
+			pi.ipi_spec_dst = local4(m);
+		pv_cmsg_put(msg, used, IPPROTO_IP, IP_PKTINFO, &pi, sizeof(pi));
 	}
 	if (so->rx_flags & PV_RX_TTL)
 		put_int(msg, used, IPPROTO_IP, IP_TTL, m->ttl);
 	if (so->rx_flags & PV_RX_TOS)
-		put(msg, used, IPPROTO_IP, IP_TOS, &m->tos, 1);
-	if (so->rx_flags & PV_RX_ORIGDST4) {
+		pv_cmsg_put(msg, used, IPPROTO_IP, IP_TOS, &m->tos, 1);
+	if ((so->rx_flags & PV_RX_ORIGDST4) && !sent) {
 		struct pv_endpoint local;
 		struct sockaddr_in in;
 
 		pv_udp_local(so->u, &local);
 		local.addr = m->dst;
 		pv_addr_format(AF_INET, &local, &in, sizeof(in));
-		put(msg, used, IPPROTO_IP, IP_ORIGDSTADDR, &in, sizeof(in));
+		pv_cmsg_put(msg, used, IPPROTO_IP, IP_ORIGDSTADDR, &in, sizeof(in));
 	}
 }
 
-static void put6(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg, size_t *used)
+static void put6(struct pv_sock *so, const struct pv_udp_recv *m, bool sent, struct msghdr *msg, size_t *used)
 {
 	bool mapped = pv_addr_is4(&m->dst);
 
@@ -97,24 +110,24 @@ static void put6(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr 
 		struct in6_pktinfo pi = { .ipi6_ifindex = pv_ifindex_public(m->iface) };
 
 		memcpy(&pi.ipi6_addr, m->dst.b, 16);
-		put(msg, used, IPPROTO_IPV6, IPV6_PKTINFO, &pi, sizeof(pi));
+		pv_cmsg_put(msg, used, IPPROTO_IPV6, IPV6_PKTINFO, &pi, sizeof(pi));
 	}
 	if (mapped) {
-		put4(so, m, msg, used);
+		put4(so, m, sent, msg, used);
 		return;
 	}
 	if (so->rx_flags & PV_RX_HOPLIMIT)
 		put_int(msg, used, IPPROTO_IPV6, IPV6_HOPLIMIT, m->ttl);
 	if (so->rx_flags & PV_RX_TCLASS)
 		put_int(msg, used, IPPROTO_IPV6, IPV6_TCLASS, m->tos);
-	if (so->rx_flags & PV_RX_ORIGDST6) {
+	if ((so->rx_flags & PV_RX_ORIGDST6) && !sent) {
 		struct pv_endpoint local;
 		struct sockaddr_in6 in6;
 
 		pv_udp_local(so->u, &local);
 		local.addr = m->dst;
 		pv_addr_format(AF_INET6, &local, &in6, sizeof(in6));
-		put(msg, used, IPPROTO_IPV6, IPV6_ORIGDSTADDR, &in6, sizeof(in6));
+		pv_cmsg_put(msg, used, IPPROTO_IPV6, IPV6_ORIGDSTADDR, &in6, sizeof(in6));
 	}
 }
 
@@ -122,19 +135,27 @@ void pv_cmsg_put_all(struct pv_sock *so, const struct pv_udp_recv *m, struct msg
 {
 	size_t used = 0;
 
-	if (so->rx_flags & (PV_RX_TSTAMP | PV_RX_TSTAMPNS))
+	if (so->rx_flags & (PV_RX_TSTAMP | PV_RX_TSTAMPNS | PV_RX_STAMPING))
 		put_tstamp(so, m, msg, &used);
 	if (so->rx_flags & PV_RX_OVERFLOW) {
 		uint32_t drops = (uint32_t)pv_udp_counters(so->u)->rx_queue_full;
 
 		if (drops)
-			put(msg, &used, SOL_SOCKET, SO_RXQ_OVFL, &drops, sizeof(drops));
+			pv_cmsg_put(msg, &used, SOL_SOCKET, SO_RXQ_OVFL, &drops, sizeof(drops));
 	}
 	if (so->family == AF_INET)
-		put4(so, m, msg, &used);
+		put4(so, m, false, msg, &used);
 	else
-		put6(so, m, msg, &used);
+		put6(so, m, false, msg, &used);
 	msg->msg_controllen = used;
+}
+
+void pv_cmsg_put_sent(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg, size_t *used)
+{
+	if (so->family == AF_INET)
+		put4(so, m, true, msg, used);
+	else
+		put6(so, m, true, msg, used);
 }
 
 void pv_cmsg_put_error(struct pv_sock *so, const struct pv_udp_errq *q, struct msghdr *msg)
@@ -158,9 +179,9 @@ void pv_cmsg_put_error(struct pv_sock *so, const struct pv_udp_errq *q, struct m
 	if (msg->msg_name)
 		msg->msg_namelen = pv_addr_format(so->family, &q->to, msg->msg_name, msg->msg_namelen);
 	if (is4)
-		put(msg, &used, IPPROTO_IP, IP_RECVERR, &rec, len);
+		pv_cmsg_put(msg, &used, IPPROTO_IP, IP_RECVERR, &rec, len);
 	else
-		put(msg, &used, IPPROTO_IPV6, IPV6_RECVERR, &rec, len);
+		pv_cmsg_put(msg, &used, IPPROTO_IPV6, IPV6_RECVERR, &rec, len);
 	msg->msg_controllen = used;
 }
 
@@ -259,10 +280,31 @@ int pv_cmsg_parse(const struct pv_sock *so, const struct msghdr *msg, struct pv_
 		else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_SEGMENT &&
 			 c->cmsg_len == CMSG_LEN(sizeof(aux->segment)))
 			memcpy(&aux->segment, CMSG_DATA(c), sizeof(aux->segment));
+		else if (pv_stamp_is_cmsg(c))
+			rc = pv_stamp_cmsg(so, c, &m->stamp, &m->stamp_key);
 		else if (c->cmsg_level == IPPROTO_UDP || c->cmsg_level == SOL_SOCKET)
 			rc = -EINVAL;
 		if (rc)
 			return rc;
 	}
 	return 0;
+}
+
+/* Other levels are nobody's business, as in Linux's sock_cmsg_send; what neither means anything nor harms is let pass. */
+int pv_cmsg_parse_stream(const struct pv_sock *so, const struct msghdr *msg, uint32_t *stamp)
+{
+	struct msghdr own = *msg;
+	uint32_t key;
+	int rc = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&own); c && !rc; c = CMSG_NXTHDR(&own, c)) {
+		if (c->cmsg_len < sizeof(*c) || c->cmsg_len > own.msg_controllen - (size_t)((char *)c - (char *)own.msg_control))
+			return -EINVAL;
+		if (pv_stamp_is_cmsg(c))
+			rc = pv_stamp_cmsg(so, c, stamp, &key);
+		else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type != SCM_RIGHTS && c->cmsg_type != SCM_CREDENTIALS &&
+			 c->cmsg_type != SO_MARK && c->cmsg_type != SO_PRIORITY)
+			rc = -EINVAL;
+	}
+	return rc;
 }

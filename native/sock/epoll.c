@@ -209,8 +209,11 @@ uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
 	if (so->stream) {
 		r = (uint32_t)pv_stream_revents(so, kernel);
 	} else {
-		if (so->core_leg && pv_udp_readable(so->u))
+		/* As Linux: an error alone is no datagram. */
+		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))
 			r |= POLLIN | POLLRDNORM;
+		if (so->core_leg && pv_udp_failed(so->u))
+			r |= POLLERR;
 		if (so->core_leg && pv_udp_writable(so->u))
 			r |= POLLOUT | POLLWRNORM;
 		if (kernel && so->kernel_leg)

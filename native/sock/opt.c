@@ -14,6 +14,7 @@
 #include <sys/time.h>
 
 #include "sock/pacing.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 #ifndef SO_BINDTOIFINDEX
@@ -49,8 +50,6 @@ static const struct opt_row rows[] = {
 	{ SOL_SOCKET, SO_REUSEADDR, OPT_FIELD(reuse_addr), 0 },
 	{ SOL_SOCKET, SO_REUSEPORT, OPT_FIELD(reuse_port), 0 },
 	{ SOL_SOCKET, SO_NO_CHECK, OPT_FIELD(no_check), 0 },
-	{ SOL_SOCKET, SO_TIMESTAMP, OPT_NONE, 0, PV_RX_TSTAMP },
-	{ SOL_SOCKET, SO_TIMESTAMPNS, OPT_NONE, 0, PV_RX_TSTAMPNS },
 	{ SOL_SOCKET, SO_RXQ_OVFL, OPT_NONE, 0, PV_RX_OVERFLOW },
 	{ IPPROTO_IP, IP_TTL, OPT_FIELD(ttl), 0 },
 	{ IPPROTO_IP, IP_TOS, OPT_FIELD(tos), 0 },
@@ -174,6 +173,7 @@ void pv_opt_import(struct pv_sock *so)
 		import_row(so, &rows[i]);
 	import_timeouts(so);
 	import_segment(so);
+	pv_stamp_import(so, pv_sock_kfd(so));
 	if (so->host)
 		import_host(so);
 	pv_udp_options_changed(so->u);
@@ -187,10 +187,11 @@ static void import_one(struct pv_sock *so, int level, int name)
 			import_row(so, &rows[i]);
 	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
 		import_timeouts(so);
-	/* The two stamps exclude each other, and FORCE variants set the same value. */
-	if (level == SOL_SOCKET &&
-	    (name == SO_TIMESTAMP || name == SO_TIMESTAMPNS || name == SO_RCVBUFFORCE || name == SO_SNDBUFFORCE))
+	/* FORCE variants set the same value. */
+	if (level == SOL_SOCKET && (name == SO_RCVBUFFORCE || name == SO_SNDBUFFORCE))
 		pv_opt_import(so);
+	if (pv_stamp_is(level, name))
+		pv_stamp_import(so, pv_sock_kfd(so));
 	if (level == IPPROTO_UDP && name == UDP_SEGMENT)
 		import_segment(so);
 	if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)

@@ -6,7 +6,6 @@
  * concerns sending alone moves the sending to the kernel socket, and back when it is taken off; any other leaves the whole socket to
  * the kernel. On an interface of our own there is no kernel to go to: some are refused, the others say nothing to us.
  */
-#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
@@ -54,7 +53,6 @@ static const struct row rows[] = {
 	{ SOL_SOCKET, SO_PRIORITY, BY_INT, 0, TX, false, "SO_PRIORITY" },
 	{ SOL_SOCKET, SO_DONTROUTE, BY_INT, 0, TX, false, "SO_DONTROUTE" },
 	{ SOL_SOCKET, K_SO_TXTIME, BY_SETTING, 0, TX, true, "SO_TXTIME" },
-	{ SOL_SOCKET, SO_TIMESTAMPING, BY_INT, 0, RX, false, "SO_TIMESTAMPING" },
 	{ SOL_SOCKET, SO_ATTACH_FILTER, BY_SETTING, 0, RX, true, "SO_ATTACH_FILTER" },
 	{ SOL_SOCKET, SO_ATTACH_BPF, BY_SETTING, 0, RX, true, "SO_ATTACH_BPF" },
 	{ SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, BY_SETTING, 0, RX, true, "SO_ATTACH_REUSEPORT_CBPF" },

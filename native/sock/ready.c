@@ -23,6 +23,7 @@
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 /* ---- what an exported fd shows ----------------------------------------------------------------------------------------- */
@@ -89,7 +90,7 @@ static void watch_kernel(struct pv_sock *so)
 void pv_ready_refresh(struct pv_sock *so)
 {
 	uint32_t stream = so->tc ? pv_tcp_ready_bits(so->tc) : 0;
-	bool core = (so->u && so->core_leg && pv_udp_readable(so->u)) || (stream & ~(PV_EV_OUT | PV_EV_PRI));
+	bool core = (so->u && so->core_leg && pv_udp_readable(so->u)) || (stream & ~(PV_EV_OUT | PV_EV_PRI)) || pv_errq_any(so);
 
 	if (so->tc) {
 		block(so, !(stream & (PV_EV_OUT | PV_EV_ERR | PV_EV_HUP)) && pv_tcp_state(so->tc) != PV_TCP_LISTEN);

@@ -10,6 +10,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 /* A call that does not wait looks at the kernel's leg at the latest this long after the last look. */
@@ -258,29 +259,6 @@ int64_t pyvma_sock_recvmsg(pyvma_sock *h, struct msghdr *msg, int flags, int64_t
 	return recv_other(h, pv_handle_sock(h), msg, flags, timeout_ns);
 }
 
-/* The error queue (ip(7), IP_RECVERR): the payload is not kept, the address is where the datagram went. */
-static int64_t recv_error(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg)
-{
-	struct pv_udp_errq q;
-	int64_t n = pv_sock_lock(h, so);
-
-	if (n)
-		return n;
-	n = pv_udp_errq_get(so->u, &q);
-	if (n == -EAGAIN && so->kernel_leg) {
-		ssize_t k = recvmsg(pv_sock_kfd(so), msg, MSG_ERRQUEUE | MSG_DONTWAIT);
-
-		n = k < 0 ? -errno : k;
-		if (n >= 0)
-			pv_leg_saw_queue(so, msg);
-	} else if (!n) {
-		pv_cmsg_put_error(so, &q, msg);
-	}
-	pv_ready_update(so);
-	pv_sock_unlock();
-	return n;
-}
-
 static int64_t finish_msg(struct pv_sock *so, struct pv_rx *rx, struct msghdr *msg, int64_t n)
 {
 	if (rx->from_kernel) {
@@ -314,7 +292,7 @@ static int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghd
 	if (!pv_sock_is_core(so))
 		return so ? pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns) : -EBADF;
 	if (flags & MSG_ERRQUEUE)
-		return recv_error(h, so, msg);
+		return pv_errq_recv(h, so, msg);
 	if (msg->msg_iovlen > UIO_MAXIOV)
 		return -EMSGSIZE;
 	struct pv_rx rx = { .flags = flags };

@@ -7,6 +7,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 #define FAST_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM | PYVMA_MSG_BATCH)
@@ -159,6 +160,8 @@ static int64_t send_segments(struct pyvma_sock *h, struct pv_sock *so, const str
 		if (n < 0)
 			return sent ? sent : n;
 		sent += n;
+		/* Only the first is stamped, as Linux's (__udp_gso_segment). */
+		one.stamp = PV_UDP_STAMP_MSG;
 	}
 	return sent;
 }
@@ -181,6 +184,8 @@ static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct 
 
 	if (pv_likely(!(flags & PYVMA_MSG_BATCH)))
 		pv_send_done();
+	if (pv_unlikely((so->tsflags & PV_STAMP_TX) || m->stamp))
+		pv_stamp_sent(so);
 	if (pv_unlikely(n < 0) && pv_leg_ask_kernel(so, m->to, n))
 		n = ASK_KERNEL;
 	pv_sock_unlock();
@@ -246,6 +251,8 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 		pv_sock_unlock();
 		return send_kernel(so, msg, flags, timeout_ns);
 	}
+	if (m.stamp & PV_STAMP_TX_HW)
+		pv_stamp_want_tx();
 	m.iovcnt = (uint32_t)msg->msg_iovlen;
 	m.to = have_to ? &to : NULL;
 	int64_t n = send_core(h, so, &m, aux.segment, flags, timeout_ns);

@@ -49,6 +49,8 @@ enum pv_sock_mode {
 #define PV_RX_TSTAMP 0x100u
 #define PV_RX_TSTAMPNS 0x200u
 #define PV_RX_OVERFLOW 0x400u
+#define PV_RX_TSTAMP_NEW 0x800u /* by the options' newer numbers */
+#define PV_RX_STAMPING 0x1000u /* SO_TIMESTAMPING reports something */
 
 /* Interface indices of the engine begin here, above any of the kernel's, so that one number means one interface. */
 #define PV_IFINDEX_BASE 0x1000000u
@@ -86,6 +88,7 @@ struct pv_sock {
 	bool shut_rd;
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	uint32_t rx_flags; /* PV_RX_* */
+	uint32_t tsflags; /* SO_TIMESTAMPING (stamp.h) */
 	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
 	uint32_t kernel_first; /* so many datagrams of the kernel leg go before the stack's: they came before the rule */
 	int64_t kernel_seen_ns; /* when a call that does not wait looked at it */
@@ -361,6 +364,10 @@ pv_inline void pv_ready_update(struct pv_sock *so)
 
 /* ---- cmsg.c ------------------------------------------------------------------------------------------------------------ */
 
+/* One piece more of it, behind `used` bytes of msg's. */
+void pv_cmsg_put(struct msghdr *msg, size_t *used, int level, int type, const void *data, size_t len);
+/* What of a datagram that was sent its stamp's reader is told (`m`: from, dst, iface, ttl, tos). */
+void pv_cmsg_put_sent(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg, size_t *used);
 /* Ancillary data of a received datagram into msg; msg_controllen and MSG_CTRUNC as the kernel sets them. */
 void pv_cmsg_put_all(struct pv_sock *so, const struct pv_udp_recv *m, struct msghdr *msg);
 /* An entry of the error queue as MSG_ERRQUEUE tells it. */
@@ -371,6 +378,8 @@ struct pv_cmsg_send {
 };
 /* Ancillary data of a datagram to send into `m`; `aux` holds what it points to. 0 or -errno. */
 int pv_cmsg_parse(const struct pv_sock *so, const struct msghdr *msg, struct pv_udp_send *m, struct pv_cmsg_send *aux);
+/* Of a stream: what stamps the message asks for, as pv_udp_send.stamp. 0 or -EINVAL. */
+int pv_cmsg_parse_stream(const struct pv_sock *so, const struct msghdr *msg, uint32_t *stamp);
 
 /* ---- recv.c ------------------------------------------------------------------------------------------------------------ */
 

@@ -15,6 +15,7 @@
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/stamp.h"
 
 #define PORT_TRIES 64
 #define PORT_PRIVILEGED 1024
@@ -344,6 +345,7 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyv
 		so->tc = a->tc;
 		so->bound = true;
 		pv_tcp_set_user(so->tc, &so->watch);
+		pv_stamp_inherit(so);
 		is_stacks(so, false);
 		pv_pacing_accepted(so);
 		pv_sock_unlock();
@@ -681,6 +683,8 @@ int pv_stream_revents(struct pv_sock *so, bool kernel)
 	for (size_t i = 0; i < pv_array_size(map); i++)
 		if (bits & map[i].ev)
 			r |= map[i].poll;
+	if (pv_errq_any(so))
+		r |= POLLERR;
 	if (kernel && so->kernel_leg && pv_ready_kernel(so, POLLIN))
 		r |= POLLIN | POLLRDNORM;
 	return r;

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "rt/wait.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 /* A full ring or an empty pool gives no event: how long at most until the next look. */
@@ -35,6 +36,7 @@ struct op {
 	struct pv_sock *so;
 	uint32_t gen;
 	bool by_option, may_wait;
+	uint32_t stamp; /* of a send: PV_STAMP_TX */
 	struct pv_wait w;
 };
 
@@ -185,7 +187,7 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 {
 	bool polled = false, turns = total >= LOOK_BYTES, news = false;
 	struct pv_sock *so = op->so;
-	uint32_t how = send_flags(flags);
+	uint32_t how = send_flags(flags) | PV_TCP_MSG_STAMP(op->stamp);
 	int64_t sent = 0, n;
 	int rc;
 
@@ -237,6 +239,18 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	return sent ? sent : n;
 }
 
+/* After it, with what asks for stamps. */
+static pv_noinline void send_stamped(const struct op *op, int64_t n, size_t total)
+{
+	struct pv_sock *so = op->so;
+
+	if (op->h->gen != op->gen || !so->tc)
+		return;
+	if (n > 0 && (size_t)n < total)
+		pv_tcp_stamp_last(so->tc, op->stamp);
+	pv_stamp_sent(so);
+}
+
 pv_inline int64_t sigpipe(int64_t n, int flags)
 {
 	if (pv_unlikely(n == -EPIPE) && !(flags & MSG_NOSIGNAL))
@@ -253,6 +267,7 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	if (pv_unlikely(n))
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
+	op.stamp = so->tsflags & PV_STAMP_TX;
 	if (pv_unlikely(flags & PYVMA_MSG_BATCH) && !op.may_wait) {
 		pv_net_hold(pv_engine.net, true);
 		n = send_locked(&op, &iov, 1, len, flags);
@@ -262,6 +277,8 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 		n = send_locked(&op, &iov, 1, len, flags);
 		op_end(&op);
 	}
+	if (pv_unlikely(op.stamp))
+		send_stamped(&op, n, len);
 	pv_sock_unlock();
 	return sigpipe(n, flags);
 }
@@ -271,14 +288,22 @@ static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct m
 			int64_t timeout_ns)
 {
 	size_t total = copy_iov(iov, msg);
+	uint32_t stamp = 0;
 	struct op op;
-	int64_t n = pv_stream_lock(h, so);
+	int64_t n = msg->msg_controllen ? pv_cmsg_parse_stream(so, msg, &stamp) : 0;
 
+	if (!n)
+		n = pv_stream_lock(h, so);
 	if (n)
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
+	op.stamp = (stamp ? stamp : so->tsflags) & PV_STAMP_TX;
+	if (op.stamp & PV_STAMP_TX_HW)
+		pv_stamp_want_tx();
 	n = send_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, flags);
 	op_end(&op);
+	if (op.stamp)
+		send_stamped(&op, n, total);
 	pv_sock_unlock();
 	return sigpipe(n, flags);
 }
@@ -304,6 +329,9 @@ int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct ms
 
 /* ---- receive ----------------------------------------------------------------------------------------------------------- */
 
+/* Beside the flags of a read: it is to tell when its bytes came. */
+#define WITH_STAMP 0x8
+
 /* Must a read that has something end here? An error, the end and the urgent mark are for the next one. */
 static bool ends_here(const struct pv_tcp *tc)
 {
@@ -313,7 +341,7 @@ static bool ends_here(const struct pv_tcp *tc)
 static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
 {
 	uint32_t how = (flags & MSG_OOB ? PV_TCP_MSG_OOB : 0) | (flags & MSG_PEEK ? PV_TCP_MSG_PEEK : 0) |
-		       (flags & MSG_TRUNC ? PV_TCP_MSG_TRUNC : 0);
+		       (flags & MSG_TRUNC ? PV_TCP_MSG_TRUNC : 0) | (flags & WITH_STAMP ? PV_TCP_MSG_RX_STAMP : 0);
 	bool all = flags & MSG_WAITALL, polled = false;
 	struct pv_sock *so = op->so;
 	int64_t got = 0, n;
@@ -362,8 +390,11 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	struct op op;
 	int64_t n;
 
-	if (pv_unlikely(flags & MSG_ERRQUEUE))
-		return -EAGAIN;
+	if (pv_unlikely(flags & MSG_ERRQUEUE)) {
+		struct iovec one = { buf, len };
+
+		return pv_errq_recv(h, so, &(struct msghdr){ .msg_iov = &one, .msg_iovlen = 1 });
+	}
 	n = pv_stream_lock(h, so);
 	if (pv_unlikely(n))
 		return n;
@@ -374,24 +405,42 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	return n;
 }
 
+/* The time of the segment that the bytes end in. */
+static void put_stamp(struct pv_sock *so, struct msghdr *msg)
+{
+	struct pv_tcp_rx_stamp r;
+	size_t used = 0;
+
+	if (so->tc && pv_tcp_rx_stamp(so->tc, &r)) {
+		struct pv_stamp_told t = { .ns = r.ns, .raw = r.raw, .iface = r.iface, .is_raw = r.is_raw, .sent = false };
+
+		pv_stamp_put(so, &t, msg, &used);
+	}
+	msg->msg_controllen = used;
+}
+
 static int64_t recv_msg(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, struct pv_iov *iov, int flags,
 			int64_t timeout_ns)
 {
-	size_t total = copy_iov(iov, msg);
+	size_t total = copy_iov(iov, msg), room = msg->msg_controllen;
 	struct op op;
 	int64_t n = pv_stream_lock(h, so);
 
 	if (n)
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
-	n = recv_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, flags);
+	n = recv_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, so->rx_flags ? flags | WITH_STAMP : flags & ~WITH_STAMP);
 	op_end(&op);
-	pv_sock_unlock();
 	if (n >= 0) {
 		msg->msg_namelen = 0;
 		msg->msg_controllen = 0;
 		msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
 	}
+	if (n > 0 && so->rx_flags) {
+		msg->msg_controllen = room;
+		put_stamp(so, msg);
+	}
+	pv_sock_unlock();
 	return n;
 }
 
@@ -409,7 +458,7 @@ int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *
 	if (msg->msg_iovlen > UIO_MAXIOV)
 		return -EMSGSIZE;
 	if (flags & MSG_ERRQUEUE)
-		return -EAGAIN;
+		return pv_errq_recv(h, so, msg);
 	if (msg->msg_iovlen > FEW)
 		return recv_many(h, so, msg, flags, timeout_ns);
 	return recv_msg(h, so, msg, iov, flags, timeout_ns);

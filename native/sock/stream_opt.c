@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "sock/pacing.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 #ifndef SO_MAX_PACING_RATE
@@ -241,6 +242,7 @@ static void import_kernel(struct pv_sock *so)
 	}
 	for (size_t i = 0; i < pv_array_size(others); i++)
 		import_other(so, others[i], fd);
+	pv_stamp_import(so, fd);
 	o->rcvbuf_locked |= so->rcvbuf_set;
 	o->sndbuf_locked |= so->sndbuf_set;
 }
@@ -311,6 +313,14 @@ static int set_ours(struct pv_sock *so, int level, int name, const void *val, so
 	return -ENOPROTOOPT;
 }
 
+/* A half that is the kernel's, or a socket that may become it, has them as well. */
+static int set_stamps(struct pv_sock *so, int name, const void *val, socklen_t len)
+{
+	if ((pv_sock_mode(so) != PV_SOCK_STREAM || so->kernel_leg) && setsockopt(pv_sock_kfd(so), SOL_SOCKET, name, val, len) < 0)
+		return -errno;
+	return pv_stamp_set(so, name, val, len);
+}
+
 /* Without a kernel socket: what the stack knows needs none. SO_RCVLOWAT depends on the socket's other options. */
 static bool needs_none(const struct pv_sock *so, int level, int name)
 {
@@ -340,6 +350,8 @@ static int set_locked(struct pv_sock *so, int level, int name, const void *val, 
 {
 	int fd = so->tc ? set_ours(so, level, name, val, len) : -ENOPROTOOPT;
 
+	if (so->tc && pv_stamp_is(level, name))
+		return set_stamps(so, name, val, len);
 	if (fd != -ENOPROTOOPT)
 		return fd;
 	fd = pv_pacing_check(so, level, name, val, len);
@@ -532,6 +544,8 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 	}
 	if (level == SOL_SOCKET && name == SO_ERROR)
 		return give_int(pv_tcp_error(so->tc), val, len);
+	if (pv_stamp_is(level, name))
+		return pv_stamp_get(so, name, val, len);
 	if (level == SOL_SOCKET && name == SO_ACCEPTCONN)
 		return give_int(pv_tcp_state(so->tc) == PV_TCP_LISTEN, val, len);
 	if (level == SOL_SOCKET && name == SO_LINGER) {

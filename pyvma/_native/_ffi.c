@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 206), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 210), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 210), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -607,23 +607,23 @@ static void *_cffi_types[] = {
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 28), // pyvma_epoll * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *)
-/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // pyvma_epoll *
+/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // pyvma_epoll *
 /* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // struct pyvma_event const *
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // struct pyvma_event const *
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // pyvma_sock *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // pyvma_sock *
 /* 40 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // struct pyvma_event *
+/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // struct pyvma_event *
 /* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
 /* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -645,14 +645,14 @@ static void *_cffi_types[] = {
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // void *
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // void *
 /* 67 */ _CFFI_OP(_CFFI_OP_POINTER, 74), // unsigned int *
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // void const *
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // void const *
 /* 74 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 76 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
@@ -666,164 +666,171 @@ static void *_cffi_types[] = {
 /* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // struct pyvma_msg *
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 234), // struct pyvma_msg *
 /* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
 /* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // struct pyvma_sock_stats *
+/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 237), // struct pyvma_sock_stamps *
 /* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // struct sockaddr *
-/* 99 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 102 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 98),
-/* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 106 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 108 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 109 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // struct sockaddr const *
-/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
-/* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 119 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
-/* 121 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 123 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // struct pyvma_pacing_state *
-/* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
-/* 126 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 131 */ _CFFI_OP(_CFFI_OP_POINTER, 219), // pyvma_sock const *
-/* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 137 */ _CFFI_OP(_CFFI_OP_POINTER, 223), // struct pyvma_config_row *
+/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // struct pyvma_sock_stats *
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct sockaddr *
+/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 106 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
+/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 111 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
+/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 115 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct sockaddr const *
+/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 120 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
+/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 127 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // struct pyvma_pacing_state *
+/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
+/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
+/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // pyvma_sock const *
+/* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
 /* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // struct pyvma_counter *
+/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 229), // struct pyvma_config_row *
 /* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
 /* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 145 */ _CFFI_OP(_CFFI_OP_POINTER, 226), // struct pyvma_interface *
+/* 145 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // struct pyvma_counter *
 /* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
 /* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 149 */ _CFFI_OP(_CFFI_OP_POINTER, 227), // struct pyvma_kernel_interface *
+/* 149 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // struct pyvma_interface *
 /* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 155 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // struct msghdr *
-/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 160 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 161 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // struct msghdr const *
-/* 162 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 167 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 98),
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 182 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 183 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 185 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 189 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 193 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
-/* 194 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION, 244), // void()(pyvma_epoll *)
-/* 198 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 244), // void()(struct pyvma_msg *, uint32_t)
-/* 201 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
-/* 202 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // struct pyvma_kernel_interface *
+/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 158 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 159 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // struct msghdr *
+/* 160 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 164 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 165 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // struct msghdr const *
+/* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 171 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 172 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
+/* 182 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 183 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 187 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 193 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 197 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
+/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 251), // void()(pyvma_epoll *)
+/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 244), // void()(void)
-/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 207 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[16]
-/* 208 */ (_cffi_opcode_t)(16),
-/* 209 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[256]
-/* 210 */ (_cffi_opcode_t)(256),
-/* 211 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[32]
-/* 212 */ (_cffi_opcode_t)(32),
-/* 213 */ _CFFI_OP(_CFFI_OP_ARRAY, 206), // char[64]
-/* 214 */ (_cffi_opcode_t)(64),
-/* 215 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 216 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 218 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
-/* 219 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // pyvma_sock
-/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 221), // struct iovec *
-/* 221 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 222 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 223 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
-/* 226 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
-/* 227 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
-/* 228 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
-/* 229 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_pacing
-/* 230 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_pacing_state
-/* 231 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_sock_stats
-/* 232 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct sockaddr
-/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct sockaddr_storage
-/* 234 */ _CFFI_OP(_CFFI_OP_ARRAY, 233), // struct sockaddr_storage[16]
-/* 235 */ (_cffi_opcode_t)(16),
-/* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 239 */ _CFFI_OP(_CFFI_OP_ARRAY, 238), // uint8_t[16]
-/* 240 */ (_cffi_opcode_t)(16),
-/* 241 */ _CFFI_OP(_CFFI_OP_ARRAY, 238), // uint8_t[6]
-/* 242 */ (_cffi_opcode_t)(6),
-/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 251), // void()(struct pyvma_msg *, uint32_t)
+/* 205 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 251), // void()(void)
+/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 211 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[16]
+/* 212 */ (_cffi_opcode_t)(16),
+/* 213 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[256]
+/* 214 */ (_cffi_opcode_t)(256),
+/* 215 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[32]
+/* 216 */ (_cffi_opcode_t)(32),
+/* 217 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[64]
+/* 218 */ (_cffi_opcode_t)(64),
+/* 219 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[8]
+/* 220 */ (_cffi_opcode_t)(8),
+/* 221 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 222 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 223 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
+/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // pyvma_sock
+/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 227), // struct iovec *
+/* 227 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 228 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 229 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 230 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 231 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
+/* 232 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
+/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
+/* 234 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
+/* 235 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_pacing
+/* 236 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_pacing_state
+/* 237 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_sock_stamps
+/* 238 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_sock_stats
+/* 239 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct sockaddr
+/* 240 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct sockaddr_storage
+/* 241 */ _CFFI_OP(_CFFI_OP_ARRAY, 240), // struct sockaddr_storage[16]
+/* 242 */ (_cffi_opcode_t)(16),
+/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 246 */ _CFFI_OP(_CFFI_OP_ARRAY, 245), // uint8_t[16]
+/* 247 */ (_cffi_opcode_t)(16),
+/* 248 */ _CFFI_OP(_CFFI_OP_ARRAY, 245), // uint8_t[6]
+/* 249 */ (_cffi_opcode_t)(6),
+/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -1005,10 +1012,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(137), arg1, (char **)&x1);
+      _cffi_type(141), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(137), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1106,10 +1113,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg1, (char **)&x1);
+      _cffi_type(145), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1599,10 +1606,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(145), arg1, (char **)&x1);
+      _cffi_type(149), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(149), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1677,10 +1684,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(149), arg1, (char **)&x1);
+      _cffi_type(153), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(149), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(153), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1764,10 +1771,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(98), arg1, (char **)&x1);
+      _cffi_type(102), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1893,10 +1900,10 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg1, (char **)&x1);
+      _cffi_type(115), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1992,10 +1999,10 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg1, (char **)&x1);
+      _cffi_type(115), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2222,10 +2229,10 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(98), arg1, (char **)&x1);
+      _cffi_type(102), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2286,10 +2293,10 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(98), arg1, (char **)&x1);
+      _cffi_type(102), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2524,10 +2531,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(131), arg0, (char **)&x0);
+      _cffi_type(135), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(131), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(135), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2656,10 +2663,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(123), arg2, (char **)&x2);
+      _cffi_type(127), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(123), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(127), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3003,10 +3010,10 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(98), arg4, (char **)&x4);
+      _cffi_type(102), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(98), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(102), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3073,10 +3080,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(155), arg1, (char **)&x1);
+      _cffi_type(159), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(155), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(159), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3280,10 +3287,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(161), arg1, (char **)&x1);
+      _cffi_type(165), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(161), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(165), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3368,10 +3375,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg4, (char **)&x4);
+      _cffi_type(115), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3566,6 +3573,59 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_sock_shutdown _cffi_d_pyvma_sock_shutdown
 #endif
 
+static int _cffi_d_pyvma_sock_stamps(pyvma_sock * x0, struct pyvma_sock_stamps * x1)
+{
+  return pyvma_sock_stamps(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_stamps(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  struct pyvma_sock_stamps * x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_stamps", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(39), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(94), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stamps *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(94), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_stamps(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_stamps _cffi_d_pyvma_sock_stamps
+#endif
+
 static int _cffi_d_pyvma_sock_stats(pyvma_sock * x0, struct pyvma_sock_stats * x1)
 {
   return pyvma_sock_stats(x0, x1);
@@ -3596,10 +3656,10 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(94), arg1, (char **)&x1);
+      _cffi_type(98), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(94), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3651,10 +3711,10 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg1, (char **)&x1);
+      _cffi_type(115), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3921,6 +3981,20 @@ static void _cffi_checkfld_struct_pyvma_pacing_state(struct pyvma_pacing_state *
 struct _cffi_align_struct_pyvma_pacing_state { char x; struct pyvma_pacing_state y; };
 
 _CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_sock_stamps(struct pyvma_sock_stamps *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  { char(*tmp)[8] = &p->mode; (void)tmp; }
+  (void)((p->rx) | 0);  /* check that 'struct pyvma_sock_stamps.rx' is an integer */
+  (void)((p->tx) | 0);  /* check that 'struct pyvma_sock_stamps.tx' is an integer */
+  (void)((p->error_bound_ns) | 0);  /* check that 'struct pyvma_sock_stamps.error_bound_ns' is an integer */
+  (void)((p->samples) | 0);  /* check that 'struct pyvma_sock_stamps.samples' is an integer */
+  (void)((p->steps) | 0);  /* check that 'struct pyvma_sock_stamps.steps' is an integer */
+}
+struct _cffi_align_struct_pyvma_sock_stamps { char x; struct pyvma_sock_stamps y; };
+
+_CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_sock_stats(struct pyvma_sock_stats *p)
 {
   /* only to generate compile-time warnings or errors */
@@ -3976,12 +4050,12 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 200), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 135), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 197), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 201), (void *)_cffi_d_pyvma_epoll_close },
   { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_epoll_ctl },
   { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_epoll_ctl_sock },
   { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_fileno },
@@ -3989,45 +4063,46 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 204), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 208), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 147), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 147), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 151), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 101), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 105), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 20), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_bind },
   { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_connect },
   { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_detach },
   { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_pyvma_sock_dup },
   { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_fd },
   { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_pyvma_sock_getsockname },
   { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 125), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_ioctl },
   { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 134), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 120), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 124), (void *)_cffi_d_pyvma_sock_pacing },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 76), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 165), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 157), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 159), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 188), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 163), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 192), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 109), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 151), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 204), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_stamps },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 155), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 208), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
@@ -4046,7 +4121,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 74) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 220) },
+               _CFFI_OP(_CFFI_OP_NOOP, 226) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -4079,34 +4154,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 213) },
+            _CFFI_OP(_CFFI_OP_NOOP, 217) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 237) },
+             _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 237) },
+            _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 211) },
+            _CFFI_OP(_CFFI_OP_NOOP, 215) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 213) },
+            _CFFI_OP(_CFFI_OP_NOOP, 217) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 213) },
+            _CFFI_OP(_CFFI_OP_NOOP, 217) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 241) },
+           _CFFI_OP(_CFFI_OP_NOOP, 248) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 238) },
+               _CFFI_OP(_CFFI_OP_NOOP, 245) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 238) },
+             _CFFI_OP(_CFFI_OP_NOOP, 245) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4115,10 +4190,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 234) },
+            _CFFI_OP(_CFFI_OP_NOOP, 241) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 239) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 246) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4163,28 +4238,28 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 237) },
+               _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 237) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 211) },
+            _CFFI_OP(_CFFI_OP_NOOP, 215) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 207) },
+            _CFFI_OP(_CFFI_OP_NOOP, 211) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4193,7 +4268,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 209) },
+              _CFFI_OP(_CFFI_OP_NOOP, 213) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
@@ -4208,7 +4283,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 233) },
+            _CFFI_OP(_CFFI_OP_NOOP, 240) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 46) },
@@ -4217,19 +4292,19 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 237) },
+            _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 236) },
+              _CFFI_OP(_CFFI_OP_NOOP, 243) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 236) },
+                _CFFI_OP(_CFFI_OP_NOOP, 243) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 229) },
+              _CFFI_OP(_CFFI_OP_NOOP, 235) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
           _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4244,52 +4319,70 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 211) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 215) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 213) },
+              _CFFI_OP(_CFFI_OP_NOOP, 217) },
+  { "mode", offsetof(struct pyvma_sock_stamps, mode),
+            sizeof(((struct pyvma_sock_stamps *)0)->mode),
+            _CFFI_OP(_CFFI_OP_NOOP, 219) },
+  { "rx", offsetof(struct pyvma_sock_stamps, rx),
+          sizeof(((struct pyvma_sock_stamps *)0)->rx),
+          _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "tx", offsetof(struct pyvma_sock_stamps, tx),
+          sizeof(((struct pyvma_sock_stamps *)0)->tx),
+          _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
+                      sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
+                      _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "samples", offsetof(struct pyvma_sock_stamps, samples),
+               sizeof(((struct pyvma_sock_stamps *)0)->samples),
+               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "steps", offsetof(struct pyvma_sock_stamps, steps),
+             sizeof(((struct pyvma_sock_stamps *)0)->steps),
+             _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 237) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 237) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 237) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4310,57 +4403,59 @@ static const struct _cffi_field_s _cffi_fields[] = {
                      _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 243) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 250) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 243) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 250) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 221, 0,
+  { "iovec", 227, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 222, 0,
+  { "msghdr", 228, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 223, 0,
+  { "pyvma_config_row", 229, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 224, 0,
+  { "pyvma_counter", 230, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_epoll", 218, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 224, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 225, 0,
+  { "pyvma_event", 231, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
-  { "pyvma_interface", 226, 0,
+  { "pyvma_interface", 232, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 30 },
-  { "pyvma_kernel_interface", 227, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 233, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 49, 5 },
-  { "pyvma_msg", 228, 0,
+  { "pyvma_msg", 234, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 54, 7 },
-  { "pyvma_pacing", 229, 0,
+  { "pyvma_pacing", 235, 0,
     sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 61, 4 },
-  { "pyvma_pacing_state", 230, 0,
+  { "pyvma_pacing_state", 236, 0,
     sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 65, 7 },
-  { "pyvma_sock", 219, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 225, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stats", 231, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 72, 20 },
-  { "sockaddr", 232, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 92, 1 },
-  { "sockaddr_storage", 233, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 93, 1 },
+  { "pyvma_sock_stamps", 237, 0,
+    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 72, 6 },
+  { "pyvma_sock_stats", 238, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 78, 20 },
+  { "sockaddr", 239, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 98, 1 },
+  { "sockaddr_storage", 240, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 99, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 215, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 221, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 216, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 222, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_epoll", 218 },
-  { "pyvma_sock", 219 },
+  { "pyvma_epoll", 224 },
+  { "pyvma_sock", 225 },
   { "socklen_t", 74 },
-  { "ssize_t", 217 },
+  { "ssize_t", 223 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4370,12 +4465,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  62,  /* num_globals */
-  15,  /* num_struct_unions */
+  63,  /* num_globals */
+  16,  /* num_struct_unions */
   2,  /* num_enums */
   4,  /* num_typenames */
   NULL,  /* no includes */
-  245,  /* num_types */
+  252,  /* num_types */
   0,  /* flags */
 };
 

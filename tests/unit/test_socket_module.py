@@ -50,7 +50,14 @@ def test_star_import() -> None:
 def test_class() -> None:
     assert issubclass(ours.socket, std.socket)
     public = {name for name in dir(std.socket) if not name.startswith("_")}
-    assert {name for name in dir(ours.socket) if not name.startswith("_")} - public == {"offload", "stats", "recv_batch", "send_batch"}
+    assert {name for name in dir(ours.socket) if not name.startswith("_")} - public == {
+        "offload",
+        "pacing",
+        "stats",
+        "timestamps",
+        "recv_batch",
+        "send_batch",
+    }
     with ours.socket() as s:
         assert not hasattr(s, "__dict__")
         with pytest.raises(AttributeError):
