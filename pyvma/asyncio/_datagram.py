@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import socket as _std
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ._transport import IN, LOST_WRITES_LOGGED, OUT, SocketTransport, logger
+from ._transport import LOST_WRITES_LOGGED, SocketTransport, logger
 
 if TYPE_CHECKING:
     from ._endpoints import Endpoints
@@ -23,7 +22,7 @@ class DatagramTransport(SocketTransport, asyncio.DatagramTransport):
     `address`: what the socket is connected to, as far as sendto() is concerned; None when any address may be given.
     """
 
-    __slots__ = ("_address", "_backlog", "_checked", "_family", "_recvfrom")
+    __slots__ = ("_address", "_checked", "_family", "_recvfrom")
 
     def __init__(
         self,
@@ -36,7 +35,6 @@ class DatagramTransport(SocketTransport, asyncio.DatagramTransport):
     ) -> None:
         sock.setblocking(False)
         super().__init__(loop, sock, context, waiter)
-        self._backlog: deque[tuple[bytes | memoryview, tuple[Any, ...] | None]] = deque()
         self._family = sock.family
         self._address = address
         self._checked: tuple[Any, ...] | None = None  # the last address that needed no name server
@@ -47,23 +45,7 @@ class DatagramTransport(SocketTransport, asyncio.DatagramTransport):
         """As BaseTransport.set_protocol()."""
         self._protocol = protocol
 
-    def _watch(self) -> None:
-        events = (IN if self._reading else 0) | (OUT if self._backlog else 0)
-        if events == self._events:
-            return
-        self._events = events
-        if events:
-            self._loop._watch(self._sock, events, self._on_events)
-        else:
-            self._loop._unwatch(self._sock)
-
-    def _on_events(self, bits: int) -> None:
-        if self._reading and bits & ~OUT:
-            self._read()
-        if self._backlog and bits & ~IN:
-            self._flush()
-
-    def _read(self) -> None:
+    def _on_input(self, bits: int) -> None:
         protocol = self._protocol
         for _ in range(_TURN_MAX):
             try:
@@ -89,15 +71,6 @@ class DatagramTransport(SocketTransport, asyncio.DatagramTransport):
             )
 
     # ---- sending ----
-
-    def _clear_backlog(self) -> None:
-        self._backlog.clear()
-        self._backlog_size = 0
-
-    def _close(self) -> None:
-        if not self._closed:
-            self._clear_backlog()
-        super()._close()
 
     def _send(self, data: Any, address: tuple[Any, ...] | None) -> bool:
         """False: the socket takes nothing now. Errors are the protocol's to hear, and the datagram is gone."""

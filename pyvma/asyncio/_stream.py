@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import socket as _std
-from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ._transport import IN, OUT, SocketTransport
+from ._transport import SocketTransport
 
 if TYPE_CHECKING:
     from ._endpoints import Endpoints
@@ -29,7 +28,6 @@ class StreamTransport(SocketTransport, asyncio.Transport):
     """As asyncio.Transport, in the order of uvloop's."""
 
     __slots__ = (
-        "_backlog",
         "_buffer_updated",
         "_data_received",
         "_direct",
@@ -47,7 +45,6 @@ class StreamTransport(SocketTransport, asyncio.Transport):
         sock.setblocking(False)
         sock.setsockopt(_std.IPPROTO_TCP, _std.TCP_NODELAY, 1)
         super().__init__(loop, sock, context, waiter)
-        self._backlog: deque[bytes | memoryview] = deque()
         self._eof = False  # write_eof() was called
         self._direct = True  # a write may go to the socket at once: no backlog, no eof, not lost
         self._recv, self._recv_into, self._send = sock.recv, sock.recv_into, sock.send
@@ -79,23 +76,7 @@ class StreamTransport(SocketTransport, asyncio.Transport):
     def _clear_protocol(self) -> None:
         self._protocol = self._data_received = self._get_buffer = self._buffer_updated = None
 
-    # ---- readiness ----
-
-    def _watch(self) -> None:
-        events = (IN if self._reading else 0) | (OUT if self._backlog else 0)
-        if events == self._events:
-            return
-        self._events = events
-        if events:
-            self._loop._watch(self._sock, events, self._on_events if events & OUT else self._on_input)
-        else:
-            self._loop._unwatch(self._sock)
-
-    def _on_events(self, bits: int) -> None:
-        if self._reading and bits & ~OUT:
-            self._on_input(bits)
-        if self._backlog and bits & ~IN:
-            self._flush()
+    # ---- reading ----
 
     def _read_data(self, bits: int) -> None:
         try:
@@ -159,14 +140,8 @@ class StreamTransport(SocketTransport, asyncio.Transport):
     # ---- writing ----
 
     def _clear_backlog(self) -> None:
-        self._backlog.clear()
-        self._backlog_size = 0
+        super()._clear_backlog()
         self._direct = False
-
-    def _close(self) -> None:
-        if not self._closed:
-            self._clear_backlog()
-        super()._close()
 
     def _queue(self, pieces: Iterable[bytes | memoryview]) -> None:
         for piece in pieces:

@@ -10,6 +10,8 @@ import logging
 import os
 import select
 import warnings
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,11 +60,13 @@ def limits(high: int | None, low: int | None, default: int = _HIGH_WATER) -> tup
 class SocketTransport(asyncio.BaseTransport):
     """A transport that owns a non-blocking offloaded socket, which it closes in the end.
 
+    A kind of transport has `_on_input`, which takes what has come, and `_flush`, which sends what waits.
     `context` is where the protocol's methods run. `server` counts its connections; `waiter` learns that connection_made() was called.
     """
 
     __slots__ = (
         "__weakref__",
+        "_backlog",
         "_backlog_size",
         "_closed",
         "_closing",
@@ -84,6 +88,8 @@ class SocketTransport(asyncio.BaseTransport):
         "_waiter",
     )
 
+    _on_input: Callable[[int], None]
+
     def __init__(self, loop: Endpoints, sock: Any, context: contextvars.Context, waiter: asyncio.Future[Any] | None = None) -> None:
         self._closed = True  # until the socket is ours
         super().__init__()
@@ -103,6 +109,7 @@ class SocketTransport(asyncio.BaseTransport):
         self._closing = False
         self._high_water, self._low_water = limits(None, None)
         self._protocol_paused = False
+        self._backlog: deque[Any] = deque()  # what the socket did not take
         self._backlog_size = 0
         if id(sock) in loop._owners:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -173,6 +180,7 @@ class SocketTransport(asyncio.BaseTransport):
         """Closes the socket now. Nobody is called."""
         if self._closed:
             return
+        self._clear_backlog()
         self._closed = self._closing = True
         self._reading = False
         self._watch()
@@ -215,12 +223,31 @@ class SocketTransport(asyncio.BaseTransport):
     def _clear_protocol(self) -> None:
         self._protocol = None
 
-    def _clear_backlog(self) -> None:
+    # ---- readiness ----
+
+    def _flush(self) -> None:
         raise NotImplementedError
 
     def _watch(self) -> None:
         """Watches the socket for what is to be done with it; for nothing at all it is not watched."""
-        raise NotImplementedError
+        events = (IN if self._reading else 0) | (OUT if self._backlog else 0)
+        if events == self._events:
+            return
+        self._events = events
+        if events:
+            self._loop._watch(self._sock, events, self._on_events if events & OUT else self._on_input)
+        else:
+            self._loop._unwatch(self._sock)
+
+    def _on_events(self, bits: int) -> None:
+        if self._reading and bits & ~OUT:
+            self._on_input(bits)
+        if self._backlog and bits & ~IN:
+            self._flush()
+
+    def _clear_backlog(self) -> None:
+        self._backlog.clear()
+        self._backlog_size = 0
 
     def _start_reading(self) -> None:
         if not self._reading:

@@ -20,12 +20,13 @@ from apps import content
 from lab import LONG
 from netns import usable
 from programs import nginx
-from python_programs import PROGRAMS, Net, Program, certificate, net
+from python_programs import PROGRAMS, Net, Program, net
 
 NEEDED = ("uvloop", "aiohttp", "uvicorn", "httptools", "websockets", "httpx", "h2", "requests")
 missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 missing += [name for name in ("openssl", "curl", "wrk", "nginx") if not shutil.which(name)]
 pytestmark = [
+    pytest.mark.usefixtures("ended"),
     pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces"),
     pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"),
     pytest.mark.timeout(900 if LONG else 240),
@@ -42,19 +43,6 @@ WRK_CONNECTIONS = 512 if LONG else 256
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
     with net(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def trust(lab: Net) -> Path:
-    """A certificate of both sides."""
-    return certificate(lab.folder, [*lab.our_host.values(), *lab.their_host.values()])
-
-
-@pytest.fixture(autouse=True)
-def ended(lab: Net) -> Iterator[None]:
-    """Whatever a test started has ended, for one engine at a time has the device."""
-    yield
-    lab.end_all()
 
 
 def url(scheme: str, host: str, port: int) -> str:

@@ -17,13 +17,14 @@ import uplink
 from lab import LONG
 from netns import Namespace, usable
 from programs import Redis, dnsmasq, mosquitto, postgres, postgres_bin
-from python_programs import PROGRAMS, Net, Program, certificate, net
+from python_programs import PROGRAMS, Net, Program, net
 
 NEEDED = ("uvloop", "redis", "asyncpg", "websockets", "paho.mqtt", "dns", "distributed")
 missing = [name for name in NEEDED if importlib.util.find_spec(name.partition(".")[0]) is None]
 missing += [name for name in ("openssl", "redis-server", "mosquitto", "dnsmasq") if not shutil.which(name)]
 missing += [] if postgres_bin() else ["postgresql"]
 pytestmark = [
+    pytest.mark.usefixtures("ended"),
     pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces"),
     pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"),
     pytest.mark.timeout(900 if LONG else 240),
@@ -36,18 +37,6 @@ LIMIT_S = 120.0
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
     with net("xdp", tmp_path_factory.mktemp("xdp")) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def trust(lab: Net) -> Path:
-    return certificate(lab.folder, [*lab.our_host.values(), *lab.their_host.values()])
-
-
-@pytest.fixture(autouse=True)
-def ended(lab: Net) -> Iterator[None]:
-    """Whatever a test started has ended, for one engine at a time has the device."""
-    yield
-    lab.end_all()
 
 
 def run(lab: Net, name: str, *arguments: str, **env: str) -> tuple[dict[str, object], dict[str, int]]:

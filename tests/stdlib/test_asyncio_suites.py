@@ -30,7 +30,7 @@ LONG_RUNS = {
     ("test_server",): (0, 0),
     ("test_sslproto",): (18, 5),
     ("test_events",): (185, 30),
-    ("test_ssl",): (17, 10),
+    ("test_ssl",): (17, 8),
     ("test_subprocess",): (90, 0),
     ("test_tasks",): (900, 0),
     (
