@@ -116,6 +116,9 @@ struct vb_ctx {
 	struct sn_port *port;
 	uint8_t mac[6];
 	uint32_t off; /* VB_CAP_* that it lacks */
+	uint32_t dm_bytes;
+	struct sn_fabric *dm_fabric; /* of a fork's child that allocates device memory */
+	struct sn_port *dm_port;
 	struct vb_mr_slot *mr_slots;
 	uint32_t mr_next;
 	bool gone; /* child of a fork: nothing of the fabric may be touched */
@@ -162,6 +165,7 @@ struct vb_dm {
 	struct pv_list node;
 	uint8_t *mem;
 	uint64_t length, charged;
+	struct sn_port *port; /* whose account it is on; NULL: that of the parent of a fork */
 	_Atomic uint32_t uses;
 };
 
@@ -483,6 +487,8 @@ bool vb_mr_access_ok(unsigned int access);
 /* vb_dm.c */
 struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
 int vb_free_dm(struct ibv_dm *dm);
+void vb_dm_forked(struct vb_ctx *ctx); /* in the child */
+void vb_dm_fini(struct vb_ctx *ctx);
 struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access);
 
 /* Where an SGE is in memory, or NULL: unknown key, other domain, out of range or access that was not granted. */

@@ -519,6 +519,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	}
 	ctx->link_events = sn_port_link_events(ctx->port);
 	sn_port_mac(ctx->port, ctx->mac);
+	ctx->dm_bytes = sn_port_dm_bytes(ctx->port);
 	pthread_once(&fork_once, fork_register);
 	vb_registry_lock();
 	memcpy(d->mac, ctx->mac, 6);
@@ -585,6 +586,7 @@ int ibv_close_device(struct ibv_context *context)
 	ctx_forgive_events(ctx);
 	ctx_destroy_objects(ctx);
 	vb_async_fini(ctx);
+	vb_dm_fini(ctx);
 	if (ctx->gone) {
 		syscall(SYS_close, context->async_fd);
 	} else {
@@ -653,6 +655,7 @@ static void ctx_gone(struct vb_ctx *ctx)
 	pv_list_for_each(it, &ctx->channels)
 		pthread_mutex_init(&pv_list_entry(it, struct vb_channel, node)->lock, NULL);
 	ctx_forgive_events(ctx);
+	vb_dm_forked(ctx);
 	ctx->gone = true;
 }
 

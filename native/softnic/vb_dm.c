@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Device memory. There is none: it is memory of the process, of which all processes on a port together may have as much as the port is
- * said to have. Errors are those of mlx5 and of the kernel above it.
+ * said to have. Errors are those of mlx5 and of the kernel above it. As the device's own, it is shared by a process and those that it
+ * forks, and the child of a fork may allocate more by a context that it has inherited, though nothing else works there.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "softnic/vb.h"
 
@@ -19,8 +21,6 @@ static struct vb_dm *vb_dm(struct ibv_dm *dm)
 
 static int access_check(struct vb_dm *dm, uint64_t offset, size_t length)
 {
-	if (vb_ctx(dm->ibv.context)->gone)
-		return ENODEV;
 	if (offset > dm->length || length > dm->length - offset)
 		return EFAULT;
 	return (offset | length) % DM_WORD ? EINVAL : 0;
@@ -46,6 +46,66 @@ static int memcpy_from_dm(void *host, struct ibv_dm *ibv, uint64_t offset, size_
 	return err;
 }
 
+static size_t pages(uint64_t bytes)
+{
+	return (size_t)((bytes + 4095) & ~UINT64_C(4095));
+}
+
+/* The port's account. In the child of a fork the inherited attachment is the parent's: it gets one of its own. With ctx->lock. */
+static int account(struct vb_ctx *ctx, struct sn_port **out)
+{
+	int rc = 0;
+
+	*out = ctx->gone ? ctx->dm_port : ctx->port;
+	if (*out)
+		return 0;
+	rc = sn_fabric_open(ctx->dev->fabric, &ctx->dm_fabric);
+	if (rc)
+		return rc;
+	rc = sn_port_attach(ctx->dm_fabric, ctx->dev->port, &ctx->dev->cfg, &ctx->dm_port);
+	if (rc) {
+		sn_fabric_close(ctx->dm_fabric);
+		ctx->dm_fabric = NULL;
+	}
+	*out = ctx->dm_port;
+	return rc;
+}
+
+void vb_dm_forked(struct vb_ctx *ctx)
+{
+	ctx->dm_fabric = NULL;
+	ctx->dm_port = NULL;
+	pv_list_for_each(it, &ctx->dms)
+		pv_list_entry(it, struct vb_dm, node)->port = NULL;
+}
+
+void vb_dm_fini(struct vb_ctx *ctx)
+{
+	if (!ctx->dm_fabric)
+		return;
+	sn_port_detach(ctx->dm_port);
+	sn_fabric_close(ctx->dm_fabric);
+}
+
+static int dm_init(struct vb_ctx *ctx, struct vb_dm *dm)
+{
+	int rc;
+
+	dm->mem = mmap(NULL, pages(dm->charged), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (dm->mem == MAP_FAILED)
+		return -ENOMEM;
+	pthread_mutex_lock(&ctx->lock);
+	rc = account(ctx, &dm->port);
+	if (!rc)
+		rc = sn_port_dm_take(dm->port, dm->charged);
+	if (!rc)
+		pv_list_add(&ctx->dms, &dm->node);
+	pthread_mutex_unlock(&ctx->lock);
+	if (rc)
+		munmap(dm->mem, pages(dm->charged));
+	return rc;
+}
+
 struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *a)
 {
 	static _Atomic uint32_t handles;
@@ -53,31 +113,23 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr
 	struct vb_dm *dm;
 	int rc;
 
-	if (ctx->gone)
-		return vb_fail(ENODEV);
-	if (a->comp_mask || !a->length || a->log_align_req > DM_MAX_LOG_ALIGN || a->length > sn_port_dm_bytes(ctx->port))
+	if (a->comp_mask || !a->length || a->log_align_req > DM_MAX_LOG_ALIGN || a->length > ctx->dm_bytes)
 		return vb_fail(EINVAL);
 	dm = calloc(1, sizeof(*dm));
 	if (!dm)
 		return vb_fail(ENOMEM);
 	dm->length = a->length;
 	dm->charged = (a->length + DM_UNIT - 1) & ~(uint64_t)(DM_UNIT - 1);
-	dm->mem = aligned_alloc(PV_MAX(DM_UNIT, 1u << a->log_align_req), (dm->charged + 4095) & ~UINT64_C(4095));
-	rc = dm->mem ? sn_port_dm_take(ctx->port, dm->charged) : -ENOMEM;
+	rc = dm_init(ctx, dm);
 	if (rc) {
-		free(dm->mem);
 		free(dm);
 		return vb_fail(-rc);
 	}
-	memset(dm->mem, 0, dm->charged);
 	dm->ibv.context = context;
 	dm->ibv.memcpy_to_dm = memcpy_to_dm;
 	dm->ibv.memcpy_from_dm = memcpy_from_dm;
 	dm->ibv.comp_mask = IBV_DM_MASK_HANDLE;
 	dm->ibv.handle = atomic_fetch_add(&handles, 1);
-	pthread_mutex_lock(&ctx->lock);
-	pv_list_add(&ctx->dms, &dm->node);
-	pthread_mutex_unlock(&ctx->lock);
 	return &dm->ibv;
 }
 
@@ -91,9 +143,9 @@ int vb_free_dm(struct ibv_dm *ibv)
 	pthread_mutex_lock(&ctx->lock);
 	pv_list_del(&dm->node);
 	pthread_mutex_unlock(&ctx->lock);
-	if (!ctx->gone)
-		sn_port_dm_give(ctx->port, dm->charged);
-	free(dm->mem);
+	if (dm->port)
+		sn_port_dm_give(dm->port, dm->charged);
+	munmap(dm->mem, pages(dm->charged));
 	free(dm);
 	return 0;
 }
@@ -110,7 +162,7 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv, uint64_t offs
 	if (access & ~known & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE || !(access & IBV_ACCESS_ZERO_BASED) ||
 	    !vb_mr_access_ok(access) || ibv->context != pd->context)
 		return vb_fail(EINVAL);
-	if (!length || offset > dm->length || length > dm->length - offset)
+	if (offset > dm->length || length > dm->length - offset)
 		return vb_fail(EINVAL);
 	return vb_mr_of_dm(pd, dm, offset, length, access);
 }

@@ -80,8 +80,8 @@ static void query_offloads(const struct vb_ctx *ctx, struct ibv_device_attr_ex *
 		a->packet_pacing_caps.qp_rate_limit_max = VB_MAX_RATE_KBPS;
 		a->packet_pacing_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
 	}
-	if (!(ctx->off & VB_CAP_DM) && !ctx->gone)
-		a->max_dm_size = sn_port_dm_bytes(ctx->port);
+	if (!(ctx->off & VB_CAP_DM))
+		a->max_dm_size = ctx->dm_bytes;
 }
 
 int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr,

@@ -59,6 +59,9 @@ test_device.DeviceTest: test_dev_list test_open_dev test_phys_port_cnt_ex test_q
 test_device.DeviceTest: test_query_gid_ex test_query_gid_ex_bad_flow test_query_gid_table test_query_gid_table_bad_flow test_query_pkey
 test_device.DeviceTest: test_query_port test_query_port_bad_flow
 test_fork.ForkAPITest: test_is_fork_initialized
+test_device.DMTest: test_create_dm test_create_dm_bad_flow test_destroy_dm test_destroy_dm_bad_flow test_dm_read test_dm_write
+test_device.DMTest: test_dm_write_bad_flow test_multi_process_alloc_dm
+test_mr.DeviceMemoryAPITest: test_create_dm_mr test_dm_bad_access test_dm_bad_registration
 test_mr.MRTest: test_reg_mr_bad_flags
 test_pd.PDTest: test_alloc_pd test_dealloc_pd test_destroy_pd_twice test_multiple_pd_creation
 """

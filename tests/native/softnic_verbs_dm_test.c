@@ -288,22 +288,28 @@ TEST(fork_leaves_it_to_the_parent)
 	pid_t pid;
 
 	side_open(&a, 0);
-	dm = alloc(a.ctx, SIZE);
-	mr = reg(dm, 0, SIZE, ACCESS);
+	dm = alloc(a.ctx, SIZE - 4096);
+	mr = reg(dm, 0, SIZE - 4096, ACCESS);
 	CHECK(dm && mr);
 	CHECK_EQ(ibv_memcpy_to_dm(dm, 0, word, 4), 0);
 	pid = fork();
 	CHECK(pid >= 0);
 	if (!pid) {
-		bool ok = ibv_memcpy_to_dm(dm, 0, got, 4) == ENODEV && ibv_memcpy_from_dm(got, dm, 0, 4) == ENODEV &&
-			  refused(alloc(a.ctx, 64), ENODEV) && !reg(dm, 0, 64, ACCESS) && errno == ENODEV;
+		struct ibv_dm *more = alloc(a.ctx, 4096);
+		bool ok = more && refused(alloc(a.ctx, 1), ENOMEM) && !ibv_memcpy_to_dm(more, 0, word, 4);
 
-		_exit(ok && !ibv_dereg_mr(mr) && !ibv_free_dm(dm) ? 0 : 1);
+		/* It is the same memory. */
+		ok = ok && !ibv_memcpy_from_dm(got, dm, 0, 4) && !memcmp(got, word, 4) && !ibv_memcpy_to_dm(dm, 4, word, 4);
+		ok = ok && !reg(dm, 0, 64, ACCESS) && errno == ENODEV;
+		/* What the parent has remains the parent's. */
+		ok = ok && !ibv_dereg_mr(mr) && !ibv_free_dm(dm) && refused(alloc(a.ctx, 1), ENOMEM);
+		ok = ok && !ibv_free_dm(more) && (more = alloc(a.ctx, 2048)) && !ibv_close_device(a.ctx);
+		_exit(ok ? 0 : 1);
 	}
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
-	CHECK(refused(alloc(a.ctx, 1), ENOMEM));
-	CHECK_EQ(ibv_memcpy_from_dm(got, dm, 0, 4), 0);
+	CHECK(refused(alloc(a.ctx, 4097), ENOMEM));
+	CHECK_EQ(ibv_memcpy_from_dm(got, dm, 4, 4), 0);
 	CHECK_EQ(memcmp(got, word, 4), 0);
 	CHECK_EQ(ibv_dereg_mr(mr), 0);
 	CHECK_EQ(ibv_free_dm(dm), 0);
