@@ -43,6 +43,7 @@ class Queue:
         # The last buffer is for sending.
         self.mr = MR(self.pd, (DEPTH + 1) * BUFFER, IBV_ACCESS_LOCAL_WRITE)
         self.flows: list[Any] = []
+        self.more: dict[str, Any] = {}
         for slot in range(DEPTH):
             self._post(slot)
 
@@ -110,8 +111,128 @@ class Queue:
         attr = self.ctx.query_port(1)
         return {"mtu": attr.max_msg_sz - 18, "gid": self.ctx.query_gid(1, 0).gid, "state": int(attr.state), "qp_num": self.qp.qp_num}
 
+    def segment(self, header: bytes, payload: bytes, mss: int) -> int:
+        """Has the device cut a long TCP segment, by the extended interface; the status of the completion."""
+        from pyverbs import enums
+        from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
+        from pyverbs.wr import SGE
+
+        if "cutter" not in self.more:
+            mask = enums.IBV_QP_INIT_ATTR_PD | enums.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | enums.IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+            init = QPInitAttrEx(
+                qp_type=enums.IBV_QPT_RAW_PACKET,
+                scq=self.send_cq,
+                rcq=self.recv_cq,
+                cap=QPCap(max_send_wr=4, max_recv_wr=0, max_send_sge=1, max_recv_sge=1),
+                comp_mask=mask,
+                pd=self.pd,
+                max_tso_header=128,
+                send_ops_flags=enums.IBV_QP_EX_WITH_SEND | enums.IBV_QP_EX_WITH_TSO,
+            )
+            self.more["cutter"] = QPEx(self.ctx, init, QPAttr(port_num=1))
+        cutter = self.more["cutter"]
+        self.mr.write(payload, len(payload), 0)
+        self.mr.write(header, len(header), DEPTH * BUFFER)
+        cutter.wr_start()
+        cutter.wr_id = 8
+        cutter.wr_flags = enums.IBV_SEND_SIGNALED | enums.IBV_SEND_IP_CSUM
+        # By address, which pyverbs wants.
+        cutter.wr_send_tso(self.mr.buf + DEPTH * BUFFER, len(header), mss)
+        cutter.wr_set_sge(SGE(self.mr.buf, len(payload), self.mr.lkey))
+        cutter.wr_complete()
+        return self._completion()
+
+    def _completion(self) -> int:
+        while True:
+            count, completions = self.send_cq.poll()
+            if count:
+                return int(completions[0].status)
+
+    def from_device_memory(self, frame: bytes, offset: int) -> int:
+        """Sends a frame out of the device's memory; the status of the completion."""
+        from pyverbs import enums
+        from pyverbs.device import DM, AllocDmAttr
+        from pyverbs.mr import DMMR
+        from pyverbs.wr import SGE, SendWR
+
+        with (
+            DM(self.ctx, AllocDmAttr(length=4096)) as memory,
+            DMMR(self.pd, 4096, enums.IBV_ACCESS_ZERO_BASED | enums.IBV_ACCESS_LOCAL_WRITE, memory, 0) as region,
+        ):
+            memory.copy_to_dm(offset, frame + bytes(-len(frame) % 4), len(frame) + -len(frame) % 4)
+            sge = SGE(offset, len(frame), region.lkey)
+            self.qp.post_send(SendWR(opcode=enums.IBV_WR_SEND, num_sge=1, sg=[sge], send_flags=enums.IBV_SEND_SIGNALED))
+            return self._completion()
+
+    def pace(self, kbps: int) -> None:
+        """Sets the rate of what this queue pair sends."""
+        from pyverbs import enums
+        from pyverbs.qp import QPAttr
+
+        attr = QPAttr(qp_state=enums.IBV_QPS_RTS, cur_qp_state=enums.IBV_QPS_RTS)
+        attr.rate_limit = kbps
+        self.qp.modify(attr, enums.IBV_QP_RATE_LIMIT)
+
+    def post(self, frame: bytes, count: int) -> None:
+        """Hands over the same frame several times; nothing is waited for."""
+        from pyverbs import enums
+        from pyverbs.wr import SGE, SendWR
+
+        self.mr.write(frame, len(frame), DEPTH * BUFFER)
+        sge = SGE(self.mr.buf + DEPTH * BUFFER, len(frame), self.mr.lkey)
+        for _ in range(count):
+            self.qp.post_send(SendWR(opcode=enums.IBV_WR_SEND, num_sge=1, sg=[sge], send_flags=enums.IBV_SEND_SIGNALED))
+
+    def completions(self, count: int) -> list[int]:
+        """The status of so many sends."""
+        return [self._completion() for _ in range(count)]
+
+    def watch(self, mac: str, strip: bool = False) -> None:
+        """A second queue pair, whose completions say more, gets what is addressed to `mac`."""
+        from pyverbs import enums
+        from pyverbs.cq import CQEX, CqInitAttrEx
+        from pyverbs.flow import Flow, FlowAttr
+        from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
+        from pyverbs.spec import EthSpec
+        from pyverbs.wr import SGE, RecvWR
+
+        flags = enums.IBV_WC_EX_WITH_BYTE_LEN | enums.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | enums.IBV_WC_EX_WITH_CVLAN
+        cq = CQEX(self.ctx, CqInitAttrEx(cqe=DEPTH, wc_flags=flags))
+        init = QPInitAttrEx(
+            qp_type=enums.IBV_QPT_RAW_PACKET,
+            scq=cq,
+            rcq=cq,
+            cap=QPCap(max_send_wr=0, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1),
+            comp_mask=enums.IBV_QP_INIT_ATTR_PD | enums.IBV_QP_INIT_ATTR_CREATE_FLAGS,
+            pd=self.pd,
+            create_flags=enums.IBV_QP_CREATE_CVLAN_STRIPPING if strip else 0,
+        )
+        qp = QPEx(self.ctx, init, QPAttr(port_num=1))
+        attr = FlowAttr(num_of_specs=1, port=1)
+        attr.specs.append(EthSpec(dst_mac=mac))
+        self.more.update(watched=cq, watcher=qp, watch=Flow(qp, attr))
+        for slot in range(DEPTH):
+            qp.post_recv(RecvWR(wr_id=slot, num_sge=1, sg=[SGE(self.mr.buf + slot * BUFFER, BUFFER, self.mr.lkey)]))
+
+    def watched(self, count: int, seconds: float = 60.0) -> list[tuple[bytes, int, int]]:
+        """What the second queue pair got, at most DEPTH frames in all: the frame, its stamp and its tag."""
+        from pyverbs.cq import PollCqAttr
+
+        cq, out = self.more["watched"], []
+        until = time.monotonic() + seconds
+        while len(out) < count and time.monotonic() < until:
+            if cq.start_poll(PollCqAttr()):
+                continue
+            frame = bytes(self.mr.read(cq.read_byte_len(), cq.wr_id * BUFFER))
+            out.append((frame, cq.read_timestamp(), cq.read_cvlan()))
+            cq.end_poll()
+        return out
+
     def close(self) -> None:
         """Everything, users before what they use."""
+        for name in ("watch", "watcher", "cutter", "watched"):
+            if name in self.more:
+                self.more[name].close()
         for thing in (*self.flows, self.qp, self.mr, self.send_cq, self.recv_cq, self.pd, self.ctx):
             thing.close()
 

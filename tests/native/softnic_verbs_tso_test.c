@@ -208,7 +208,7 @@ static int post_ex(uint64_t wr_id, void *h, uint16_t hlen, uint32_t total, uint1
 	a.ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM;
 	ibv_wr_send_tso(a.ex, h, hlen, mss);
 	/* The headers are the caller's again. */
-	memset(h, 0xee, hlen);
+	memset(h, 0xee, hlen < 128 ? hlen : 128);
 	ibv_wr_set_sge(a.ex, a.mr->lkey, (uintptr_t)a.stream, total);
 	return ibv_wr_complete(a.ex);
 }
