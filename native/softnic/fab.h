@@ -37,15 +37,17 @@ struct sn_target {
 	struct sn_slot *slot;
 	struct sn_lane_count *count; /* the sender's, for the port */
 	uint32_t mask;
-	uint32_t hash;
+	uint32_t hash; /* or tag */
 	uint32_t max_len;
+	uint16_t flags; /* SN_RX_TAG */
 	uint8_t port;
 	bool stamped;
 };
 
+enum { SN_MISS_NO_RULE, SN_MISS_LINK_DOWN, SN_MISS_DROPPED };
 struct sn_miss {
 	uint8_t port;
-	bool link_down; /* else no rule */
+	uint8_t why;
 };
 
 #define SN_ROUTE_TARGETS SN_RXQS

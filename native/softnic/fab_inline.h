@@ -36,6 +36,12 @@ pv_inline bool sn_rxq_look(struct sn_rxq *q, struct sn_frame *out)
 	return true;
 }
 
+/* `rss_hash` of the frame that sn_rxq_look showed. */
+pv_inline uint32_t sn_rxq_hash(const struct sn_rxq *q)
+{
+	return q->slot[q->pos & q->mask].hash;
+}
+
 pv_inline void sn_rxq_drop(struct sn_rxq *q)
 {
 	if (pv_unlikely(q->pos + q->n - q->told >= q->quarter))

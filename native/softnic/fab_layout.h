@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
+#include "softnic/fab_parse.h"
 #include "softnic/fabric.h"
 
 #define SN_MAGIC UINT64_C(0x6362616665616d76)
@@ -63,7 +64,8 @@ struct sn_lane_count {
 	_Atomic uint64_t tx_loss, tx_duplicated, tx_corrupted, tx_reordered, tx_link_down;
 	_Atomic uint64_t held_in, held_out, held_lost; /* frames held back: taken in, let out, lost with their process */
 	_Atomic uint64_t tx_too_long;
-	uint64_t spare[7];
+	_Atomic uint64_t rx_rule_drop;
+	uint64_t spare[6];
 } pv_aligned(64);
 
 /* What one sender writes. `busy` is the generation by which it is sending right now, or 0. */
@@ -89,16 +91,19 @@ struct sn_rxq_ent {
 	_Atomic uint64_t armed pv_aligned(128); /* SN_ARMED */
 } pv_aligned(128);
 
-/* A rule as it is compared: 64 bytes laid out as struct sn_match. */
-#define SN_KEY_WORDS 8u
+/* A rule as it is compared: 64 bytes laid out as struct sn_match, 64 as struct sn_inner. */
 enum { SN_RULE_NORMAL, SN_RULE_SNIFFER, SN_RULE_ALL, SN_RULE_MC };
+/* Flags of a rule. */
+#define SN_RULE_DROP 0x1u
+#define SN_RULE_TAG 0x2u
 struct sn_rule_ent {
 	_Atomic uint64_t state; /* 0 free, else handle */
 	_Atomic uint32_t client, lane;
 	_Atomic uint32_t port, kind;
 	_Atomic uint32_t priority, need;
 	_Atomic uint32_t nqueues, rss_fields;
-	_Atomic uint64_t value[SN_KEY_WORDS], mask[SN_KEY_WORDS];
+	_Atomic uint32_t flags, tag;
+	_Atomic uint64_t value[SN_KEY_WORDS + SN_INNER_WORDS], mask[SN_KEY_WORDS + SN_INNER_WORDS];
 	_Atomic uint64_t key[5];
 	_Atomic uint32_t queue[SN_RULE_QUEUES];
 } pv_aligned(64);
@@ -165,6 +170,7 @@ struct sn_slot {
 
 _Static_assert(sizeof(struct sn_slot) == SN_SLOT, "slot");
 _Static_assert(sizeof(struct sn_match) <= SN_KEY_WORDS * 8, "key");
+_Static_assert(sizeof(struct sn_inner) <= SN_INNER_WORDS * 8, "key");
 _Static_assert(sizeof(struct sn_lane_count) == 192, "counters");
 
 /* An armed queue: which arming of its owner's, and the waker. */

@@ -13,6 +13,9 @@
 #define TYPE_IP6 0x86ddu
 #define TYPE_VLAN 0x8100u
 #define TYPE_QINQ 0x88a8u
+#define PORT_VXLAN 4789u
+#define VXLAN_HLEN 8u
+#define VXLAN_VALID 0x08u /* RFC 7348 5: the flag that there is a VNI */
 #define PROTO_TCP 6u
 #define PROTO_UDP 17u
 
@@ -31,6 +34,8 @@ static void parse_l4(const uint8_t *head, uint32_t avail, struct sn_parse *out, 
 	memcpy(&key->dst_port, head + l4 + 2, 2);
 	out->has |= SN_FIELDS_PORTS;
 	out->layers.flags |= (uint16_t)flag;
+	out->ports = (uint16_t)l4;
+	out->vxlan = out->proto == PROTO_UDP && pv_get16(head + l4 + 2) == PORT_VXLAN;
 	if (verifiable)
 		out->layers.l4 = (uint16_t)l4;
 	out->hlen = l4 + 4;
@@ -114,7 +119,8 @@ static void parse_ip6(const uint8_t *head, uint32_t avail, struct sn_parse *out,
 		out->hlen = 0;
 }
 
-void sn_parse(const uint8_t *head, uint32_t avail, struct sn_parse *out)
+/* One frame, up to its ports. */
+static void parse_frame(const uint8_t *head, uint32_t avail, struct sn_parse *out)
 {
 	struct sn_match key;
 	uint32_t l3 = 14;
@@ -149,6 +155,24 @@ void sn_parse(const uint8_t *head, uint32_t avail, struct sn_parse *out)
 		out->hlen = 16;
 	if (out->hlen > SN_HEAD || out->hlen > avail)
 		out->hlen = 0;
+}
+
+void sn_parse(const uint8_t *head, uint32_t avail, struct sn_parse *out)
+{
+	struct sn_parse inside;
+	struct sn_inner key;
+	uint32_t at;
+
+	parse_frame(head, avail, out);
+	at = out->ports + 8u;
+	if (pv_likely(!out->vxlan) || at + VXLAN_HLEN > avail || !(head[at] & VXLAN_VALID))
+		return;
+	parse_frame(head + at + VXLAN_HLEN, avail - at - VXLAN_HLEN, &inside);
+	memset(&key, 0, sizeof(key));
+	memcpy(&key.match, inside.key, sizeof(key.match));
+	memcpy(&key.vni, head + at + 4, 4);
+	memcpy(out->key + SN_KEY_WORDS, &key, sizeof(key));
+	out->has |= SN_FIELD_VNI | inside.has << SN_INNER_SHIFT;
 }
 
 void sn_parse_mask(const struct sn_parse *parse, uint32_t fields, uint8_t mask[SN_HEAD])
@@ -198,7 +222,7 @@ void sn_parse_mask(const struct sn_parse *parse, uint32_t fields, uint8_t mask[S
 	}
 }
 
-uint32_t sn_match_fields(const struct sn_match *m)
+static uint32_t match_fields(const struct sn_match *m)
 {
 	uint32_t f = 0;
 
@@ -220,6 +244,12 @@ uint32_t sn_match_fields(const struct sn_match *m)
 	f |= m->src_port ? SN_FIELD_SRC_PORT : 0;
 	f |= m->dst_port ? SN_FIELD_DST_PORT : 0;
 	return f;
+}
+
+uint32_t sn_rule_fields(const struct sn_rule *rule)
+{
+	return match_fields(&rule->mask) | match_fields(&rule->inner_mask.match) << SN_INNER_SHIFT |
+	       (rule->vxlan || rule->inner_mask.vni ? SN_FIELD_VNI : 0);
 }
 
 /* The transport checksum over `len` bytes at `l4` with the pseudo-header's sum; true when verified or filled. */

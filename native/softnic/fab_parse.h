@@ -9,6 +9,9 @@
 #include "base/compiler.h"
 #include "softnic/fabric.h"
 
+/* A match in words, as keys are compared. */
+#define SN_KEY_WORDS 8u
+#define SN_INNER_WORDS 8u
 #define SN_HEAD 64u /* leading bytes of a frame that a remembered path may depend on */
 
 /* Fields of a key, as bits: which of them a rule looks at, which a frame has. */
@@ -25,6 +28,10 @@
 #define SN_FIELD_FLOW_LABEL 0x400u
 #define SN_FIELD_SRC_PORT 0x800u
 #define SN_FIELD_DST_PORT 0x1000u
+/* The same of the frame inside a tunnel, and the tunnel's own. */
+#define SN_INNER_SHIFT 13u
+#define SN_FIELD_VNI (1u << (2 * SN_INNER_SHIFT))
+#define SN_FIELDS_INNER (SN_FIELD_VNI | (SN_FIELD_VNI - 1) >> SN_INNER_SHIFT << SN_INNER_SHIFT)
 #define SN_FIELDS_IP (SN_FIELD_SRC_IP | SN_FIELD_DST_IP | SN_FIELD_IP_VERSION | SN_FIELD_IP_PROTO | SN_FIELD_TOS | SN_FIELD_TTL)
 #define SN_FIELDS_PORTS (SN_FIELD_SRC_PORT | SN_FIELD_DST_PORT)
 
@@ -36,10 +43,12 @@ struct sn_layers {
 };
 
 struct sn_parse {
-	uint64_t key[8]; /* struct sn_match of the frame */
+	uint64_t key[SN_KEY_WORDS + SN_INNER_WORDS]; /* struct sn_match of the frame, struct sn_inner behind it */
 	uint32_t has; /* SN_FIELD_* */
 	uint32_t hlen; /* the bytes that decided and that fields lie in, 16 .. SN_HEAD; 0: not to be remembered */
+	uint16_t ports; /* where they are, 0: no UDP or TCP header at hand */
 	uint8_t proto;
+	bool vxlan; /* UDP to VXLAN's port: what is inside may decide */
 	struct sn_layers layers;
 };
 
@@ -47,8 +56,8 @@ struct sn_parse {
 void sn_parse(const uint8_t *head, uint32_t avail, struct sn_parse *out);
 /* The header bytes that a route over `fields` depends on, as a mask of out->hlen bytes. */
 void sn_parse_mask(const struct sn_parse *parse, uint32_t fields, uint8_t mask[SN_HEAD]);
-/* Which fields a mask looks at. */
-uint32_t sn_match_fields(const struct sn_match *mask);
+/* Which fields a rule looks at. */
+uint32_t sn_rule_fields(const struct sn_rule *rule);
 /*
  * Verifies (or, with SN_TX_*, first fills) the checksums of a whole frame: the flags of the layers, and SN_RX_L3_OK and
  * SN_RX_L4_OK where the header's lengths fit and its checksum is right. UDP without a checksum is not verified.

@@ -318,6 +318,7 @@ static void count_lane(const struct sn_lane_count *c, bool live, struct sn_port_
 	out->rx_packets += sn_get(&c->rx_packets);
 	out->rx_bytes += sn_get(&c->rx_bytes);
 	out->rx_no_rule += sn_get(&c->rx_no_rule);
+	out->rx_rule_drop += sn_get(&c->rx_rule_drop);
 	out->rx_queue_full += sn_get(&c->rx_queue_full);
 	out->rx_too_long += sn_get(&c->rx_too_long);
 	out->rx_link_down += sn_get(&c->rx_link_down);

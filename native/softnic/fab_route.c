@@ -15,6 +15,7 @@ struct finder {
 	struct sn_route *out;
 	uint64_t ports; /* that the frame reaches, as bits */
 	uint64_t taken; /* where a normal rule took it */
+	uint64_t dropped; /* where such a rule drops it */
 	bool group, flood;
 	bool echo; /* the queue pair that sent it may hear it */
 	struct choice best[SN_PORTS];
@@ -22,9 +23,11 @@ struct finder {
 
 static bool rule_matches(const struct sn_rule_ent *e, const struct sn_parse *parse)
 {
-	if (sn_get(&e->need) & ~parse->has)
+	uint32_t need = sn_get(&e->need), words = need & SN_FIELDS_INNER ? SN_KEY_WORDS + SN_INNER_WORDS : SN_KEY_WORDS;
+
+	if (need & ~parse->has)
 		return false;
-	for (uint32_t i = 0; i < SN_KEY_WORDS; i++) {
+	for (uint32_t i = 0; i < words; i++) {
 		if ((parse->key[i] ^ sn_get(&e->value[i])) & sn_get(&e->mask[i]))
 			return false;
 	}
@@ -37,6 +40,10 @@ static void add_target(struct finder *d, const struct sn_rule_ent *e)
 	uint32_t n = sn_get(&e->nqueues), rss = sn_get(&e->rss_fields), hash = 0;
 	struct sn_target *t = &out->target[out->ntargets];
 
+	if (sn_get(&e->flags) & SN_RULE_DROP) {
+		d->dropped |= UINT64_C(1) << sn_get(&e->port) % SN_PORTS;
+		return;
+	}
 	if (!n || n > SN_RULE_QUEUES || out->ntargets == SN_ROUTE_TARGETS)
 		return;
 	if (rss) {
@@ -55,7 +62,8 @@ static void add_target(struct finder *d, const struct sn_rule_ent *e)
 		if (out->target[i].ent == t->ent)
 			return;
 	}
-	t->hash = hash;
+	t->hash = sn_get(&e->flags) & SN_RULE_TAG ? sn_get(&e->tag) : hash;
+	t->flags = sn_get(&e->flags) & SN_RULE_TAG ? SN_RX_TAG : 0;
 	t->count = &d->p->lane->count[t->port];
 	t->max_len = sn_get(&d->p->s->port[t->port].mtu) + 18;
 	out->ntargets++;
@@ -85,7 +93,7 @@ static bool same_match(const struct sn_rule_ent *a, const struct sn_rule_ent *b)
 	uint64_t differ = sn_get(&a->port) ^ sn_get(&b->port);
 
 	differ |= (sn_get(&a->kind) ^ sn_get(&b->kind)) | (sn_get(&a->priority) ^ sn_get(&b->priority));
-	for (uint32_t i = 0; i < SN_KEY_WORDS; i++)
+	for (uint32_t i = 0; i < SN_KEY_WORDS + SN_INNER_WORDS; i++)
 		differ |= (sn_get(&a->value[i]) ^ sn_get(&b->value[i])) | (sn_get(&a->mask[i]) ^ sn_get(&b->mask[i]));
 	return !differ;
 }
@@ -160,9 +168,18 @@ static void default_round(struct finder *d, uint64_t ports)
 	add_best(d, d->taken & ports);
 }
 
-static void add_miss(struct sn_route *out, uint32_t port, bool link_down)
+static void add_miss(struct sn_route *out, uint32_t port, uint32_t why)
 {
-	out->miss[out->nmisses++] = (struct sn_miss){ .port = (uint8_t)port, .link_down = link_down };
+	out->miss[out->nmisses++] = (struct sn_miss){ .port = (uint8_t)port, .why = (uint8_t)why };
+}
+
+/* Where a rule that drops is all that took the frame. */
+static void add_dropped(struct finder *d)
+{
+	for (uint32_t i = 0; i < d->out->ntargets; i++)
+		d->dropped &= ~(UINT64_C(1) << d->out->target[i].port);
+	for (d->dropped &= d->ports; d->dropped; d->dropped &= d->dropped - 1)
+		add_miss(d->out, (uint32_t)__builtin_ctzll(d->dropped), SN_MISS_DROPPED);
 }
 
 /* The port that has `mac`; -1: none. */
@@ -199,7 +216,7 @@ void sn_route_find(struct sn_port *p, const uint8_t *frame, uint32_t len, struct
 		if (sn_get(&s->port[i].link))
 			d.ports |= UINT64_C(1) << i;
 		else
-			add_miss(out, i, true);
+			add_miss(out, i, SN_MISS_LINK_DOWN);
 	}
 	normal_round(&d);
 	/* The sender's own port is no receiver of a flood: only rules that ask for such a frame get it there. */
@@ -207,18 +224,24 @@ void sn_route_find(struct sn_port *p, const uint8_t *frame, uint32_t len, struct
 	if (missed)
 		default_round(&d, missed);
 	for (missed &= ~d.taken; missed; missed &= missed - 1)
-		add_miss(out, (uint32_t)__builtin_ctzll(missed), false);
+		add_miss(out, (uint32_t)__builtin_ctzll(missed), SN_MISS_NO_RULE);
+	add_dropped(&d);
 }
 
 void sn_path_learn(struct sn_port *p, struct sn_path *path, const struct sn_route *route, const uint8_t *head)
 {
 	uint8_t mask[SN_HEAD];
-	uint32_t hlen = route->parse.hlen, n = (hlen + 15) / 16;
+	uint32_t hlen = route->parse.hlen, n = (hlen + 15) / 16, fields = route->fields;
+	bool inner = fields & SN_FIELDS_INNER;
 
+	/* What is inside a tunnel lies too far behind: such a frame is looked up each time, and no other may be taken for it. */
+	if (inner)
+		fields |= SN_FIELD_DST_PORT;
 	path->hlen = 0;
-	if (!hlen || route->ntargets > SN_PATH_TARGETS || route->nmisses > SN_PATH_MISSES || sn_get(&p->s->port[p->number].uplink))
+	if (!hlen || (inner && route->parse.vxlan) || route->ntargets > SN_PATH_TARGETS || route->nmisses > SN_PATH_MISSES ||
+	    sn_get(&p->s->port[p->number].uplink))
 		return;
-	sn_parse_mask(&route->parse, route->fields, mask);
+	sn_parse_mask(&route->parse, fields, mask);
 	memset(path->value, 0, sizeof(path->value));
 	memset(path->mask, 0, sizeof(path->mask));
 	/* Whole vectors from the front, and as the last one that which ends at hlen. */

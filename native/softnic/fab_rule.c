@@ -39,13 +39,15 @@ void sn_rules_drop_queue(struct sn_fabric *f, uint32_t rxq)
 
 static void fill(struct sn_rule_ent *e, const struct sn_port *p, const struct sn_rule *rule)
 {
-	uint64_t value[SN_KEY_WORDS] = { 0 }, mask[SN_KEY_WORDS] = { 0 }, key[5];
+	uint64_t value[SN_KEY_WORDS + SN_INNER_WORDS] = { 0 }, mask[SN_KEY_WORDS + SN_INNER_WORDS] = { 0 }, key[5];
 	uint32_t n = rule->nqueues ? rule->nqueues : 1;
 
 	memcpy(value, &rule->value, sizeof(rule->value));
 	memcpy(mask, &rule->mask, sizeof(rule->mask));
+	memcpy(value + SN_KEY_WORDS, &rule->inner_value, sizeof(rule->inner_value));
+	memcpy(mask + SN_KEY_WORDS, &rule->inner_mask, sizeof(rule->inner_mask));
 	memcpy(key, rule->rss_key, sizeof(key));
-	for (uint32_t i = 0; i < SN_KEY_WORDS; i++) {
+	for (uint32_t i = 0; i < SN_KEY_WORDS + SN_INNER_WORDS; i++) {
 		sn_set(&e->mask[i], mask[i]);
 		sn_set(&e->value[i], value[i] & mask[i]);
 	}
@@ -58,7 +60,9 @@ static void fill(struct sn_rule_ent *e, const struct sn_port *p, const struct sn
 	sn_set(&e->port, p->number);
 	sn_set(&e->kind, rule->sniffer ? SN_RULE_SNIFFER : rule->all_default ? SN_RULE_ALL : rule->mc_default ? SN_RULE_MC : 0);
 	sn_set(&e->priority, rule->priority);
-	sn_set(&e->need, sn_match_fields(&rule->mask));
+	sn_set(&e->need, sn_rule_fields(rule));
+	sn_set(&e->flags, (rule->drop ? SN_RULE_DROP : 0) | (rule->tagged ? SN_RULE_TAG : 0));
+	sn_set(&e->tag, rule->tag);
 	sn_set(&e->nqueues, n);
 	sn_set(&e->rss_fields, rule->rss_fields);
 }

@@ -92,7 +92,7 @@ pv_inline void publish(struct sn_port *p, const struct sn_target *t, uint64_t po
 	uint64_t armed;
 
 	slot->len = (uint16_t)len;
-	slot->flags = (uint16_t)flags;
+	slot->flags = (uint16_t)(flags | t->flags);
 	slot->hash = t->hash;
 	if (pv_unlikely(t->stamped))
 		stamp(p, slot);
@@ -140,8 +140,10 @@ static void count_misses(struct sn_port *p, const struct sn_miss *miss, uint32_t
 	for (uint32_t i = 0; i < n; i++) {
 		struct sn_lane_count *c = &p->lane->count[miss[i].port];
 
-		if (miss[i].link_down)
+		if (miss[i].why == SN_MISS_LINK_DOWN)
 			sn_count(&c->rx_link_down, 1);
+		else if (miss[i].why == SN_MISS_DROPPED)
+			sn_count(&c->rx_rule_drop, 1);
 		else
 			sn_count(&c->rx_no_rule, 1);
 	}

@@ -79,13 +79,14 @@ void sn_rxq_destroy(struct sn_rxq *q);
 #define SN_RX_UDP 0x10u
 #define SN_RX_TCP 0x20u
 #define SN_RX_FRAG 0x40u
+#define SN_RX_TAG 0x80u /* the rule that took it has a tag */
 #define SN_RX_STAMPED 0x1000u
 struct sn_frame {
 	const uint8_t *seg[8]; /* pieces in order */
 	uint32_t seg_len[8];
 	uint32_t nseg, len;
 	uint32_t flags; /* SN_RX_* */
-	uint32_t rss_hash; /* Toeplitz, 0 when the rule asked for none */
+	uint32_t rss_hash; /* Toeplitz, 0 when the rule asked for none; with SN_RX_TAG the rule's tag */
 	uint64_t tstamp_ns; /* true time when it was switched, with SN_RX_STAMPED in `flags`; sn_rxq_set_tstamp */
 };
 /* Whether frames are stamped; off at first, since a look at the clock costs a sender more than the rest of its work. */
@@ -114,8 +115,18 @@ struct sn_match {
 	uint32_t flow_label;
 	uint16_t src_port, dst_port; /* of UDP or TCP */
 };
+/* What lies behind a VXLAN header (RFC 7348): the network's number, and the headers of the frame inside. */
+struct sn_inner {
+	struct sn_match match;
+	uint32_t vni; /* as the header has it: in the upper 24 bits of a big-endian word */
+};
 struct sn_rule {
 	struct sn_match value, mask;
+	struct sn_inner inner_value, inner_mask;
+	bool vxlan; /* only frames with such a header; without it the two above must be zero */
+	bool drop; /* takes the frames and delivers none */
+	bool tagged;
+	uint32_t tag; /* delivered with the frame in place of the hash */
 	uint32_t priority; /* lower wins, then the earlier; rules with the same match and priority all receive */
 	bool sniffer; /* a copy of all that the port receives and, as mlx5's, sends */
 	bool all_default, mc_default; /* IBV_FLOW_ATTR_ALL_DEFAULT, MC_DEFAULT: after every normal rule */
@@ -219,6 +230,7 @@ struct sn_port_counters {
 	uint64_t tx_duplicated, tx_corrupted, tx_reordered;
 	uint64_t tx_link_down, tx_too_long; /* refused; too long, or too short for a frame */
 	uint64_t rx_no_rule; /* reached the port, no rule took it */
+	uint64_t rx_rule_drop; /* taken by a rule that drops */
 	uint64_t rx_queue_full;
 	uint64_t rx_too_long; /* for the receiving port's MTU */
 	uint64_t rx_link_down;

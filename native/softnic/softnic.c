@@ -148,9 +148,9 @@ static const struct {
 	const char *name;
 	size_t offset;
 } counters[] = {
-	COUNTER(tx_packets),    COUNTER(tx_bytes),     COUNTER(rx_packets),   COUNTER(rx_bytes),     COUNTER(tx_impaired_loss),
-	COUNTER(tx_duplicated), COUNTER(tx_corrupted), COUNTER(tx_reordered), COUNTER(tx_link_down), COUNTER(rx_no_rule),
-	COUNTER(rx_queue_full), COUNTER(rx_too_long),  COUNTER(rx_link_down), COUNTER(tx_too_long),
+	COUNTER(tx_packets),    COUNTER(tx_bytes),      COUNTER(rx_packets),   COUNTER(rx_bytes),     COUNTER(tx_impaired_loss),
+	COUNTER(tx_duplicated), COUNTER(tx_corrupted),  COUNTER(tx_reordered), COUNTER(tx_link_down), COUNTER(rx_no_rule),
+	COUNTER(rx_rule_drop),  COUNTER(rx_queue_full), COUNTER(rx_too_long),  COUNTER(rx_link_down), COUNTER(tx_too_long),
 };
 
 int softnic_counters(const char *device, char *buf, size_t size)

@@ -203,6 +203,7 @@ struct vb_cq {
 	bool send_first; /* whose turn it is when both kinds wait */
 	bool ignore_overrun, overrun;
 	bool stamps, stamping; /* can tell times; and does, until it is polled by somebody who cannot read them */
+	bool tags; /* flow tags are asked for */
 	uint32_t cqe_ci, cqe_mask;
 	_Atomic uint32_t cqe_pi;
 	struct vb_cqe *ring;
@@ -215,6 +216,7 @@ struct vb_cq {
 
 	struct ibv_wc cur; /* of the extended interface */
 	uint64_t cur_tstamp_ns; /* true time */
+	uint32_t cur_tag;
 
 	struct pv_list node, chan_node, ready_node;
 	struct vb_channel *chan;

@@ -312,7 +312,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
 	const uint64_t fields =
-	    IBV_WC_STANDARD_FLAGS | (vb_has(context, VB_CAP_VLAN_STRIP) ? (uint64_t)IBV_WC_EX_WITH_CVLAN : 0) |
+	    IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_FLOW_TAG |
+	    (vb_has(context, VB_CAP_VLAN_STRIP) ? (uint64_t)IBV_WC_EX_WITH_CVLAN : 0) |
 	    (vb_has(context, VB_CAP_TIMESTAMPS) ? (uint64_t)IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0) |
 	    (vb_has(context, VB_CAP_TIMESTAMPS | VB_CAP_WALLCLOCK) ? (uint64_t)IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK : 0);
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;

@@ -110,6 +110,11 @@ static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
 	return (uint64_t)sn_clock_day(vb_ctx(cq->ibv.context)->port, cq->cur_tstamp_ns);
 }
 
+static uint32_t read_flow_tag(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->cur_tag;
+}
+
 void vb_cq_ex_init(struct vb_cq *cq, uint64_t wc_flags)
 {
 	struct ibv_cq_ex *ex = &cq->ex;
@@ -140,6 +145,9 @@ void vb_cq_ex_init(struct vb_cq *cq, uint64_t wc_flags)
 		ex->read_completion_ts = read_completion_ts;
 	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
 		ex->read_completion_wallclock_ns = read_wallclock_ns;
+	if (wc_flags & IBV_WC_EX_WITH_FLOW_TAG)
+		ex->read_flow_tag = read_flow_tag;
+	cq->tags = wc_flags & IBV_WC_EX_WITH_FLOW_TAG;
 	cq->stamps = wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
 	cq->stamping = cq->stamps;
 }

@@ -9,8 +9,20 @@
 
 #include "softnic/vb.h"
 
-/* Each kind of header once, each layer once. */
-enum { LAYER_ETH = 1, LAYER_IP = 2, LAYER_L4 = 4 };
+/* Each kind of header once, each layer once; what is done with the frame may stand anywhere. */
+enum {
+	LAYER_ETH = 0x1,
+	LAYER_IP = 0x2,
+	LAYER_L4 = 0x4,
+	LAYER_TUNNEL = 0x8,
+	LAYER_INNER_ETH = 0x10,
+	LAYER_INNER_IP = 0x20,
+	LAYER_INNER_L4 = 0x40,
+	LAYERS = 0x7f,
+	ACTION_TAG = 0x100,
+	ACTION_DROP = 0x200
+};
+#define INNER_SHIFT 4
 
 static bool any_set(const void *p, size_t len)
 {
@@ -50,45 +62,91 @@ static void take_ip4(struct sn_match *m, const struct ibv_flow_ipv4_ext_filter *
 	m->ttl = f->ttl;
 }
 
-static void ip_version(struct sn_rule *r, uint8_t version)
+/* The headers that a specification speaks of: the frame's, or those of the frame inside a tunnel. */
+struct level {
+	struct sn_match *value, *mask;
+};
+
+static void ip_version(const struct level *l, uint8_t version)
 {
-	r->value.ip_version = version;
-	r->mask.ip_version = 0xff;
+	l->value->ip_version = version;
+	l->mask->ip_version = 0xff;
 }
 
-static int spec_ip4(struct sn_rule *r, const struct ibv_flow_spec_ipv4 *s)
+static int spec_eth(const struct level *l, const struct ibv_flow_spec_eth *s)
+{
+	take_eth(l->value, &s->val);
+	take_eth(l->mask, &s->mask);
+	return 0;
+}
+
+static int spec_ip4(const struct level *l, const struct ibv_flow_spec_ipv4 *s)
 {
 	const struct ibv_flow_ipv4_ext_filter val = { .src_ip = s->val.src_ip, .dst_ip = s->val.dst_ip };
 	const struct ibv_flow_ipv4_ext_filter mask = { .src_ip = s->mask.src_ip, .dst_ip = s->mask.dst_ip };
 
-	take_ip4(&r->value, &val);
-	take_ip4(&r->mask, &mask);
-	ip_version(r, 4);
+	take_ip4(l->value, &val);
+	take_ip4(l->mask, &mask);
+	ip_version(l, 4);
 	return 0;
 }
 
-static int spec_ip4_ext(struct sn_rule *r, const struct ibv_flow_spec_ipv4_ext *s)
+static int spec_ip4_ext(const struct level *l, const struct ibv_flow_spec_ipv4_ext *s)
 {
 	if (s->mask.flags)
 		return EOPNOTSUPP;
-	take_ip4(&r->value, &s->val);
-	take_ip4(&r->mask, &s->mask);
-	ip_version(r, 4);
+	take_ip4(l->value, &s->val);
+	take_ip4(l->mask, &s->mask);
+	ip_version(l, 4);
 	return 0;
 }
 
-static int spec_l4(struct sn_rule *r, const struct ibv_flow_spec_tcp_udp *s)
+/* A label has 20 bits. */
+static int spec_ip6(const struct level *l, const struct ibv_flow_spec_ipv6 *s)
 {
-	uint8_t proto = s->type == IBV_FLOW_SPEC_UDP ? 17 : 6;
-
-	if (r->mask.ip_proto && (r->value.ip_proto & r->mask.ip_proto) != (proto & r->mask.ip_proto))
+	if ((be32toh(s->val.flow_label) | be32toh(s->mask.flow_label)) >> 20)
 		return EINVAL;
-	r->value.ip_proto = proto;
-	r->mask.ip_proto = 0xff;
-	r->value.src_port = s->val.src_port;
-	r->value.dst_port = s->val.dst_port;
-	r->mask.src_port = s->mask.src_port;
-	r->mask.dst_port = s->mask.dst_port;
+	take_ip6(l->value, &s->val);
+	take_ip6(l->mask, &s->mask);
+	ip_version(l, 6);
+	return 0;
+}
+
+static int spec_l4(const struct level *l, const struct ibv_flow_spec_tcp_udp *s)
+{
+	uint8_t proto = (s->type & ~(unsigned int)IBV_FLOW_SPEC_INNER) == IBV_FLOW_SPEC_UDP ? 17 : 6;
+
+	if (l->mask->ip_proto && (l->value->ip_proto & l->mask->ip_proto) != (proto & l->mask->ip_proto))
+		return EINVAL;
+	l->value->ip_proto = proto;
+	l->mask->ip_proto = 0xff;
+	l->value->src_port = s->val.src_port;
+	l->value->dst_port = s->val.dst_port;
+	l->mask->src_port = s->mask.src_port;
+	l->mask->dst_port = s->mask.dst_port;
+	return 0;
+}
+
+/* A network's number has 24 bits, and its tunnel is UDP. */
+static int spec_vxlan(struct sn_rule *r, const struct ibv_flow_spec_tunnel *s)
+{
+	uint32_t val = be32toh(s->val.tunnel_id), mask = be32toh(s->mask.tunnel_id);
+
+	if ((val | mask) >> 24 || (r->mask.ip_proto && r->value.ip_proto != 17))
+		return EINVAL;
+	r->vxlan = true;
+	r->inner_value.vni = htobe32(val << 8);
+	r->inner_mask.vni = htobe32(mask << 8);
+	return 0;
+}
+
+/* As in a completion of mlx5: 24 bits. */
+static int spec_tag(struct sn_rule *r, const struct ibv_flow_spec_action_tag *s)
+{
+	if (s->tag_id >> 24)
+		return EINVAL;
+	r->tagged = true;
+	r->tag = s->tag_id;
 	return 0;
 }
 
@@ -98,6 +156,7 @@ struct spec_kind {
 	size_t size;
 };
 
+/* Of those up to UDP and TCP there is the inner kind, too. */
 static const struct spec_kind kinds[] = {
 	{ IBV_FLOW_SPEC_ETH, LAYER_ETH, sizeof(struct ibv_flow_spec_eth) },
 	{ IBV_FLOW_SPEC_IPV4, LAYER_IP, sizeof(struct ibv_flow_spec_ipv4) },
@@ -105,44 +164,76 @@ static const struct spec_kind kinds[] = {
 	{ IBV_FLOW_SPEC_IPV6, LAYER_IP, sizeof(struct ibv_flow_spec_ipv6) },
 	{ IBV_FLOW_SPEC_UDP, LAYER_L4, sizeof(struct ibv_flow_spec_tcp_udp) },
 	{ IBV_FLOW_SPEC_TCP, LAYER_L4, sizeof(struct ibv_flow_spec_tcp_udp) },
+	{ IBV_FLOW_SPEC_VXLAN_TUNNEL, LAYER_TUNNEL, sizeof(struct ibv_flow_spec_tunnel) },
+	{ IBV_FLOW_SPEC_ACTION_TAG, ACTION_TAG, sizeof(struct ibv_flow_spec_action_tag) },
+	{ IBV_FLOW_SPEC_ACTION_DROP, ACTION_DROP, sizeof(struct ibv_flow_spec_action_drop) },
 };
 
 static int spec_take(struct sn_rule *r, const struct ibv_flow_spec *s)
 {
-	switch (s->hdr.type) {
+	bool inner = s->hdr.type & IBV_FLOW_SPEC_INNER;
+	const struct level l = {
+		.value = inner ? &r->inner_value.match : &r->value,
+		.mask = inner ? &r->inner_mask.match : &r->mask,
+	};
+
+	switch (s->hdr.type & ~(unsigned int)IBV_FLOW_SPEC_INNER) {
 	case IBV_FLOW_SPEC_ETH:
-		take_eth(&r->value, &s->eth.val);
-		take_eth(&r->mask, &s->eth.mask);
-		return 0;
+		return spec_eth(&l, &s->eth);
 	case IBV_FLOW_SPEC_IPV4:
-		return spec_ip4(r, &s->ipv4);
+		return spec_ip4(&l, &s->ipv4);
 	case IBV_FLOW_SPEC_IPV4_EXT:
-		return spec_ip4_ext(r, &s->ipv4_ext);
+		return spec_ip4_ext(&l, &s->ipv4_ext);
 	case IBV_FLOW_SPEC_IPV6:
-		take_ip6(&r->value, &s->ipv6.val);
-		take_ip6(&r->mask, &s->ipv6.mask);
-		ip_version(r, 6);
+		return spec_ip6(&l, &s->ipv6);
+	case IBV_FLOW_SPEC_VXLAN_TUNNEL:
+		return spec_vxlan(r, &s->tunnel);
+	case IBV_FLOW_SPEC_ACTION_TAG:
+		return spec_tag(r, &s->flow_tag);
+	case IBV_FLOW_SPEC_ACTION_DROP:
+		r->drop = true;
 		return 0;
 	default:
-		return spec_l4(r, &s->tcp_udp);
+		return spec_l4(&l, &s->tcp_udp);
 	}
 }
 
+/* NVGRE is GRE with a key; for Geneve verbs have no specification at all. */
 static bool known_but_unsupported(enum ibv_flow_spec_type type)
 {
 	switch (type & ~(unsigned int)IBV_FLOW_SPEC_INNER) {
 	case IBV_FLOW_SPEC_ESP:
-	case IBV_FLOW_SPEC_VXLAN_TUNNEL:
 	case IBV_FLOW_SPEC_GRE:
 	case IBV_FLOW_SPEC_MPLS:
-	case IBV_FLOW_SPEC_ACTION_TAG:
-	case IBV_FLOW_SPEC_ACTION_DROP:
 	case IBV_FLOW_SPEC_ACTION_HANDLE:
 	case IBV_FLOW_SPEC_ACTION_COUNT:
 		return true;
 	default:
-		return type & IBV_FLOW_SPEC_INNER;
+		return false;
 	}
+}
+
+static const struct spec_kind *find_kind(enum ibv_flow_spec_type type, uint32_t *layer)
+{
+	bool inner = type & IBV_FLOW_SPEC_INNER;
+
+	for (size_t i = 0; i < pv_array_size(kinds); i++) {
+		const struct spec_kind *k = &kinds[i];
+
+		if (k->type != (type & ~(unsigned int)IBV_FLOW_SPEC_INNER) || (inner && k->layer > LAYER_L4))
+			continue;
+		*layer = inner ? k->layer << INNER_SHIFT : k->layer;
+		return k;
+	}
+	return NULL;
+}
+
+/* Whether `layer` may follow: headers from the outermost inwards, as a frame is, the inner ones behind a tunnel. */
+static bool in_order(uint32_t layers, uint32_t layer)
+{
+	if (layer > LAYERS)
+		return !(layers & layer);
+	return (layers & LAYERS) < layer && (layer <= LAYER_TUNNEL || layers & LAYER_TUNNEL);
 }
 
 static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
@@ -150,10 +241,10 @@ static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 	const uint8_t *at = (const uint8_t *)(a + 1);
 	/* pyverbs gives the size without the specifications; what counts is what each says of itself. */
 	size_t left = a->size > sizeof(*a) ? a->size - sizeof(*a) : SIZE_MAX;
-	uint32_t layers = 0;
+	uint32_t layers = 0, layer;
 
 	for (uint32_t i = 0; i < a->num_of_specs; i++) {
-		const struct spec_kind *k = NULL;
+		const struct spec_kind *k;
 		struct ibv_flow_spec s; /* a copy: behind an attribute of 20 bytes it is not aligned */
 		int err;
 
@@ -162,16 +253,12 @@ static int specs_take(struct sn_rule *r, const struct ibv_flow_attr *a)
 		memcpy(&s.hdr, at, sizeof(s.hdr));
 		if (s.hdr.size > left)
 			return EINVAL;
-		for (size_t j = 0; j < pv_array_size(kinds); j++) {
-			if (kinds[j].type == s.hdr.type)
-				k = &kinds[j];
-		}
+		k = find_kind(s.hdr.type, &layer);
 		if (!k)
 			return known_but_unsupported(s.hdr.type) ? EOPNOTSUPP : EINVAL;
-		/* From the outermost header inwards, as a frame is. */
-		if (s.hdr.size != k->size || layers >= k->layer)
+		if (s.hdr.size != k->size || !in_order(layers, layer))
 			return EINVAL;
-		layers |= k->layer;
+		layers |= layer;
 		memcpy(&s, at, k->size);
 		err = spec_take(r, &s);
 		if (err)
@@ -210,8 +297,8 @@ int vb_flow_parse(struct sn_rule *r, const struct ibv_flow_attr *a)
 	default:
 		return EINVAL;
 	}
-	/* These three match by kind alone. */
-	return any_set(&r->mask, sizeof(r->mask)) ? EINVAL : 0;
+	/* These three match by kind alone, and deliver. */
+	return any_set(&r->mask, sizeof(r->mask)) || r->vxlan || r->tagged || r->drop ? EINVAL : 0;
 }
 
 struct ibv_flow *vb_create_flow(struct ibv_qp *ibv, struct ibv_flow_attr *a)

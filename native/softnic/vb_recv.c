@@ -250,6 +250,8 @@ pv_inline bool take(struct vb_rq *rq, struct ibv_wc *wc, uint64_t *tstamp_ns, bo
 		wc->wc_flags = IBV_WC_IP_CSUM_OK;
 	if (pv_unlikely(rq->cq->stamping))
 		*tstamp_ns = stamp_of(rq, &f);
+	if (pv_unlikely(rq->cq->tags))
+		rq->cq->cur_tag = f.flags & SN_RX_TAG ? sn_rxq_hash(rq->rxq) : 0;
 	sn_rxq_drop(rq->rxq);
 	atomic_store_explicit(&rq->ci, ci + 1, memory_order_release);
 	if (pv_unlikely(status != IBV_WC_SUCCESS))

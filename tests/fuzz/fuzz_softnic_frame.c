@@ -60,6 +60,19 @@ static uint64_t add_rule(struct input *in)
 	/* Four bytes of the match a bit. */
 	for (uint32_t i = 0; i < sizeof(r.mask); i++)
 		mask[i] = fields >> i / 4 & 1 ? (flags & 0x40 ? 0xff : (uint8_t)(r.value.ttl | 1)) : 0;
+	/* Inside a tunnel: any bytes under a mask of every other. */
+	if ((flags & 0x18) == 0x08 && !r.all_default) {
+		uint8_t *inner = (uint8_t *)&r.inner_mask;
+		uint32_t which = byte(in);
+
+		r.vxlan = true;
+		bytes(in, &r.inner_value, sizeof(r.inner_value));
+		for (uint32_t i = 0; i < sizeof(r.inner_mask); i++)
+			inner[i] = which >> i % 8 & 1 ? 0xff : 0;
+		r.drop = which == 0xaa;
+		r.tagged = which & 1;
+		r.tag = which;
+	}
 	if (flags & 0x80) {
 		r.nqueues = QUEUES;
 		r.rss_fields = byte(in);
@@ -124,6 +137,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		bytes(&in, frame, len);
 		if (len >= 6 && !(how & 0x40))
 			memcpy(frame, "\x02\x53\x4e\0\0\1", 6);
+		/* A tunnel, which bytes at random hardly ever are. */
+		if (len >= 50 && how & 0x20) {
+			static const uint8_t head[] = { 0x08, 0x00, 0x45 };
+
+			memcpy(frame + 12, head, sizeof(head));
+			memset(frame + 20, 0, 2);
+			frame[23] = 17;
+			pv_put16(frame + 36, 4789);
+			frame[42] |= 0x08;
+		}
 		/* By whatever earlier frames left behind; by a lookup; by what that left. */
 		remembered = outcome(frame, len, how & 3, how & 4);
 		for (uint32_t i = 0; i < SN_PATHS; i++)

@@ -24,7 +24,15 @@ static void flow(const uint8_t *data, size_t size)
 		for (size_t i = 0; i < sizeof(r.mask); i++)
 			any |= m[i] != 0;
 		/* Kinds that match by themselves have no fields. */
-		if (any && (r.sniffer || r.all_default || r.mc_default))
+		if ((any || r.vxlan || r.drop || r.tagged) && (r.sniffer || r.all_default || r.mc_default))
+			abort();
+		/* What is inside is inside of something. */
+		m = (const uint8_t *)&r.inner_mask;
+		for (size_t i = 0; i < sizeof(r.inner_mask); i++) {
+			if (m[i] && !r.vxlan)
+				abort();
+		}
+		if (r.tag >> 24 || (r.tag && !r.tagged) || be32toh(r.inner_mask.vni) & 0xff || be32toh(r.inner_value.vni) & 0xff)
 			abort();
 		if (r.mask.ip_version && r.value.ip_version != 4 && r.value.ip_version != 6)
 			abort();

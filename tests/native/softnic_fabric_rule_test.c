@@ -241,6 +241,138 @@ TEST(ip6_fields)
 	fab_done(&net);
 }
 
+/* UDP over IPv4, and behind its VXLAN header another such frame: where the inner one begins, and how long all is. */
+static uint32_t vxlan_frame(uint32_t vni, uint32_t *inner)
+{
+	uint32_t len = fab_udp4(frame, 0, 1, 1000, 4789, 150);
+
+	frame[42] = 0x08;
+	pv_put32(frame + 46, vni << 8);
+	*inner = 50;
+	fab_udp4(frame + 50, 4, 5, 2000, 80, 50);
+	return len;
+}
+
+/* One rule a field of the inner frame, and one of the network's number: they match it, and not when any bit of the field differs. */
+TEST(fields_inside_a_tunnel)
+{
+	static const struct {
+		uint32_t at, len; /* in struct sn_inner */
+		uint32_t frame_at; /* from the inner frame */
+	} fields[] = {
+		{ offsetof(struct sn_inner, match.dst_mac), 6, 0 },    { offsetof(struct sn_inner, match.src_mac), 6, 6 },
+		{ offsetof(struct sn_inner, match.ethertype), 2, 12 }, { offsetof(struct sn_inner, match.tos), 1, 15 },
+		{ offsetof(struct sn_inner, match.ttl), 1, 22 },       { offsetof(struct sn_inner, match.ip_proto), 1, 23 },
+		{ offsetof(struct sn_inner, match.src_ip), 4, 26 },    { offsetof(struct sn_inner, match.dst_ip), 4, 30 },
+		{ offsetof(struct sn_inner, match.src_port), 2, 34 },  { offsetof(struct sn_inner, match.dst_port), 2, 36 },
+		{ offsetof(struct sn_inner, vni), 3, (uint32_t)-4 },
+	};
+
+	for (size_t i = 0; i < pv_array_size(fields); i++) {
+		uint32_t inner, len = vxlan_frame(0x123456, &inner);
+		uint8_t *at = frame + inner + (int32_t)fields[i].frame_at;
+		struct sn_rule r = { .vxlan = true };
+
+		setup(1);
+		memset((uint8_t *)&r.inner_mask + fields[i].at, 0xff, fields[i].len);
+		memcpy((uint8_t *)&r.inner_value + fields[i].at, at, fields[i].len);
+		fab_rule(rx, &r, net.queue[0]);
+		CHECK_EQ(receivers(len), 1);
+		for (uint32_t bit = 0; bit < fields[i].len * 8; bit++) {
+			at[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			CHECK_EQ(receivers(len), 0);
+			at[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		}
+		CHECK_EQ(receivers(len), 1);
+		fab_done(&net);
+	}
+}
+
+/* What is not there inside does not match, and without a valid header, or to another port, there is no inside. */
+TEST(what_is_no_tunnel)
+{
+	uint32_t inner, len = vxlan_frame(7, &inner);
+	struct sn_rule any = { .vxlan = true }, port = { .vxlan = true };
+
+	setup(2);
+	fab_rule(rx, &any, net.queue[0]);
+	port.mask.ip_version = 0xff;
+	port.value.ip_version = 4;
+	port.priority = 0;
+	port.inner_mask.match.dst_port = 0xffff;
+	port.inner_value.match.dst_port = __builtin_bswap16(80);
+	any.priority = 1;
+	fab_rule(rx, &port, net.queue[1]);
+	/* The first was there earlier; to tell them apart its priority is worse. */
+	CHECK_EQ(receivers(len), 1);
+	frame[42] = 0xf7; /* every flag but that of the number */
+	CHECK_EQ(receivers(len), 0);
+	frame[42] = 0x08;
+	pv_put16(frame + 36, 4790);
+	CHECK_EQ(receivers(len), 0);
+	pv_put16(frame + 36, 4789);
+	frame[23] = 6;
+	CHECK_EQ(receivers(len), 0);
+	frame[23] = 17;
+	pv_put16(frame + 20, 0x2000); /* a fragment */
+	CHECK_EQ(receivers(len), 0);
+	pv_put16(frame + 20, 0);
+	for (uint32_t cut = 16; cut < inner; cut++)
+		CHECK_EQ(receivers(cut), 0);
+	fab_done(&net);
+
+	setup(1);
+	len = vxlan_frame(7, &inner);
+	fab_rule(rx, &port, net.queue[0]);
+	CHECK_EQ(receivers(len), 1);
+	for (uint32_t cut = 16; cut < inner + 38; cut++)
+		CHECK_EQ(receivers(cut), 0);
+	CHECK_EQ(receivers(inner + 38), 1);
+	for (uint32_t frag = 1; frag < 0x4000; frag <<= 1) {
+		pv_put16(frame + inner + 20, (uint16_t)frag);
+		CHECK_EQ(receivers(len), 0);
+	}
+	pv_put16(frame + inner + 20, 0);
+	CHECK_EQ(receivers(len), 1);
+	fab_done(&net);
+}
+
+TEST(tags_and_drops)
+{
+	struct sn_rule r = { .tagged = true, .tag = 0xabcdef }, drop = { .drop = true }, all = { .all_default = true };
+	uint32_t len = fab_udp4(frame, 0, 1, 1, 53, 10);
+	struct sn_frame f;
+	uint64_t handle;
+
+	setup(2);
+	r.value.dst_port = drop.value.dst_port = __builtin_bswap16(53);
+	r.mask.dst_port = drop.mask.dst_port = 0xffff;
+	r.priority = 5;
+	fab_rule(rx, &r, net.queue[0]);
+	fab_rule(rx, &all, net.queue[1]);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(fab_send(tx, frame, len), 0);
+		CHECK(sn_rxq_peek(net.queue[0], &f));
+		CHECK_EQ(f.flags & SN_RX_TAG, SN_RX_TAG);
+		CHECK_EQ(f.rss_hash, 0xabcdef);
+		sn_rxq_pop(net.queue[0]);
+	}
+	/* A better rule that drops: not even the catch-all has it. */
+	handle = fab_rule(rx, &drop, net.queue[0]);
+	CHECK_EQ(receivers(len), 0);
+	CHECK_EQ(fab_counters(rx).rx_rule_drop, 2);
+	pv_put16(frame + 36, 54);
+	CHECK_EQ(fab_send(tx, frame, len), 0);
+	CHECK(sn_rxq_peek(net.queue[1], &f));
+	CHECK_EQ(f.flags & SN_RX_TAG, 0);
+	sn_rxq_pop(net.queue[1]);
+	pv_put16(frame + 36, 53);
+	CHECK_EQ(sn_rule_del(rx, handle), 0);
+	CHECK_EQ(receivers(len), 1);
+	CHECK_EQ(fab_counters(rx).rx_rule_drop, 2);
+	fab_done(&net);
+}
+
 /* "Verifying the RSS Hash Calculation", Microsoft's documentation of receive-side scaling. */
 static const uint8_t ms_key[40] = {
 	0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
@@ -365,6 +497,19 @@ static void random_rule(struct pv_rng *rng, const uint8_t *like)
 	FIELD(10, dst_port);
 	if (fields >> 11 & 1)
 		FIELD(11, vlan_tci);
+	if (fields >> 24 & 1 && parse.has & SN_FIELD_VNI) {
+		struct sn_inner in;
+
+		memcpy(&in, parse.key + SN_KEY_WORDS, sizeof(in));
+		r.vxlan = true;
+		r.inner_value = in;
+		r.inner_mask.vni = fields >> 25 & 1 ? UINT32_MAX : 0;
+		memset(&r.inner_mask.match.dst_port, fields >> 26 & 1 ? 0xff : 0, 2);
+		memset(&r.inner_mask.match.dst_ip[0], fields >> 27 & 1 ? 0xff : 0, 4);
+	}
+	r.drop = !(pv_rng_u32(rng) % 8);
+	r.tagged = !(pv_rng_u32(rng) % 4);
+	r.tag = pv_rng_u32(rng) & 0xffffff;
 	r.sniffer = fields >> 12 & 1;
 	r.all_default = !r.sniffer && (fields >> 13 & 1);
 	if (fields >> 14 & 1)
@@ -433,6 +578,13 @@ static uint32_t base_frame(int kind)
 		pv_put16(frame + 12, 0x0806);
 	if (kind / 2 == 4)
 		frame[0] = 0x01;
+	if (kind / 2 == 5) {
+		uint32_t at = kind % 2 ? 54 : 34;
+
+		pv_put16(frame + at + 2, 4789);
+		memcpy(frame + at + 8, "\x08\0\0\0\0\0\x07", 8);
+		fab_udp4(frame + at + 16, 4, 5, 2000, 80, 20);
+	}
 	return len;
 }
 
@@ -446,7 +598,7 @@ TEST(remembered_paths_follow_the_rules)
 		uint32_t len;
 
 		setup(6);
-		len = base_frame(round % 10);
+		len = base_frame(round % 12);
 		for (uint32_t n = pv_rng_u32(&rng) % 6 + 1; n; n--)
 			random_rule(&rng, frame);
 		for (uint32_t bit = 0; bit < 70 * 8; bit++) {
