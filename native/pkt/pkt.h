@@ -30,6 +30,7 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_L4_PARTIAL 0x0010u
 #define PV_PKT_TSTAMP 0x0020u /* `tstamp` is valid, in the ring's clock units */
 #define PV_PKT_VLAN 0x0040u /* `vlan_tci` was stripped by the ring */
+#define PV_PKT_QUEUE 0x0080u /* `txq` is the ring's queue by which it came: set where there are several */
 /* Requests to the ring, transmit side; only bits that caps.tx_csum allows. */
 #define PV_PKT_TX_L3_CSUM 0x0100u /* fill the IPv4 header checksum */
 #define PV_PKT_TX_L4_CSUM 0x0200u /* fill the UDP/TCP checksum (field holds 0 when posted) */
@@ -74,7 +75,7 @@ struct pv_pkt {
 	uint32_t size; /* bytes of the buffer at `buf` */
 	uint16_t gso_size; /* PV_PKT_TX_TSO */
 	uint8_t gso_hdr; /* PV_PKT_TX_TSO: Ethernet, IP and TCP headers */
-	uint8_t txq; /* PV_PKT_TX_QUEUE */
+	uint8_t txq; /* PV_PKT_TX_QUEUE, PV_PKT_QUEUE */
 	uint64_t priv[4]; /* the present owner's, meaningless after a hand-over */
 	uint64_t cookie; /* PV_PKT_TX_TSTAMP: the sender's, untouched by rings */
 } pv_aligned(PV_CACHELINE);

@@ -20,12 +20,44 @@ int pv_ring_notify_fd(struct pv_ring *r)
 	return r->ops->notify_fd ? r->ops->notify_fd(r) : -EOPNOTSUPP;
 }
 
+#define FLOW_MATCH (PV_FLOW_BY_TOS | PV_FLOW_BY_LABEL | PV_FLOW_IN_VXLAN | PV_FLOW_SNIFFER)
+
+static bool is_l4(uint8_t proto)
+{
+	return proto == 6 || proto == 17;
+}
+
+static bool inner_sound(const struct pv_flow_inner *in)
+{
+	if ((uint32_t)in->kind >= PV_FLOW_KINDS || (in->kind >= PV_FLOW_3TUPLE && !is_l4(in->l4_proto)))
+		return false;
+	return in->kind != PV_FLOW_5TUPLE || pv_addr_is4(&in->dst) == pv_addr_is4(&in->src);
+}
+
+static bool match_sound(const struct pv_flow *flow)
+{
+	uint32_t match = flow->match;
+
+	if (match & ~FLOW_MATCH)
+		return false;
+	if (match & PV_FLOW_SNIFFER)
+		return match == PV_FLOW_SNIFFER && flow->kind == PV_FLOW_ALL;
+	if (match & (PV_FLOW_BY_TOS | PV_FLOW_BY_LABEL) && flow->kind < PV_FLOW_IP)
+		return false;
+	if (match & PV_FLOW_BY_LABEL && (pv_addr_is4(&flow->dst) || flow->flow_label >> 20))
+		return false;
+	return !(match & PV_FLOW_IN_VXLAN) || (flow->kind >= PV_FLOW_3TUPLE && flow->l4_proto == 17 &&
+					       flow->dst_port == PV_VXLAN_PORT && !(flow->vni >> 24) && inner_sound(&flow->inner));
+}
+
 /* What no ring could make a rule of. */
 static bool flow_sound(const struct pv_flow *flow)
 {
 	if ((uint32_t)flow->kind >= PV_FLOW_KINDS || flow->vlan > 4094)
 		return false;
-	if (flow->kind >= PV_FLOW_3TUPLE && flow->l4_proto != 6 && flow->l4_proto != 17)
+	if (flow->match && !match_sound(flow))
+		return false;
+	if (flow->kind >= PV_FLOW_3TUPLE && !is_l4(flow->l4_proto))
 		return false;
 	return flow->kind != PV_FLOW_5TUPLE || pv_addr_is4(&flow->dst) == pv_addr_is4(&flow->src);
 }
@@ -34,7 +66,7 @@ int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *ha
 {
 	if (!flow_sound(flow))
 		return -EINVAL;
-	if (!r->ops->flow_add || !(r->caps.flow_kinds & 1u << flow->kind))
+	if (!r->ops->flow_add || !(r->caps.flow_kinds & 1u << flow->kind) || flow->match & ~r->caps.flow_match)
 		return -EOPNOTSUPP;
 	return r->ops->flow_add(r, flow, handle);
 }

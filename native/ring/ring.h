@@ -56,14 +56,35 @@ enum pv_flow_kind {
 	PV_FLOW_KINDS
 };
 
+/* What a rule may say beside its kind: bits of pv_flow.match, and of caps.flow_match where the ring takes them. */
+#define PV_FLOW_BY_TOS 0x1u /* PV_FLOW_IP and tighter: type of service, or traffic class */
+#define PV_FLOW_BY_LABEL 0x2u /* PV_FLOW_IP and tighter, IPv6: flow label */
+#define PV_FLOW_IN_VXLAN 0x4u /* tuples of UDP to port PV_VXLAN_PORT: the network, and headers of the frame inside (RFC 7348) */
+#define PV_FLOW_SNIFFER 0x8u /* PV_FLOW_ALL: a copy of all that the port receives, and sends where devices do that; takes nothing */
+#define PV_VXLAN_PORT 4789u
+
+/* Headers of a frame inside a tunnel: what `kind` names. */
+struct pv_flow_inner {
+	enum pv_flow_kind kind; /* PV_FLOW_ALL: any */
+	uint8_t dst_mac[PV_ETH_ALEN]; /* zeros: any */
+	uint8_t l4_proto;
+	struct pv_addr dst, src;
+	uint16_t dst_port, src_port;
+};
+
 struct pv_flow {
 	enum pv_flow_kind kind;
+	uint32_t match; /* PV_FLOW_BY_TOS, ... */
 	uint8_t dst_mac[PV_ETH_ALEN];
 	uint16_t ethertype; /* host order; PV_FLOW_ETHER only, 0: any */
 	uint16_t vlan; /* VLAN id 1..4094, 0: untagged */
 	uint8_t l4_proto; /* 6 or 17 */
 	struct pv_addr dst, src;
 	uint16_t dst_port, src_port; /* host order */
+	uint8_t tos, tos_mask; /* PV_FLOW_BY_TOS */
+	uint32_t flow_label; /* PV_FLOW_BY_LABEL: 20 bits */
+	uint32_t vni; /* PV_FLOW_IN_VXLAN: 24 bits */
+	struct pv_flow_inner inner; /* PV_FLOW_IN_VXLAN */
 };
 
 struct pv_ring_caps {
@@ -85,7 +106,8 @@ struct pv_ring_caps {
 	uint32_t txqs; /* how many txq_open gives at most, beside the first */
 	uint32_t dm_bytes; /* on-device memory of the device; what the ring has of it is in its counters */
 	uint32_t flow_kinds; /* bits: 1 << enum pv_flow_kind */
-	uint32_t queues;
+	uint32_t flow_match; /* PV_FLOW_BY_TOS, ... */
+	uint32_t queues; /* of receiving; with several, packets say by which they came */
 	uint8_t mac[PV_ETH_ALEN];
 	bool link_up;
 	bool rx_partial; /* of some of the device's queues nothing comes to us, whatever the rules say */
@@ -190,7 +212,8 @@ pv_inline uint32_t pv_ring_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint
 void pv_ring_close(struct pv_ring *r);
 int pv_ring_arm(struct pv_ring *r);
 int pv_ring_notify_fd(struct pv_ring *r);
-/* -EINVAL: no such kind, VLAN above 4094, a tuple of neither UDP nor TCP or of two families. -EOPNOTSUPP: not in caps.flow_kinds.
+/* -EINVAL: no such kind, VLAN above 4094, a tuple of neither UDP nor TCP or of two families, a `match` that does not go with the kind.
+ * -EOPNOTSUPP: not in caps.flow_kinds or caps.flow_match.
  * Else what the ring says: -ENODEV, -ENOMEM, -EPERM, -EEXIST, ... A dst_mac of zeros: the group's MAC, else the port's. */
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */

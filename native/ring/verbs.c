@@ -17,16 +17,12 @@ static pv_noinline uint32_t rx_refused(struct verbs_ring *v, struct pv_pkt **pkt
 	return took;
 }
 
-uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+/* Into the queue pair's own queue, or into `wq`; there is room for `n`. */
+pv_inline uint32_t rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_pkt **pkts, uint32_t n)
 {
-	struct verbs_ring *v = verbs_ring(r);
-	uint32_t room = r->caps.rx_depth - v->rx_outstanding;
 	struct ibv_recv_wr *bad = NULL, *last;
 	int rc;
 
-	n = PV_MIN(PV_MIN(n, r->caps.batch), room);
-	if (pv_unlikely(!n || v->gone))
-		return 0;
 	for (uint32_t i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
 
@@ -39,7 +35,7 @@ uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	}
 	last = &v->recv_wr[n - 1];
 	last->next = NULL;
-	rc = v->post_recv(v->qp, v->recv_wr, &bad);
+	rc = wq ? wq->post_recv(wq, v->recv_wr, &bad) : v->post_recv(v->qp, v->recv_wr, &bad);
 	last->next = last + 1; /* the last of all has a neighbour too, which is never posted */
 	if (pv_unlikely(rc))
 		n = rx_refused(v, pkts, n, bad ? (uint32_t)(bad - v->recv_wr) : 0, rc);
@@ -47,11 +43,27 @@ uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	return n;
 }
 
+uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	struct verbs_ring *v = verbs_ring(r);
+	uint32_t room = r->caps.rx_depth - v->rx_outstanding;
+
+	n = PV_MIN(PV_MIN(n, r->caps.batch), room);
+	return pv_unlikely(!n || v->gone) ? 0 : rx_post_by(v, NULL, pkts, n);
+}
+
+uint32_t pv_verbs_rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_pkt **pkts, uint32_t n)
+{
+	return rx_post_by(v, wq, pkts, n);
+}
+
 /* The buffer goes back to the pool: the owner refills the queue from there as after any receive. */
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
 {
 	if (status != IBV_WC_WR_FLUSH_ERR)
 		v->counters.rx_errors++;
+	if (v->rss)
+		v->rss->q[p->txq].out--;
 	pv_pkt_put(p);
 }
 
@@ -230,6 +242,14 @@ void pv_verbs_reclaim(struct verbs_ring *v)
 			pv_ring_drop(pv_pool_pkt(v->ring.pool, i));
 }
 
+void pv_verbs_set_rx_poll(struct verbs_ring *v, uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n))
+{
+	if (v->rss)
+		v->rss->rx_poll = rx_poll;
+	else
+		v->ops.rx_poll = rx_poll;
+}
+
 void pv_verbs_set_ops(struct verbs_ring *v)
 {
 	v->ops = (struct pv_ring_ops){
@@ -255,5 +275,10 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		.event = pv_verbs_event,
 		.forget = pv_verbs_forget,
 	};
+	if (v->rss) {
+		v->ops.rx_post = pv_verbs_rss_rx_post;
+		v->ops.rx_poll = pv_verbs_rss_rx_poll;
+		v->rss->rx_poll = pv_verbs_legacy_rx_poll;
+	}
 	v->ring.ops = &v->ops;
 }

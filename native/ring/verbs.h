@@ -26,6 +26,7 @@ struct pv_verbs_cfg {
 	bool no_tso; /* leave segmentation to the stack */
 	uint32_t dev_mem; /* bytes of the device's memory to send from; 0: none */
 	enum pv_verbs_stamps stamps;
+	uint32_t rx_queues; /* that flows are spread over by their hash; a power of two, clamped to the device's; 0: 1 */
 	bool rx_interrupts; /* a completion channel for arm(); true unless a pure spinner */
 };
 

@@ -121,7 +121,7 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 
 	caps->rx_buf_min = caps->mtu + 18;
 	caps->batch = PV_RING_BATCH_MAX;
-	caps->queues = 1;
+	caps->queues = v->rss ? v->rss->n : 1;
 	if (csum && !cfg->no_csum) {
 		caps->rx_csum = caps->tx_csum = ALL_CSUM;
 		v->rx_good = PV_PKT_L3_OK | PV_PKT_L4_OK;

@@ -168,7 +168,7 @@ static int try_qp(struct opening *o, bool extended, bool tso, uint32_t sge)
 			.send_cq = v->tx.cq,
 			.recv_cq = v->rx_cq,
 			.send_wr = v->ring.caps.tx_depth,
-			.recv_wr = v->ring.caps.rx_depth,
+			.recv_wr = v->rss ? 0 : v->ring.caps.rx_depth,
 			.inline_size = ask,
 			.sge = sge,
 			.extended = extended,
@@ -224,6 +224,8 @@ static int create_queues(struct opening *o)
 	struct verbs_ring *v = o->v;
 	int rc = create_cqs(o);
 
+	if (!rc && (rc = pv_verbs_rss_open(v, &o->attr, o->cfg->rx_queues)))
+		rc = fail(o, rc, "receive queues of %s", o->cfg->device);
 	if (rc)
 		return rc;
 	if (!o->cfg->legacy && !create_qp(o, true)) {
@@ -352,7 +354,7 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	pv_verbs_rate_probe(v);
 	if (cfg->dev_mem)
 		pv_verbs_dm_open(v, cfg->dev_mem, err, errsize);
-	v->ring.caps.flow_kinds = pv_verbs_flow_kinds(v);
+	pv_verbs_flow_probe(v);
 	*out = &v->ring;
 	return 0;
 }
@@ -365,6 +367,7 @@ void pv_verbs_close(struct pv_ring *r)
 	if (v->tx.qpx && v->tx.batch)
 		ibv_wr_abort(v->tx.qpx);
 	pv_verbs_flow_clear(v);
+	pv_verbs_rss_close(v);
 	if (v->qp) {
 		/* Stops the device's reading and writing; when it is dead this fails, and so it has stopped. */
 		v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE);
@@ -398,6 +401,7 @@ void pv_verbs_forget(struct pv_ring *r)
 	v->forgotten = true;
 	pv_verbs_flow_clear(v);
 	pv_verbs_txq_clear(v);
+	pv_verbs_rss_close(v);
 	pv_verbs_reclaim(v);
 	pv_verbs_dm_close(v);
 	if (v->bound)
@@ -419,11 +423,13 @@ void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out)
 
 int pv_verbs_probe(const struct pv_verbs_cfg *cfg, struct pv_verbs_info *out, char *err, size_t errsize)
 {
-	struct opening o = { .cfg = cfg, .err = err, .errsize = errsize };
+	struct pv_verbs_cfg one = *cfg;
+	struct opening o = { .cfg = &one, .err = err, .errsize = errsize };
 	struct verbs_ring v = { .epoll_fd = -1 };
 	int rc;
 
 	memset(out, 0, sizeof(*out));
+	one.rx_queues = 1;
 	if (errsize)
 		err[0] = 0;
 	if (!cfg->device || !cfg->device[0])

@@ -69,7 +69,34 @@ struct verbs_mr {
 struct verbs_flow {
 	struct verbs_flow *next;
 	uint64_t handle;
-	struct ibv_flow *flow;
+	uint32_t n;
+	struct ibv_flow *flow[3];
+};
+
+/* Several receive queues: see verbs_rss.c. */
+#define VERBS_RXQ_MAX 64u
+enum verbs_spread {
+	VERBS_SPREAD_NONE,
+	VERBS_SPREAD_IP4,
+	VERBS_SPREAD_IP6,
+	VERBS_SPREAD_UDP4,
+	VERBS_SPREAD_UDP6,
+	VERBS_SPREAD_TCP4,
+	VERBS_SPREAD_TCP6,
+	VERBS_SPREADS
+};
+
+struct verbs_rxq {
+	struct ibv_wq *wq;
+	uint32_t out; /* buffers that it has */
+};
+
+struct verbs_rss {
+	struct ibv_rwq_ind_table *table, *first; /* all queues; the first alone */
+	struct ibv_qp *qp[VERBS_SPREADS]; /* NULL until a rule needs it */
+	uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+	uint32_t n, depth, next;
+	struct verbs_rxq q[VERBS_RXQ_MAX];
 };
 
 struct verbs_dm_header {
@@ -139,6 +166,7 @@ struct verbs_ring {
 	uint32_t rx_index_max;
 	uint32_t rx_good; /* PV_PKT_*_OK for a good verdict; 0 with offloads off */
 	bool gone;
+	struct verbs_rss *rss; /* NULL: one queue, the queue pair's */
 	struct pv_pkt *stash; /* found by arm(), next one for rx_poll */
 
 	/* hot: send */
@@ -200,6 +228,7 @@ void pv_verbs_lib_close(struct pv_verbs_lib *lib);
 
 /* verbs.c: what both paths do the same way. */
 uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+uint32_t pv_verbs_rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n);
 void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, int status);
 void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
@@ -212,6 +241,7 @@ void pv_verbs_reclaim(struct verbs_ring *v);
 void pv_verbs_tx_poll(struct verbs_ring *v, struct verbs_txq *q);
 uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 void pv_verbs_set_ops(struct verbs_ring *v);
+void pv_verbs_set_rx_poll(struct verbs_ring *v, uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n));
 
 /* verbs_ext.c, verbs_legacy.c: the data path of each. */
 uint32_t pv_verbs_ext_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
@@ -266,7 +296,16 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle);
 void pv_verbs_flow_clear(struct verbs_ring *v);
-uint32_t pv_verbs_flow_kinds(struct verbs_ring *v);
+void pv_verbs_flow_probe(struct verbs_ring *v); /* fills caps.flow_* */
+
+/* verbs_rss.c */
+/* 0 also when the device has no such thing, or one queue is asked for: then v->rss is NULL. What an error leaves, close takes. */
+int pv_verbs_rss_open(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, uint32_t asked);
+void pv_verbs_rss_close(struct verbs_ring *v);
+bool pv_verbs_rss_splits(const struct verbs_ring *v, const struct pv_flow *flow);
+int pv_verbs_rss_qp(struct verbs_ring *v, const struct pv_flow *flow, uint8_t proto, struct ibv_qp **out);
+uint32_t pv_verbs_rss_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+uint32_t pv_verbs_rss_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 
 /* verbs_events.c */
 int pv_verbs_events_open(struct verbs_ring *v);

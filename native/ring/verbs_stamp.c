@@ -78,7 +78,7 @@ int pv_verbs_set_stamps(struct pv_ring *r, bool rx, bool tx)
 	/* From here on, not from the first completion on. */
 	if (v->tx_stamps && !v->gone)
 		pv_verbs_tx_poll_stamps(v, &v->tx);
-	v->ops.rx_poll = rx ? pv_verbs_ext_rx_poll : pv_verbs_legacy_rx_poll;
+	pv_verbs_set_rx_poll(v, rx ? pv_verbs_ext_rx_poll : pv_verbs_legacy_rx_poll);
 	return v->gone ? -ENODEV : 0;
 }
 

@@ -43,6 +43,7 @@ struct rig;
 struct rig_kind {
 	const char *name;
 	uint32_t must; /* RIG_* */
+	uint32_t rx_queues; /* 0: one. The catch-all rule leads to the first: there are RIG_DEPTH buffers for each */
 	/* Makes ring[0] and ring[1], joined, with RIG_DEPTH, RIG_MTU and rig_mac(side); each receives all that reaches it. */
 	void (*open)(struct rig *rig);
 	void (*close)(struct rig *rig); /* what is left when both rings are closed */

@@ -132,10 +132,10 @@ static inline void contract_rx_depth(const struct rig_kind *kind)
 {
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX + 8];
 	struct rig rig;
-	uint32_t posted = 0, k;
+	uint32_t posted = 0, depth = RIG_DEPTH * PV_MAX(kind->rx_queues, 1u), k;
 
 	rig_open(&rig, kind);
-	CHECK_EQ(rig.ring[1]->caps.rx_depth, RIG_DEPTH);
+	CHECK_EQ(rig.ring[1]->caps.rx_depth, depth);
 	CHECK_EQ(pv_ring_rx_post(rig.ring[1], pkts, 0), 0);
 	do {
 		for (uint32_t i = 0; i < pv_array_size(pkts); i++) {
@@ -148,7 +148,7 @@ static inline void contract_rx_depth(const struct rig_kind *kind)
 		for (uint32_t i = k; i < pv_array_size(pkts); i++)
 			pv_pkt_put(pkts[i]);
 	} while (k);
-	CHECK_EQ(posted, RIG_DEPTH);
+	CHECK_EQ(posted, depth);
 	/* Each frame that was polled makes room for one buffer. */
 	for (uint32_t i = 0; i < 3 * RIG_DEPTH; i++) {
 		struct pv_pkt *p;

@@ -277,7 +277,7 @@ static inline void contract_flow_errors(const struct rig_kind *kind)
 	struct pv_flow good = {
 		.kind = PV_FLOW_5TUPLE, .l4_proto = 17, .dst = contract_addr4(2), .src = contract_addr4(1), .dst_port = 1
 	};
-	struct pv_flow bad[5];
+	struct pv_flow bad[14];
 	uint64_t handle;
 	struct rig rig;
 
@@ -288,6 +288,20 @@ static inline void contract_flow_errors(const struct rig_kind *kind)
 	bad[2].vlan = 4095;
 	bad[3].l4_proto = 1;
 	bad[4].src = contract_addr6(1);
+	bad[5].match = 0x80000000;
+	bad[6].match = PV_FLOW_SNIFFER; /* of a tuple */
+	bad[7].match = PV_FLOW_BY_LABEL; /* of IPv4 */
+	bad[8].match = PV_FLOW_BY_TOS;
+	bad[8].kind = PV_FLOW_ETHER;
+	bad[9].match = PV_FLOW_IN_VXLAN; /* another port */
+	for (uint32_t i = 10; i < 14; i++) {
+		bad[i].match = PV_FLOW_IN_VXLAN;
+		bad[i].dst_port = PV_VXLAN_PORT;
+	}
+	bad[10].vni = 1 << 24;
+	bad[11].l4_proto = 6;
+	bad[12].inner.kind = PV_FLOW_3TUPLE; /* of no protocol */
+	bad[13].inner = (struct pv_flow_inner){ .kind = PV_FLOW_5TUPLE, .l4_proto = 6, .dst = good.dst, .src = contract_addr6(1) };
 	rig_open(&rig, kind);
 	for (uint32_t i = 0; i < pv_array_size(bad); i++)
 		CHECK_EQ(pv_ring_flow_add(rig.ring[1], &bad[i], &handle), -EINVAL);

@@ -61,7 +61,9 @@ static inline void open_as(struct rig *rig, struct pv_verbs_cfg cfg, const char 
 	rig->wire = vr;
 	devices(vr->names, options);
 	cfg.library = SOFTNIC_LIB;
-	cfg.rx_depth = cfg.tx_depth = RIG_DEPTH;
+	cfg.rx_queues = rig->kind->rx_queues;
+	cfg.tx_depth = RIG_DEPTH;
+	cfg.rx_depth = RIG_DEPTH * PV_MAX(cfg.rx_queues, 1u);
 	for (int i = 0; i < 2; i++) {
 		int rc;
 

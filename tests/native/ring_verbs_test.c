@@ -55,10 +55,22 @@ VERBS(legacy, open_legacy, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_C
 VERBS(bare, open_bare, RIG_FLOWS | RIG_TXQ | RIG_PACING);
 VERBS(pcap, open_pcap, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
 
+static const struct rig_kind spread = {
+	.name = "spread",
+	.must = RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM | RIG_STAMPS,
+	.rx_queues = 4,
+	.open = open_stamps,
+	.close = close_rig,
+	.settle = settle,
+	.set_link = set_link,
+};
+
 #define EXTENDED(id) CONTRACT_CASE(extended, id)
 CONTRACT_LIST(EXTENDED)
 #define STAMPS(id) CONTRACT_CASE(stamps, id)
 CONTRACT_LIST(STAMPS)
+#define SPREAD(id) CONTRACT_CASE(spread, id)
+CONTRACT_LIST(SPREAD)
 #define LEGACY(id) CONTRACT_CASE(legacy, id)
 CONTRACT_LIST(LEGACY)
 #define BARE(id) CONTRACT_CASE(bare, id)
