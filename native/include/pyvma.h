@@ -62,6 +62,7 @@ struct pyvma_interface {
 	uint32_t txqs, pacing_burst;
 	uint64_t tstamp_khz;
 	uint64_t tso_packets, dm_alloc, dm_packets, dm_sent, dm_oob; /* what the ring has counted */
+	uint32_t flow_match; /* PYVMA_FLOW_*, and 0x8: sniffers */
 };
 PYVMA_EXPORT int pyvma_interface_get(unsigned int index, struct pyvma_interface *out);
 
@@ -81,6 +82,35 @@ struct pyvma_counter {
 	uint64_t value;
 };
 PYVMA_EXPORT int pyvma_counter_get(unsigned int i, struct pyvma_counter *out);
+
+/* ---- steering ---------------------------------------------------------------------------------------------------------- */
+
+/* Headers that a rule names: an address family of AF_UNSPEC, a port, protocol or MAC of zeros is any. A port wants an address and a
+ * protocol, a source wants a destination, all with ports. */
+struct pyvma_flow_tuple {
+	struct sockaddr_storage dst, src;
+	uint8_t dst_mac[6];
+	uint8_t l4_proto; /* 6 or 17 */
+};
+#define PYVMA_FLOW_TOS 0x1u
+#define PYVMA_FLOW_LABEL 0x2u
+#define PYVMA_FLOW_VXLAN 0x4u
+struct pyvma_flow {
+	struct pyvma_flow_tuple outer, inner; /* the frame's; those of the frame inside (PYVMA_FLOW_VXLAN) */
+	uint16_t ethertype, vlan; /* 0: any; untagged */
+	uint32_t match; /* PYVMA_FLOW_*: which of the following count */
+	uint8_t tos, tos_mask; /* type of service or traffic class */
+	uint32_t flow_label, vni;
+};
+struct pyvma_rule {
+	uint32_t index, serial;
+	uint64_t handle;
+};
+/* More frames for the interface with the public number `index`: those of the rule reach the engine although no socket asked for them.
+ * It lasts until it is deleted or the interface goes. 0, or -errno with a text in pyvma_last_error: -EINVAL, -ENODEV, -EOPNOTSUPP
+ * (the device cannot match by that), what the device says. */
+PYVMA_EXPORT int pyvma_rule_add(unsigned int index, const struct pyvma_flow *flow, struct pyvma_rule *out);
+PYVMA_EXPORT int pyvma_rule_del(const struct pyvma_rule *rule); /* 0, also when the interface is gone; -ENOENT */
 
 /* ---- sockets ----------------------------------------------------------------------------------------------------------- */
 

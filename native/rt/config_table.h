@@ -34,6 +34,19 @@
 	X(INT, rx_batch, "32", 1, 64, "frames", "VMA_CQ_POLL_BATCH_MAX", 1, "frames taken from a ring by one poll")                \
 	X(INT, rx_depth, "1024", 16, 32768, "frames", "VMA_RX_WRE", 1, "receive queue of a ring")                                  \
 	X(INT, tx_depth, "1024", 16, 32768, "frames", "VMA_TX_WRE", 1, "send queue of a ring")                                     \
+	X(INT, rx_queues, "1", 1, 64, "queues", NULL, 1,                                                                           \
+	  "receive queues of a verbs or softnic ring, over which the device spreads flows by a Toeplitz hash; down to a power of " \
+	  "two and to what the device has")                                                                                        \
+	X(INT, ring_logic_rx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_RX", 1,                                                   \
+	  "VMA's choice of a ring for receiving: 0 interface, 1 address, 10 socket, 11 user id, 20 thread, 30 core, 31 attached "  \
+	  "core. One stack drives one ring an interface, which is 0: another value is noted in the log, rx_queues spreads flows")  \
+	X(INT, ring_logic_tx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_TX", 1,                                                   \
+	  "the same for sending. Paced sockets get a transmit queue of their own whatever this says")                              \
+	X(INT, ring_limit, "0", 0, 65536, "rings", "VMA_RING_LIMIT_PER_INTERFACE", 1,                                              \
+	  "rings of an interface at most, 0: no limit; there is never more than one")                                              \
+	X(INT, ring_migration_rx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_RX", 1,                                         \
+	  "accepted for VMA's sake: no socket ever changes its ring by itself, as with -1")                                        \
+	X(INT, ring_migration_tx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_TX", 1, "the same for sending")                 \
 	X(INT, rx_bufs, "2048", 64, 4194304, "buffers", "VMA_RX_BUFS", 1, "buffers of a ring's pool at start, for receiving")      \
 	X(INT, tx_bufs, "1024", 64, 4194304, "buffers", "VMA_TX_BUFS", 1, "buffers of a ring's pool at start, for sending")        \
 	X(INT, buf_chunk, "2048", 0, 1048576, "buffers", NULL, 1, "buffers added when a pool runs low; 0: pools never grow")       \

@@ -49,6 +49,7 @@ struct pv_port {
 	struct pv_pool *pool;
 	struct pv_wrap *wrap;
 	uint32_t index; /* of the interface */
+	uint32_t serial; /* no other port of this process has it */
 	int notify_fd; /* -1: the ring has none */
 	bool gone; /* its device is */
 	bool failed; /* it is there and does not work: nothing goes by it any more */

@@ -116,6 +116,7 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 		.rx_depth = s->rx_depth ? s->rx_depth : (uint32_t)cfg->rx_depth,
 		.tx_depth = s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth,
 		.inline_max = cfg->tx_inline_max ? (uint32_t)cfg->tx_inline_max : UINT32_MAX,
+		.rx_queues = (uint32_t)cfg->rx_queues,
 		.legacy = cfg->legacy_verbs,
 		.no_csum = cfg->no_csum_offload,
 		.no_tso = !cfg->tso,
@@ -286,6 +287,19 @@ static void fill_iface(const struct pv_port *p, const struct pv_config *cfg, con
 	p->ring->caps.link_up = host->link_up;
 }
 
+/* What was asked for by VMA's settings of rings and is done otherwise, and what of it is done by queues. */
+static void log_queues(const struct pv_port *p, const struct pv_config *cfg)
+{
+	uint32_t have = p->ring->caps.queues;
+
+	if (cfg->ring_logic_rx || cfg->ring_logic_tx)
+		pv_log(PV_LOG_INFO,
+		       "%s: ring_logic_rx=%d and ring_logic_tx=%d ask for more rings; in force is 0, one ring for the interface",
+		       p->spec.name, (int)cfg->ring_logic_rx, (int)cfg->ring_logic_tx);
+	if (p->spec.ring != PV_IFSPEC_XDP && have < (uint32_t)cfg->rx_queues)
+		pv_log(PV_LOG_INFO, "%s: rx_queues=%d, the device has %u", p->spec.name, (int)cfg->rx_queues, have);
+}
+
 int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host)
 {
 	struct pv_port *p = &e->ports[e->nports];
@@ -329,8 +343,10 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 		p->notify_fd = -1;
 	e->nports++;
 	e->ports_gen++;
+	p->serial = e->ports_gen;
 	pv_tstamp_port_add(e, p);
 	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, ic.mtu);
+	log_queues(p, e->cfg);
 	return 0;
 }
 

@@ -150,6 +150,7 @@ static void interface_locked(const struct pv_port *p, struct pyvma_interface *ou
 	out->tx_depth = caps->tx_depth;
 	out->queues = caps->queues;
 	out->flow_kinds = caps->flow_kinds;
+	out->flow_match = caps->flow_match;
 	out->tstamp_kind = caps->tstamp;
 	out->tstamp_khz = caps->tstamp_khz;
 	out->dm_bytes = caps->dm_bytes;

@@ -582,8 +582,8 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 210), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 210), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
@@ -607,23 +607,23 @@ static void *_cffi_types[] = {
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 28), // pyvma_epoll * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *)
-/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // pyvma_epoll *
+/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // pyvma_epoll *
 /* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // struct pyvma_event const *
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct pyvma_event const *
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // pyvma_sock *
+/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // pyvma_sock *
 /* 40 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // struct pyvma_event *
+/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct pyvma_event *
 /* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
 /* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -645,14 +645,14 @@ static void *_cffi_types[] = {
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // void *
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 262), // void *
 /* 67 */ _CFFI_OP(_CFFI_OP_POINTER, 74), // unsigned int *
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
 /* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // void const *
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 262), // void const *
 /* 74 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 76 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
@@ -666,22 +666,22 @@ static void *_cffi_types[] = {
 /* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 234), // struct pyvma_msg *
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // struct pyvma_msg *
 /* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
 /* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 237), // struct pyvma_sock_stamps *
+/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 248), // struct pyvma_sock_stamps *
 /* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // struct pyvma_sock_stats *
+/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 249), // struct pyvma_sock_stats *
 /* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct sockaddr *
+/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 250), // struct sockaddr *
 /* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
 /* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
@@ -694,7 +694,7 @@ static void *_cffi_types[] = {
 /* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 115 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct sockaddr const *
+/* 115 */ _CFFI_OP(_CFFI_OP_POINTER, 250), // struct sockaddr const *
 /* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -706,7 +706,7 @@ static void *_cffi_types[] = {
 /* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
 /* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
 /* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 127 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // struct pyvma_pacing_state *
+/* 127 */ _CFFI_OP(_CFFI_OP_POINTER, 246), // struct pyvma_pacing_state *
 /* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
 /* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
@@ -714,123 +714,134 @@ static void *_cffi_types[] = {
 /* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
 /* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // pyvma_sock const *
+/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // pyvma_sock const *
 /* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
 /* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 229), // struct pyvma_config_row *
-/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
-/* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 145 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // struct pyvma_counter *
-/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
-/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 149 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // struct pyvma_interface *
-/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // struct pyvma_kernel_interface *
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(struct pyvma_rule const *)
+/* 140 */ _CFFI_OP(_CFFI_OP_POINTER, 247), // struct pyvma_rule const *
+/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
+/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 144 */ _CFFI_OP(_CFFI_OP_POINTER, 237), // struct pyvma_config_row *
+/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 148 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // struct pyvma_counter *
+/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 152 */ _CFFI_OP(_CFFI_OP_POINTER, 240), // struct pyvma_flow const *
+/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 247), // struct pyvma_rule *
 /* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
-/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 158 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 159 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // struct msghdr *
-/* 160 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 157 */ _CFFI_OP(_CFFI_OP_POINTER, 242), // struct pyvma_interface *
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 160 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 161 */ _CFFI_OP(_CFFI_OP_POINTER, 243), // struct pyvma_kernel_interface *
 /* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 164 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 165 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // struct msghdr const *
-/* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 171 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 172 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
-/* 182 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 183 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 187 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 193 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 197 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
-/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 251), // void()(pyvma_epoll *)
-/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 251), // void()(struct pyvma_msg *, uint32_t)
-/* 205 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
-/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 251), // void()(void)
-/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 211 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[16]
-/* 212 */ (_cffi_opcode_t)(16),
-/* 213 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[256]
-/* 214 */ (_cffi_opcode_t)(256),
-/* 215 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[32]
-/* 216 */ (_cffi_opcode_t)(32),
-/* 217 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[64]
-/* 218 */ (_cffi_opcode_t)(64),
-/* 219 */ _CFFI_OP(_CFFI_OP_ARRAY, 210), // char[8]
-/* 220 */ (_cffi_opcode_t)(8),
-/* 221 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 222 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 223 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
-/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // pyvma_sock
-/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 227), // struct iovec *
-/* 227 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 228 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 229 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 230 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 231 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
-/* 232 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_interface
-/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_kernel_interface
-/* 234 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_msg
-/* 235 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_pacing
-/* 236 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_pacing_state
-/* 237 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_sock_stamps
-/* 238 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_sock_stats
-/* 239 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct sockaddr
-/* 240 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct sockaddr_storage
-/* 241 */ _CFFI_OP(_CFFI_OP_ARRAY, 240), // struct sockaddr_storage[16]
-/* 242 */ (_cffi_opcode_t)(16),
-/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 246 */ _CFFI_OP(_CFFI_OP_ARRAY, 245), // uint8_t[16]
-/* 247 */ (_cffi_opcode_t)(16),
-/* 248 */ _CFFI_OP(_CFFI_OP_ARRAY, 245), // uint8_t[6]
-/* 249 */ (_cffi_opcode_t)(6),
-/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 167 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // struct msghdr *
+/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 170 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 172 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 173 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // struct msghdr const *
+/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 177 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 179 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 187 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 189 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
+/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
+/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 195 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 201 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 203 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 205 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
+/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 207 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 262), // void()(pyvma_epoll *)
+/* 210 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 262), // void()(struct pyvma_msg *, uint32_t)
+/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 215 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 216 */ _CFFI_OP(_CFFI_OP_FUNCTION, 262), // void()(void)
+/* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 219 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[16]
+/* 220 */ (_cffi_opcode_t)(16),
+/* 221 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[256]
+/* 222 */ (_cffi_opcode_t)(256),
+/* 223 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[32]
+/* 224 */ (_cffi_opcode_t)(32),
+/* 225 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[64]
+/* 226 */ (_cffi_opcode_t)(64),
+/* 227 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[8]
+/* 228 */ (_cffi_opcode_t)(8),
+/* 229 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 230 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 232 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
+/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // pyvma_sock
+/* 234 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // struct iovec *
+/* 235 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 236 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 237 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
+/* 238 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
+/* 239 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
+/* 240 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_flow
+/* 241 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_flow_tuple
+/* 242 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_interface
+/* 243 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_kernel_interface
+/* 244 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_msg
+/* 245 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_pacing
+/* 246 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_pacing_state
+/* 247 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_rule
+/* 248 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_sock_stamps
+/* 249 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_sock_stats
+/* 250 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // struct sockaddr
+/* 251 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct sockaddr_storage
+/* 252 */ _CFFI_OP(_CFFI_OP_ARRAY, 251), // struct sockaddr_storage[16]
+/* 253 */ (_cffi_opcode_t)(16),
+/* 254 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 255 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 256 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 257 */ _CFFI_OP(_CFFI_OP_ARRAY, 256), // uint8_t[16]
+/* 258 */ (_cffi_opcode_t)(16),
+/* 259 */ _CFFI_OP(_CFFI_OP_ARRAY, 256), // uint8_t[6]
+/* 260 */ (_cffi_opcode_t)(6),
+/* 261 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 262 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -1012,10 +1023,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg1, (char **)&x1);
+      _cffi_type(144), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(144), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1113,10 +1124,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(145), arg1, (char **)&x1);
+      _cffi_type(148), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(148), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1606,10 +1617,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(149), arg1, (char **)&x1);
+      _cffi_type(157), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(149), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(157), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1684,10 +1695,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(153), arg1, (char **)&x1);
+      _cffi_type(161), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(153), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(161), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1731,6 +1742,103 @@ _cffi_f_pyvma_last_error(PyObject *self, PyObject *noarg)
 }
 #else
 #  define _cffi_f_pyvma_last_error _cffi_d_pyvma_last_error
+#endif
+
+static int _cffi_d_pyvma_rule_add(unsigned int x0, struct pyvma_flow const * x1, struct pyvma_rule * x2)
+{
+  return pyvma_rule_add(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
+{
+  unsigned int x0;
+  struct pyvma_flow const * x1;
+  struct pyvma_rule * x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_rule_add", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  x0 = _cffi_to_c_int(arg0, unsigned int);
+  if (x0 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(152), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(153), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(153), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_rule_add(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_rule_add _cffi_d_pyvma_rule_add
+#endif
+
+static int _cffi_d_pyvma_rule_del(struct pyvma_rule const * x0)
+{
+  return pyvma_rule_del(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
+{
+  struct pyvma_rule const * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(140), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(140), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_rule_del(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_rule_del _cffi_d_pyvma_rule_del
 #endif
 
 static int _cffi_d_pyvma_sock_accept(pyvma_sock * x0, struct sockaddr * x1, unsigned int * x2, int x3, int64_t x4, pyvma_sock * * x5)
@@ -3080,10 +3188,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(159), arg1, (char **)&x1);
+      _cffi_type(167), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(159), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(167), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3287,10 +3395,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(165), arg1, (char **)&x1);
+      _cffi_type(173), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(165), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(173), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3888,6 +3996,35 @@ static void _cffi_checkfld_struct_pyvma_event(struct pyvma_event *p)
 struct _cffi_align_struct_pyvma_event { char x; struct pyvma_event y; };
 
 _CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_flow(struct pyvma_flow *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  { struct pyvma_flow_tuple *tmp = &p->outer; (void)tmp; }
+  { struct pyvma_flow_tuple *tmp = &p->inner; (void)tmp; }
+  (void)((p->ethertype) | 0);  /* check that 'struct pyvma_flow.ethertype' is an integer */
+  (void)((p->vlan) | 0);  /* check that 'struct pyvma_flow.vlan' is an integer */
+  (void)((p->match) | 0);  /* check that 'struct pyvma_flow.match' is an integer */
+  (void)((p->tos) | 0);  /* check that 'struct pyvma_flow.tos' is an integer */
+  (void)((p->tos_mask) | 0);  /* check that 'struct pyvma_flow.tos_mask' is an integer */
+  (void)((p->flow_label) | 0);  /* check that 'struct pyvma_flow.flow_label' is an integer */
+  (void)((p->vni) | 0);  /* check that 'struct pyvma_flow.vni' is an integer */
+}
+struct _cffi_align_struct_pyvma_flow { char x; struct pyvma_flow y; };
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_flow_tuple(struct pyvma_flow_tuple *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  { struct sockaddr_storage *tmp = &p->dst; (void)tmp; }
+  { struct sockaddr_storage *tmp = &p->src; (void)tmp; }
+  { uint8_t(*tmp)[6] = &p->dst_mac; (void)tmp; }
+  (void)((p->l4_proto) | 0);  /* check that 'struct pyvma_flow_tuple.l4_proto' is an integer */
+}
+struct _cffi_align_struct_pyvma_flow_tuple { char x; struct pyvma_flow_tuple y; };
+
+_CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
 {
   /* only to generate compile-time warnings or errors */
@@ -3922,6 +4059,7 @@ static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
   (void)((p->dm_packets) | 0);  /* check that 'struct pyvma_interface.dm_packets' is an integer */
   (void)((p->dm_sent) | 0);  /* check that 'struct pyvma_interface.dm_sent' is an integer */
   (void)((p->dm_oob) | 0);  /* check that 'struct pyvma_interface.dm_oob' is an integer */
+  (void)((p->flow_match) | 0);  /* check that 'struct pyvma_interface.flow_match' is an integer */
 }
 struct _cffi_align_struct_pyvma_interface { char x; struct pyvma_interface y; };
 
@@ -3979,6 +4117,17 @@ static void _cffi_checkfld_struct_pyvma_pacing_state(struct pyvma_pacing_state *
   { char(*tmp)[64] = &p->reason; (void)tmp; }
 }
 struct _cffi_align_struct_pyvma_pacing_state { char x; struct pyvma_pacing_state y; };
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_rule(struct pyvma_rule *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->index) | 0);  /* check that 'struct pyvma_rule.index' is an integer */
+  (void)((p->serial) | 0);  /* check that 'struct pyvma_rule.serial' is an integer */
+  (void)((p->handle) | 0);  /* check that 'struct pyvma_rule.handle' is an integer */
+}
+struct _cffi_align_struct_pyvma_rule { char x; struct pyvma_rule y; };
 
 _CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_sock_stamps(struct pyvma_sock_stamps *p)
@@ -4050,12 +4199,12 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 201), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 146), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 209), (void *)_cffi_d_pyvma_epoll_close },
   { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_epoll_ctl },
   { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_epoll_ctl_sock },
   { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_fileno },
@@ -4063,11 +4212,13 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 208), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 147), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 216), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 155), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 151), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 159), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 139), (void *)_cffi_d_pyvma_rule_del },
   { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 105), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 20), (void *)_cffi_d_pyvma_sock_adopt },
   { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_bind },
@@ -4086,23 +4237,23 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_sock_open },
   { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 124), (void *)_cffi_d_pyvma_sock_pacing },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 76), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 177), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 157), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 184), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 165), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 193), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 163), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 192), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 171), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 200), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_shutdown },
   { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_stamps },
   { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_stats },
   { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 155), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 208), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 163), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 216), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
@@ -4121,7 +4272,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 74) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 226) },
+               _CFFI_OP(_CFFI_OP_NOOP, 234) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
@@ -4154,34 +4305,73 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 217) },
+            _CFFI_OP(_CFFI_OP_NOOP, 225) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 244) },
+             _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
               _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 244) },
+            _CFFI_OP(_CFFI_OP_NOOP, 255) },
+  { "outer", offsetof(struct pyvma_flow, outer),
+             sizeof(((struct pyvma_flow *)0)->outer),
+             _CFFI_OP(_CFFI_OP_NOOP, 241) },
+  { "inner", offsetof(struct pyvma_flow, inner),
+             sizeof(((struct pyvma_flow *)0)->inner),
+             _CFFI_OP(_CFFI_OP_NOOP, 241) },
+  { "ethertype", offsetof(struct pyvma_flow, ethertype),
+                 sizeof(((struct pyvma_flow *)0)->ethertype),
+                 _CFFI_OP(_CFFI_OP_NOOP, 254) },
+  { "vlan", offsetof(struct pyvma_flow, vlan),
+            sizeof(((struct pyvma_flow *)0)->vlan),
+            _CFFI_OP(_CFFI_OP_NOOP, 254) },
+  { "match", offsetof(struct pyvma_flow, match),
+             sizeof(((struct pyvma_flow *)0)->match),
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "tos", offsetof(struct pyvma_flow, tos),
+           sizeof(((struct pyvma_flow *)0)->tos),
+           _CFFI_OP(_CFFI_OP_NOOP, 256) },
+  { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
+                sizeof(((struct pyvma_flow *)0)->tos_mask),
+                _CFFI_OP(_CFFI_OP_NOOP, 256) },
+  { "flow_label", offsetof(struct pyvma_flow, flow_label),
+                  sizeof(((struct pyvma_flow *)0)->flow_label),
+                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "vni", offsetof(struct pyvma_flow, vni),
+           sizeof(((struct pyvma_flow *)0)->vni),
+           _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "dst", offsetof(struct pyvma_flow_tuple, dst),
+           sizeof(((struct pyvma_flow_tuple *)0)->dst),
+           _CFFI_OP(_CFFI_OP_NOOP, 251) },
+  { "src", offsetof(struct pyvma_flow_tuple, src),
+           sizeof(((struct pyvma_flow_tuple *)0)->src),
+           _CFFI_OP(_CFFI_OP_NOOP, 251) },
+  { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
+               sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
+               _CFFI_OP(_CFFI_OP_NOOP, 259) },
+  { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
+                sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
+                _CFFI_OP(_CFFI_OP_NOOP, 256) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 215) },
+            _CFFI_OP(_CFFI_OP_NOOP, 223) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 217) },
+            _CFFI_OP(_CFFI_OP_NOOP, 225) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 217) },
+            _CFFI_OP(_CFFI_OP_NOOP, 225) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 248) },
+           _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 245) },
+               _CFFI_OP(_CFFI_OP_NOOP, 256) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 245) },
+             _CFFI_OP(_CFFI_OP_NOOP, 256) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4190,10 +4380,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 241) },
+            _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 246) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 257) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4238,28 +4428,31 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+               _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 255) },
+  { "flow_match", offsetof(struct pyvma_interface, flow_match),
+                  sizeof(((struct pyvma_interface *)0)->flow_match),
+                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 215) },
+            _CFFI_OP(_CFFI_OP_NOOP, 223) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 211) },
+            _CFFI_OP(_CFFI_OP_NOOP, 219) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4268,7 +4461,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 213) },
+              _CFFI_OP(_CFFI_OP_NOOP, 221) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
@@ -4283,7 +4476,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 240) },
+            _CFFI_OP(_CFFI_OP_NOOP, 251) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 46) },
@@ -4292,19 +4485,19 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 244) },
+            _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 243) },
+              _CFFI_OP(_CFFI_OP_NOOP, 254) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 243) },
+                _CFFI_OP(_CFFI_OP_NOOP, 254) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 235) },
+              _CFFI_OP(_CFFI_OP_NOOP, 245) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
           _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4319,13 +4512,22 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 215) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 223) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 217) },
+              _CFFI_OP(_CFFI_OP_NOOP, 225) },
+  { "index", offsetof(struct pyvma_rule, index),
+             sizeof(((struct pyvma_rule *)0)->index),
+             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "serial", offsetof(struct pyvma_rule, serial),
+              sizeof(((struct pyvma_rule *)0)->serial),
+              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+  { "handle", offsetof(struct pyvma_rule, handle),
+              sizeof(((struct pyvma_rule *)0)->handle),
+              _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 219) },
+            _CFFI_OP(_CFFI_OP_NOOP, 227) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
           _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4334,55 +4536,55 @@ static const struct _cffi_field_s _cffi_fields[] = {
           _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+               _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 244) },
+             _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 255) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 88) },
@@ -4403,59 +4605,65 @@ static const struct _cffi_field_s _cffi_fields[] = {
                      _CFFI_OP(_CFFI_OP_NOOP, 88) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 250) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 261) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 250) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 261) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 227, 0,
+  { "iovec", 235, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 228, 0,
+  { "msghdr", 236, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 229, 0,
+  { "pyvma_config_row", 237, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 230, 0,
+  { "pyvma_counter", 238, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_epoll", 224, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 232, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 231, 0,
+  { "pyvma_event", 239, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
-  { "pyvma_interface", 232, 0,
-    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 19, 30 },
-  { "pyvma_kernel_interface", 233, _CFFI_F_CHECK_FIELDS,
-    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 49, 5 },
-  { "pyvma_msg", 234, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 54, 7 },
-  { "pyvma_pacing", 235, 0,
-    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 61, 4 },
-  { "pyvma_pacing_state", 236, 0,
-    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 65, 7 },
-  { "pyvma_sock", 225, _CFFI_F_OPAQUE,
+  { "pyvma_flow", 240, 0,
+    sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 19, 9 },
+  { "pyvma_flow_tuple", 241, 0,
+    sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 28, 4 },
+  { "pyvma_interface", 242, 0,
+    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 32, 31 },
+  { "pyvma_kernel_interface", 243, _CFFI_F_CHECK_FIELDS,
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 63, 5 },
+  { "pyvma_msg", 244, 0,
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 68, 7 },
+  { "pyvma_pacing", 245, 0,
+    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 75, 4 },
+  { "pyvma_pacing_state", 246, 0,
+    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 79, 7 },
+  { "pyvma_rule", 247, 0,
+    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 86, 3 },
+  { "pyvma_sock", 233, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 237, 0,
-    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 72, 6 },
-  { "pyvma_sock_stats", 238, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 78, 20 },
-  { "sockaddr", 239, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 98, 1 },
-  { "sockaddr_storage", 240, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 99, 1 },
+  { "pyvma_sock_stamps", 248, 0,
+    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 89, 6 },
+  { "pyvma_sock_stats", 249, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 95, 20 },
+  { "sockaddr", 250, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 115, 1 },
+  { "sockaddr_storage", 251, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 116, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 221, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 229, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 222, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 230, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_epoll", 224 },
-  { "pyvma_sock", 225 },
+  { "pyvma_epoll", 232 },
+  { "pyvma_sock", 233 },
   { "socklen_t", 74 },
-  { "ssize_t", 223 },
+  { "ssize_t", 231 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4465,12 +4673,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  63,  /* num_globals */
-  16,  /* num_struct_unions */
+  65,  /* num_globals */
+  19,  /* num_struct_unions */
   2,  /* num_enums */
   4,  /* num_typenames */
   NULL,  /* no includes */
-  252,  /* num_types */
+  263,  /* num_types */
   0,  /* flags */
 };
 

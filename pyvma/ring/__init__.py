@@ -8,22 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._native import ffi, lib, start
+from ._steer import FlowRule, Rule, steer
 
 __all__ = [
     "Device",
     "DeviceError",
     "DeviceMemory",
+    "FlowRule",
     "Interface",
     "KernelInterface",
     "Pacing",
     "Port",
+    "Rule",
     "devices",
     "interfaces",
     "kernel_interfaces",
+    "steer",
 ]
 
 _CSUM = ((1, "ipv4"), (2, "udp"), (4, "tcp"))
 _FLOWS = ("all", "ether", "ip", "3-tuple", "5-tuple")
+_MATCHES = ((1, "tos"), (2, "flow-label"), (4, "vxlan"), (8, "sniffer"))
 _TSTAMPS = ("none", "raw", "realtime")
 
 
@@ -78,6 +83,8 @@ class Interface:
     queues: int
     flow_kinds: tuple[str, ...]
     """What steering rules can match."""
+    flow_match: tuple[str, ...]
+    """What they can match beside that."""
     tstamp: str
     tstamp_khz: int
     pacing: Pacing | None
@@ -174,6 +181,7 @@ def _interface(row: Any) -> Interface:
         tx_depth=row.tx_depth,
         queues=row.queues,
         flow_kinds=tuple(name for bit, name in enumerate(_FLOWS) if row.flow_kinds & 1 << bit),
+        flow_match=_names(row.flow_match, _MATCHES),
         tstamp=_TSTAMPS[row.tstamp_kind],
         tstamp_khz=row.tstamp_khz,
         pacing=pacing,

@@ -88,7 +88,9 @@ class Queue:
         return out
 
     def flow(self, *specs: tuple[str, dict[str, Any]], kind: str = "NORMAL", priority: int = 0) -> int:
-        """A rule of specifications, each the name of a class of pyverbs.spec and its arguments; its number."""
+        """A rule of specifications, each the name of a class of pyverbs.spec, or of a function of verbs_specs, and its arguments; its
+        number."""
+        import verbs_specs
         from pyverbs import enums, spec
         from pyverbs.flow import Flow, FlowAttr
 
@@ -98,7 +100,7 @@ class Queue:
                 key: getattr(enums, value) if isinstance(value, str) and value.startswith("IBV_") else value
                 for key, value in arguments.items()
             }
-            attr.specs.append(getattr(spec, name)(**known))
+            attr.specs.append((getattr(spec, name, None) or getattr(verbs_specs, name))(**known))
         self.flows.append(Flow(self.qp, attr))
         return len(self.flows) - 1
 
