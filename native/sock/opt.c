@@ -50,6 +50,7 @@ static const struct opt_row rows[] = {
 	{ SOL_SOCKET, SO_REUSEADDR, OPT_FIELD(reuse_addr), 0 },
 	{ SOL_SOCKET, SO_REUSEPORT, OPT_FIELD(reuse_port), 0 },
 	{ SOL_SOCKET, SO_NO_CHECK, OPT_FIELD(no_check), 0 },
+	{ SOL_SOCKET, SO_INCOMING_CPU, OPT_FIELD(incoming_cpu), 0 },
 	{ SOL_SOCKET, SO_RXQ_OVFL, OPT_NONE, 0, PV_RX_OVERFLOW },
 	{ IPPROTO_IP, IP_TTL, OPT_FIELD(ttl), 0 },
 	{ IPPROTO_IP, IP_TOS, OPT_FIELD(tos), 0 },
@@ -402,6 +403,8 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 			return give_int((int)o->rcvbuf, val, len);
 		case SO_SNDBUF:
 			return give_int((int)o->sndbuf, val, len);
+		case SO_INCOMING_CPU:
+			return pv_udp_rx_queue(so->u) >= 0 ? give_int(pv_udp_rx_queue(so->u), val, len) : -ENOPROTOOPT;
 		case SO_BINDTODEVICE:
 		case SO_BINDTOIFINDEX:
 			return is_own(o->bound_iface) ? get_device(name, o->bound_iface, val, len) : -ENOPROTOOPT;

@@ -135,6 +135,7 @@ static void import_other(struct pv_sock *so, int name, int fd)
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	struct linger l = { 0 };
 	socklen_t len = sizeof(l);
+	int cpu = -1;
 	bool kernels;
 
 	switch (name) {
@@ -143,6 +144,11 @@ static void import_other(struct pv_sock *so, int name, int fd)
 			return;
 		o->linger = l.l_onoff;
 		o->linger_s = (uint32_t)l.l_linger;
+		break;
+	case SO_INCOMING_CPU:
+		len = sizeof(cpu);
+		if (getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) == 0)
+			pv_tcp_set_incoming_cpu(so->tc, cpu);
 		break;
 	case SO_RCVTIMEO:
 		so->rcvtimeo_ns = pv_opt_timeout(fd, name);
@@ -229,7 +235,7 @@ static void tried_out(const struct pv_sock *so, int level, int name)
 
 static void import_kernel(struct pv_sock *so)
 {
-	static const int others[] = { SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_BINDTOIFINDEX };
+	static const int others[] = { SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_BINDTOIFINDEX, SO_INCOMING_CPU };
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	int fd = pv_sock_kfd(so);
 
@@ -546,6 +552,8 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 		return give_int(pv_tcp_error(so->tc), val, len);
 	if (pv_stamp_is(level, name))
 		return pv_stamp_get(so, name, val, len);
+	if (level == SOL_SOCKET && name == SO_INCOMING_CPU)
+		return give_int(pv_tcp_incoming_cpu(so->tc), val, len);
 	if (level == SOL_SOCKET && name == SO_ACCEPTCONN)
 		return give_int(pv_tcp_state(so->tc) == PV_TCP_LISTEN, val, len);
 	if (level == SOL_SOCKET && name == SO_LINGER) {

@@ -69,16 +69,19 @@ void pv_tcp_unhash(struct pv_tcp *c)
 
 /* ---- listeners -------------------------------------------------------------------------------------------------------------- */
 
-/* Linux's compute_score: a device counts most, then the family. -1: not for it. */
+/* Linux's compute_score: a device counts most, then the family and the CPU, which here is the ring's queue. -1: not for it. */
 static int score(const struct pv_tcp *l, const struct pv_tcp_in *in, const struct pv_addr *laddr)
 {
 	uint8_t family = pv_addr_is4(&in->dst) ? PV_ACCEPT4 : PV_ACCEPT6;
+	int s = 0;
 
 	if (l->lport != in->dport || !(l->accept & family) || !pv_addr_eq(&l->laddr, laddr))
 		return -1;
 	if (l->opts.bound_iface && l->opts.bound_iface != in->pkt->iface)
 		return -1;
-	return (l->opts.bound_iface ? 2 : 0) + (l->family == PV_AF_INET);
+	if (pv_unlikely(in->pkt->flags & PV_PKT_QUEUE) && l->incoming_cpu == (int)in->pkt->txq)
+		s++;
+	return s + (l->opts.bound_iface ? 2 : 0) + (l->family == PV_AF_INET);
 }
 
 /* Of listeners that share a port by SO_REUSEPORT the flow's hash chooses one. */

@@ -449,6 +449,8 @@ pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
 
 	in->hash = pv_tcp_flow_hash(t, &in->dst, &in->src, in->dport, in->sport);
 	c = pv_tcp_find_conn(t, in);
+	if (pv_unlikely(in->pkt->flags & PV_PKT_QUEUE) && c)
+		c->rx_queue = (uint8_t)(in->pkt->txq + 1);
 	if (pv_unlikely(!c))
 		other(t, in);
 	else if (!predicted(c, in))

@@ -211,6 +211,7 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 	if (!c)
 		return NULL;
 	c->opts = l->opts;
+	c->incoming_cpu = l->incoming_cpu;
 	c->cc = l->cc;
 	c->sock = (l->sock & (PV_SK_BIND_ADDR | PV_SK_BIND_PORT)) | PV_SK_CONNECTED;
 	c->flags = PV_TF_EMBRYO | (l->flags & PV_TF_QUICKACK);

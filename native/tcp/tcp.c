@@ -101,6 +101,7 @@ static void init_conn(struct pv_tcp *c)
 	for (uint32_t i = 0; i < PV_TT_COUNT; i++)
 		c->deadline_ns[i] = PV_NEVER;
 	c->state = PV_TCP_CLOSED;
+	c->incoming_cpu = -1;
 	c->pacing_rate = UINT64_MAX;
 }
 
@@ -432,6 +433,18 @@ enum pv_tcp_state pv_tcp_state(const struct pv_tcp *c)
 }
 
 /* ---- options and readiness ----------------------------------------------------------------------------------------------------- */
+
+int pv_tcp_incoming_cpu(const struct pv_tcp *c)
+{
+	return c->rx_queue ? c->rx_queue - 1 : c->incoming_cpu;
+}
+
+/* What does not fit is no queue of a ring. */
+void pv_tcp_set_incoming_cpu(struct pv_tcp *c, int cpu)
+{
+	c->incoming_cpu = (int8_t)PV_MAX(-1, PV_MIN(cpu, INT8_MAX));
+	c->rx_queue = 0;
+}
 
 struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c)
 {

@@ -99,7 +99,7 @@ bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: n
 #define PV_TCP_MSG_TRUNC 0x08u /* receive: discard instead of copying */
 #define PV_TCP_MSG_EOR 0x10u
 #define PV_TCP_MSG_RX_STAMP 0x20u /* receive: pv_tcp_rx_stamp is to tell of it */
-#define PV_TCP_MSG_STAMP(what) (((what) & 3u) << 8 | ((what) & 0x300u) << 2) /* send: PV_STAMP_TX, of the last byte */
+#define PV_TCP_MSG_STAMP(what) (((what)&3u) << 8 | ((what)&0x300u) << 2) /* send: PV_STAMP_TX, of the last byte */
 #define PV_TCP_MSG_STAMPS(flags) (((flags) >> 8 & 3u) | ((flags) >> 2 & 0x300u))
 #define PV_TCP_MSG_TURN(n) ((uint32_t)(n) << 16) /* send: takes no more than fills so many segments; 0: all there is room for */
 
@@ -170,6 +170,10 @@ struct pv_tcp_opts {
 	uint32_t bound_iface, flow_label;
 };
 struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c);
+/* SO_INCOMING_CPU: the ring's queue by which the last segment came, where there are several; until then what was set, -1: nothing. A
+ * listener of a SO_REUSEPORT group gets the flows of the queue that was set for it. */
+int pv_tcp_incoming_cpu(const struct pv_tcp *c);
+void pv_tcp_set_incoming_cpu(struct pv_tcp *c, int cpu);
 /* After writing to the options, to have them in force: sends what TCP_NODELAY or the end of TCP_CORK set free. */
 void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns);
 uint32_t pv_tcp_iface(const struct pv_tcp *c); /* by which the connection sends; 0: there is none yet */

@@ -227,7 +227,8 @@ struct pv_tcp {
 	uint8_t sock; /* PV_SK_* */
 	uint8_t snd_wscale, rcv_wscale;
 	uint8_t ca; /* enum pv_tcp_ca */
-	uint16_t mss; /* payload bytes of a full segment, options of every segment taken off; a part of the path's, where that is several buffers */
+	uint16_t
+	    mss; /* payload bytes of a full segment, options of every segment taken off; a part of the path's, where that is several buffers */
 	uint32_t flags; /* PV_TF_* */
 	pv_seq rcv_nxt, snd_una, snd_nxt, snd_max; /* snd_max: highest ever sent + 1 */
 	uint32_t snd_wnd; /* bytes, scaled */
@@ -350,6 +351,8 @@ struct pv_tcp {
 	uint8_t slot; /* which of its slab; never changes */
 	uint8_t pace_why; /* enum pv_txq_why */
 	uint8_t pace_iface; /* whose device was asked; 0: none yet */
+	uint8_t rx_queue; /* by which the last segment came, plus 1; 0: not known */
+	int8_t incoming_cpu; /* SO_INCOMING_CPU: the ring's queue whose flows a listener with SO_REUSEPORT wants; -1: any */
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
 	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
 	struct pv_tcp_opts opts;

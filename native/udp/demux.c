@@ -160,7 +160,19 @@ static pv_noinline struct pv_udp *spread(const struct pv_udp_table *t, const str
 {
 	const struct pv_udp_reuse *g = u->reuse;
 	uint32_t h = conn_hash(t, &k->local, &k->remote, k->lport, k->rport);
+	int32_t queue = (int32_t)k->queue - 1;
+	uint32_t n = 0;
 
+	/* Members that want this queue's flows come first, as in the kernel those of the CPU. */
+	for (uint32_t i = 0; queue >= 0 && i < g->n; i++)
+		n += g->sock[i]->opts.incoming_cpu == queue;
+	if (n) {
+		uint32_t nth = (uint32_t)(((uint64_t)h * n) >> 32);
+
+		for (uint32_t i = 0; i < g->n; i++)
+			if (g->sock[i]->opts.incoming_cpu == queue && !nth--)
+				return g->sock[i];
+	}
 	return g->sock[((uint64_t)h * g->n) >> 32];
 }
 

@@ -36,6 +36,7 @@ pv_inline void key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
 	k->rport = pv_get16(udp);
 	k->lport = pv_get16(udp + 2);
 	k->iface = pkt->iface;
+	k->queue = pv_unlikely(pkt->flags & PV_PKT_QUEUE) ? (uint16_t)(pkt->txq + 1) : 0;
 }
 
 void pv_udp_key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
@@ -52,6 +53,8 @@ pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *
 		pv_pkt_put(pkt);
 		return;
 	}
+	if (pv_unlikely(pkt->flags & PV_PKT_QUEUE))
+		u->rx_queue = (uint16_t)(pkt->txq + 1);
 	pkt->priv[0] = (uint64_t)now_ns;
 	u->rx_bytes += pkt->total + PV_UDP_OVERHEAD;
 	t->counters.rx_datagrams++;
@@ -116,6 +119,7 @@ static struct pv_pkt *copy_of(const struct pv_pkt *pkt)
 		c->vlan_tci = s->vlan_tci;
 		c->tstamp = s->tstamp;
 		c->rss_hash = s->rss_hash;
+		c->txq = s->txq;
 		*tail = c;
 		tail = &c->frag;
 	}

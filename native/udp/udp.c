@@ -91,6 +91,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 		.mcast_all6 = true,
 		.pmtudisc4 = PV_PMTU_WANT,
 		.pmtudisc6 = PV_PMTU_WANT,
+		.incoming_cpu = -1,
 	};
 	u->rx_limit = u->opts.rcvbuf;
 	u->accept = accept_any(u);
@@ -305,6 +306,11 @@ bool pv_udp_remote(const struct pv_udp *u, struct pv_endpoint *out)
 }
 
 /* ---- options and readiness --------------------------------------------------------------------------------------------- */
+
+int pv_udp_rx_queue(const struct pv_udp *u)
+{
+	return (int)u->rx_queue - 1;
+}
 
 struct pv_udp_opts *pv_udp_options(struct pv_udp *u)
 {

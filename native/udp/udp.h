@@ -116,8 +116,12 @@ struct pv_udp_opts {
 	bool broadcast, reuse_addr, reuse_port, v6only, no_check, recverr4, recverr6, freebind;
 	uint8_t pmtudisc4, pmtudisc6; /* enum pv_pmtudisc; default WANT */
 	uint32_t flow_label;
+	int32_t
+	    incoming_cpu; /* SO_INCOMING_CPU: the ring's receive queue whose flows it wants of a SO_REUSEPORT group's; default -1: any */
 };
 struct pv_udp_opts *pv_udp_options(struct pv_udp *u);
+/* The ring's queue by which the last datagram came; -1: none did, or the ring has one queue. */
+int pv_udp_rx_queue(const struct pv_udp *u);
 /* After writing to the options, to have them in force: cached paths and headers are made again. */
 void pv_udp_options_changed(struct pv_udp *u);
 

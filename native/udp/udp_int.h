@@ -116,6 +116,7 @@ struct pv_udp {
 	/* third line: the counters of receive come first */
 	struct pv_udp_counters counters;
 	bool blocked;
+	uint16_t rx_queue; /* of the last datagram, plus 1; 0: not known */
 	void *user;
 	struct pv_udp_opts opts;
 	struct pv_udp_dst conn, to;
@@ -187,6 +188,7 @@ struct pv_udp_key {
 	uint16_t lport, rport;
 	uint32_t iface; /* 0: not known, any device will do */
 	uint8_t accept; /* its family */
+	uint16_t queue; /* by which it came, plus 1; 0: not known */
 };
 
 /* demux.c */
