@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lines, and reading them without a lock. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "rt/tstamp_conv.h"
@@ -86,27 +87,50 @@ void pv_tconv_publish(struct pv_tconv *c, const struct pv_tline *l)
 	atomic_store_explicit(&c->seq, seq, memory_order_release);
 }
 
+/* A word of the copy at `w`; `cur` at `prev`, too, when that is where `w` points. */
+#define WORD(w, member) atomic_load_explicit(&(w)[offsetof(struct pv_tline, member) / sizeof(uint64_t)], memory_order_relaxed)
+
 void pv_tconv_clear(struct pv_tconv *c)
 {
 	atomic_store_explicit(&c->seq, 0, memory_order_release);
 }
 
+/* Only the words that it takes: a piece's five, and what tells which piece. */
 bool pv_tconv_ns(const struct pv_tconv *c, uint64_t raw, int64_t *ns)
 {
-	uint64_t word[PV_TLINE_WORDS];
-	struct pv_tline l;
+	uint64_t d, from, frac, mult, shift;
 	uint32_t seq;
+	bool behind;
 
 	do {
+		const _Atomic(uint64_t) *w;
+		uint64_t mask, half;
+
 		seq = atomic_load_explicit(&c->seq, memory_order_acquire);
 		if (pv_unlikely(!seq))
 			return false;
-		for (uint32_t i = 0; i < PV_TLINE_WORDS; i++)
-			word[i] = atomic_load_explicit(&c->word[seq & 1][i], memory_order_relaxed);
+		w = c->word[seq & 1];
+		mask = WORD(w, mask);
+		half = WORD(w, half);
+		d = (raw - WORD(w, cur.raw)) & mask;
+		behind = false;
+		if (pv_unlikely(d > half)) {
+			w += offsetof(struct pv_tline, prev) / sizeof(uint64_t);
+			d = (raw - WORD(w, cur.raw)) & mask;
+			behind = d > half;
+			if (behind)
+				d = (WORD(w, cur.raw) - raw) & mask;
+		}
+		from = WORD(w, cur.ns);
+		frac = WORD(w, cur.frac);
+		mult = WORD(w, cur.mult);
+		shift = WORD(w, cur.shift);
 		atomic_thread_fence(memory_order_acquire);
 	} while (pv_unlikely(atomic_load_explicit(&c->seq, memory_order_relaxed) != seq));
-	memcpy(&l, word, sizeof(l));
-	*ns = line_ns(&l, raw);
+	if (pv_likely(!behind))
+		*ns = (int64_t)(from + (uint64_t)(((unsigned __int128)d * mult + frac) >> shift));
+	else
+		*ns = (int64_t)(from + (uint64_t)((-(wide)d * mult + frac) >> shift));
 	return true;
 }
 

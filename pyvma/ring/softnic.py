@@ -8,15 +8,60 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .._native import FOLDER
 
-__all__ = ["available", "counters", "device", "environment", "impair", "library", "load", "set_link", "uplink"]
+__all__ = [
+    "Moment",
+    "available",
+    "clock",
+    "clock_read",
+    "counters",
+    "device",
+    "environment",
+    "impair",
+    "library",
+    "load",
+    "set_link",
+    "stamps_take",
+    "stamps_watch",
+    "uplink",
+]
 
 NAME = "libpyvma-softnic.so"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One moment in the clocks of a port and of the machine, in nanoseconds but for `ticks`."""
+
+    true_ns: int
+    """CLOCK_MONOTONIC_RAW, which is true time for a software NIC."""
+    realtime_ns: int
+    """CLOCK_REALTIME then."""
+    day_ns: int
+    """The port's disciplined clock."""
+    ticks: int
+    """The port's free-running counter."""
+
+
+class _Stamp(ctypes.Structure):
+    """struct softnic_stamp."""
+
+    _fields_ = [
+        ("true_ns", ctypes.c_int64),
+        ("realtime_ns", ctypes.c_int64),
+        ("day_ns", ctypes.c_int64),
+        ("ticks", ctypes.c_uint64),
+    ]
+
+    def moment(self) -> Moment:
+        """The same in Python's numbers."""
+        return Moment(self.true_ns, self.realtime_ns, self.day_ns, self.ticks)
 
 
 def library() -> Path:
@@ -54,6 +99,10 @@ def load() -> Any:
     lib.softnic_counters.argtypes = [text, text, size]
     lib.softnic_set_link.argtypes = [text, ctypes.c_int]
     lib.softnic_uplink.argtypes = [text, text, ctypes.c_int]
+    lib.softnic_clock.argtypes = [text, text]
+    lib.softnic_clock_read.argtypes = [text, ctypes.POINTER(_Stamp)]
+    lib.softnic_stamps_watch.argtypes = [text]
+    lib.softnic_stamps_take.argtypes = [ctypes.POINTER(_Stamp), ctypes.c_int]
     return lib
 
 
@@ -94,3 +143,31 @@ def set_link(port: str, up: bool) -> None:
 def uplink(port: str, ifname: str, stop_fd: int) -> None:
     """Joins a port to the TAP device `ifname`, made when it is missing, until `stop_fd` is readable. Needs CAP_NET_ADMIN for that."""
     _check(load().softnic_uplink(port.encode(), ifname.encode(), stop_fd), f"{port} to {ifname}")
+
+
+def clock(port: str, spec: str) -> None:
+    """Sets a port's clocks, for all processes: "khz=156250,drift=100ppm,step=-10ms,bits=48,day=realtime"; what is not named stays.
+
+    `drift` is how much faster than its `khz` the counter runs (ppm or ppb), `step` a jump of it; `bits` (24 to 64) and `khz` (1000 to
+    10000000) are read when a program opens the device. `day` is what the disciplined clock follows: "realtime", or a time that it is set
+    to ("1700000000s"). What is malformed is an OSError with EINVAL.
+    """
+    _check(load().softnic_clock(device(port).encode(), spec.encode()), f"{port}: {spec!r}")
+
+
+def clock_read(port: str) -> Moment:
+    """What the port's clocks show now."""
+    stamp = _Stamp()
+    _check(load().softnic_clock_read(device(port).encode(), ctypes.byref(stamp)), port)
+    return stamp.moment()
+
+
+def stamps_watch(port: str | None) -> None:
+    """From now on remembers the true time of each stamp that this process reads from the port, up to 4096 of them; None ends it."""
+    _check(load().softnic_stamps_watch(device(port).encode() if port else None), port or "")
+
+
+def stamps_take() -> list[Moment]:
+    """The stamps remembered since the last call, oldest first."""
+    room = (_Stamp * 4096)()
+    return [room[i].moment() for i in range(load().softnic_stamps_take(room, len(room)))]

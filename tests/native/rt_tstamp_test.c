@@ -417,8 +417,9 @@ TEST(a_poor_sample_is_passed_over)
 /* A counter that stands still, runs backwards, or reads nonsense: no crash, and no line from before is kept. */
 TEST(sync_survives_any_counter)
 {
+	static struct pv_tconv conv;
 	struct pv_rng rng;
-	int64_t ns;
+	int64_t ns, out;
 
 	pv_rng_seed(&rng, 3);
 	for (int round = 0; round < 200; round++) {
@@ -442,7 +443,14 @@ TEST(sync_survives_any_counter)
 			ns = pv_tsync_update(&s, &x);
 			CHECK(ns >= PV_NS_PER_MS && ns <= PV_NS_PER_S);
 			x.ns += ns;
-			(void)pv_tline_ns(&s.line, pv_rng_u64(&rng) & mask);
+			/* The reader without a lock says the same as the line, before, between and behind the pieces. */
+			pv_tconv_publish(&conv, &s.line);
+			for (int k = 0; k < 8; k++) {
+				uint64_t raw = (k & 1 ? pv_rng_u64(&rng) : s.line.prev.raw + pv_rng_below(&rng, 1000) - 500) & mask;
+
+				CHECK(pv_tconv_ns(&conv, raw, &out));
+				CHECK_EQ(out, pv_tline_ns(&s.line, raw));
+			}
 		}
 	}
 }
