@@ -19,6 +19,7 @@ Exit status 1 when 99 of 100 stamps are not within 1000 ns (sync) or 100 ns (ptp
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import struct
@@ -118,7 +119,7 @@ def row(mode: str, what: str, errors: list[int], back: int) -> dict[str, Any]:
 
 
 def backwards(found: list[tuple[int, Any]]) -> int:
-    return sum(later[0] < earlier[0] for earlier, later in zip(found, found[1:], strict=False))
+    return sum(later[0] < earlier[0] for earlier, later in itertools.pairwise(found))
 
 
 def measure(fabric: str, mode: str, seconds: float, drift: float) -> list[dict[str, Any]]:
