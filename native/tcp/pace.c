@@ -148,7 +148,7 @@ void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns)
 	if (c->txq)
 		return;
 	if (burst) {
-		uint32_t len = on_wire(c, c->mss);
+		uint32_t len = on_wire(c, c->mss) * pv_tcp_pace_burst(c);
 
 		if (burst > len)
 			credit = (int64_t)((uint64_t)(burst - len) * (uint64_t)PV_NS_PER_S / c->pacing_rate);
@@ -170,10 +170,11 @@ bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns)
 	return true;
 }
 
-/* One, or, where several leave as one packet, what goes in a millisecond, as by Linux's tcp_tso_autosize. */
+/* One, or, where several leave as one packet, what goes in a millisecond, as by Linux's tcp_tso_autosize. Of a burst it is half: the other
+ * half makes up for lost time. */
 uint32_t pv_tcp_pace_burst(const struct pv_tcp *c)
 {
-	uint64_t bytes = c->opts.pacing_burst ? c->opts.pacing_burst : c->pacing_rate >> 10;
+	uint64_t bytes = c->opts.pacing_burst ? c->opts.pacing_burst / 2 : c->pacing_rate >> 10;
 	uint64_t segs = c->path.joins ? bytes / on_wire(c, c->mss) : 1;
 
 	return (uint32_t)PV_MIN(PV_MAX(segs, UINT64_C(1)), (uint64_t)UINT32_MAX);

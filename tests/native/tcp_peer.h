@@ -48,6 +48,7 @@ struct peer_cfg {
 	uint32_t mtu, pool, rx_depth, tx_depth;
 	uint32_t csum; /* PV_CSUM_* that the stack's ring does, both ways */
 	uint32_t tso_max; /* of the stack's ring */
+	uint32_t txqs, pacing_min_kbps, pacing_max_kbps; /* likewise */
 	struct pv_tcp_cfg tcp;
 	/* what the script says */
 	uint16_t mss; /* 0: by MTU */
@@ -504,6 +505,9 @@ static inline void peer_open(struct peer *p, const struct peer_cfg *cfg)
 				.rx_csum = cfg->csum,
 				.tx_csum = cfg->csum,
 				.tso_max = cfg->tso_max,
+				.txqs = cfg->txqs,
+				.pacing_min_kbps = cfg->pacing_min_kbps,
+				.pacing_max_kbps = cfg->pacing_max_kbps,
 				.tcp = cfg->tcp,
 				/* Small tables: opened anew for every case. */
 				.udp = { .sockets_hint = 8 },

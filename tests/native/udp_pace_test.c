@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sockets that are held to a rate, by the stack: when each datagram leaves, in virtual time. */
+#include "base/rng.h"
 #include "world.h"
 
 #define MS PV_NS_PER_MS
@@ -398,6 +399,201 @@ TEST(to_ourselves_nothing_waits)
 	world_run(&l.w, 1000);
 	CHECK_EQ(pv_udp_queued(c), 50);
 	pv_udp_close(c);
+	line_close(&l);
+}
+
+/* ---- by the device ----------------------------------------------------------------------------------------------------- */
+
+static const struct world_cfg device = {
+	.seed = 20, .txqs = 3, .pacing_min_kbps = 100, .pacing_max_kbps = 1000000, .pacing_burst = true
+};
+
+static struct pv_txq_info queue_of(const struct pv_udp *u)
+{
+	struct pv_txq_info q;
+
+	CHECK(pv_udp_pacing_info(u, 0, &q));
+	return q;
+}
+
+static void send_one(struct line *l, struct pv_udp *u)
+{
+	CHECK_EQ(sock_send(&l->w, u, &l->to, &l->sent, 4), 4);
+}
+
+TEST(the_device_keeps_the_rate)
+{
+	struct pv_txq_info q;
+	struct line l;
+	int64_t begin;
+
+	line_open(&l, &device);
+	pace(&l, 125000, 0);
+	begin = l.w.now;
+	for (int i = 0; i < 50; i++)
+		CHECK_EQ(put(&l, 958), 958);
+	q = queue_of(l.a);
+	CHECK_EQ(q.by, PV_TXQ_DEVICE);
+	CHECK_EQ(q.why, PV_TXQ_OK);
+	CHECK(q.number > 0);
+	CHECK_EQ(pv_net_counters(l.w.host[0].net)->tx_paced, 0);
+	world_run(&l.w, 25 * span(1000, 125000));
+	take(&l);
+	CHECK(l.got >= 24 && l.got <= 28);
+	world_run(&l.w, SEC);
+	take(&l);
+	CHECK_EQ(l.got, 50);
+	CHECK(l.last - begin >= 47 * span(1000, 125000) && l.last - begin <= 51 * span(1000, 125000));
+	line_close(&l);
+}
+
+/* What the device has counts, too: a send buffer is not emptied by giving it away. */
+TEST(the_send_buffer_bounds_what_the_device_has)
+{
+	struct pv_event ev[4];
+	struct line l;
+	uint32_t n = 0;
+
+	line_open(&l, &device);
+	pv_udp_options(l.a)->sndbuf = 20000;
+	pv_udp_options_changed(l.a);
+	pace(&l, 100000, 0);
+	while (put(&l, 1000) == 1000)
+		n++;
+	CHECK(n >= 12 && n <= 15);
+	CHECK(!pv_udp_writable(l.a));
+	(void)pv_udp_events(l.w.host[0].udp, ev, 4);
+	world_run(&l.w, 10 * span(1000 + WIRE, 100000));
+	CHECK_EQ(pv_udp_events(l.w.host[0].udp, ev, 4), 1);
+	CHECK(ev[0].bits & PV_EV_OUT);
+	CHECK(pv_udp_writable(l.a));
+	CHECK_EQ(put(&l, 1000), 1000);
+	world_run(&l.w, SEC);
+	take(&l);
+	CHECK_EQ(l.got, l.sent);
+	line_close(&l);
+}
+
+TEST(what_the_device_cannot_do_the_stack_does)
+{
+	static const struct {
+		uint64_t rate;
+		uint32_t burst;
+		enum pv_txq_why why;
+	} cases[] = {
+		{ 125000, 0, PV_TXQ_OK },           { 12499, 0, PV_TXQ_BELOW },          { 12500, 0, PV_TXQ_OK },
+		{ 125000000, 0, PV_TXQ_OK },        { 126000000, 0, PV_TXQ_ABOVE },      { 12560, 0, PV_TXQ_OK },
+		{ 125000, 10000, PV_TXQ_NO_BURST }, { UINT64_MAX - 1, 0, PV_TXQ_ABOVE },
+	};
+	struct world_cfg cfg = device;
+	struct pv_ring_caps caps = { .pacing_min_kbps = 1, .pacing_max_kbps = 1000 };
+	struct line l;
+
+	cfg.pacing_burst = false;
+	line_open(&l, &cfg);
+	for (size_t i = 0; i < pv_array_size(cases); i++) {
+		struct pv_txq_info q;
+
+		pace(&l, cases[i].rate, cases[i].burst);
+		CHECK_EQ(put(&l, 100), 100);
+		q = queue_of(l.a);
+		CHECK_EQ(q.why, cases[i].why);
+		CHECK_EQ(q.by, cases[i].why ? PV_TXQ_SOFTWARE : PV_TXQ_DEVICE);
+		world_run(&l.w, SEC);
+		take(&l);
+		CHECK_EQ(l.got, l.sent);
+	}
+	line_close(&l);
+	/* Nothing is rounded to unlimited, or by more than one per cent. */
+	CHECK_EQ(pv_txq_check(&caps, &(struct pv_pacing){ .rate = 124 }), PV_TXQ_BELOW);
+	CHECK_EQ(pv_txq_check(&caps, &(struct pv_pacing){ .rate = 125 }), PV_TXQ_OK);
+	CHECK_EQ(pv_txq_check(&caps, &(struct pv_pacing){ .rate = 180 }), PV_TXQ_STEP);
+	CHECK_EQ(pv_txq_check(&caps, &(struct pv_pacing){ .rate = 125001 }), PV_TXQ_OK);
+	CHECK_EQ(pv_txq_check(&caps, &(struct pv_pacing){ .rate = 0 }), PV_TXQ_OK);
+}
+
+TEST(more_sockets_than_queues)
+{
+	struct pv_udp *u[5];
+	struct line l;
+
+	line_open(&l, &device);
+	for (int i = 0; i < 5; i++) {
+		u[i] = sock_open(&l.w, 0, PV_AF_INET);
+		CHECK_EQ(pv_udp_set_pacing(u[i], &(struct pv_pacing){ .rate = 125000 }, l.w.now), 0);
+		send_one(&l, u[i]);
+		CHECK_EQ(queue_of(u[i]).by, i < 3 ? PV_TXQ_DEVICE : PV_TXQ_SOFTWARE);
+		CHECK_EQ(queue_of(u[i]).why, i < 3 ? PV_TXQ_OK : PV_TXQ_NO_QUEUE);
+	}
+	/* A queue comes back when what is in it has left. */
+	for (int k = 0; k < 100; k++)
+		send_one(&l, u[0]);
+	pv_udp_close(u[0]);
+	CHECK_EQ(pv_udp_set_pacing(u[3], &(struct pv_pacing){ .rate = 250000 }, l.w.now), 0);
+	CHECK_EQ(queue_of(u[3]).why, PV_TXQ_NO_QUEUE);
+	world_run(&l.w, SEC);
+	CHECK_EQ(pv_udp_queued(l.b), 105);
+	CHECK_EQ(pv_udp_set_pacing(u[3], &(struct pv_pacing){ .rate = 125000 }, l.w.now), 0);
+	CHECK_EQ(queue_of(u[3]).by, PV_TXQ_DEVICE);
+	for (int i = 1; i < 5; i++)
+		pv_udp_close(u[i]);
+	world_run(&l.w, SEC);
+	CHECK_EQ(pv_net_paced(l.w.host[0].net), 0);
+	line_close(&l);
+}
+
+/* Whoever keeps the rate, however often that changes: all arrive, in the order in which they were sent. */
+TEST(a_flow_that_moves_keeps_its_order)
+{
+	static const uint64_t rates[] = { 0, 125000, 12000, 12500000, UINT64_MAX, 130000000, 50000000, 1000000 };
+	struct pv_rng rng;
+	struct line l;
+
+	pv_rng_seed(&rng, 11);
+	line_open(&l, &device);
+	for (int i = 0; i < 3000; i++) {
+		if (pv_rng_below(&rng, 8) == 0)
+			pace(&l, rates[pv_rng_below(&rng, pv_array_size(rates))], pv_rng_below(&rng, 4) ? 0 : 4000);
+		(void)put(&l, 4 + pv_rng_below(&rng, 1400));
+		if (pv_rng_below(&rng, 3) == 0)
+			world_run(&l.w, pv_rng_below(&rng, 5000000));
+		take(&l);
+	}
+	pace(&l, 0, 0);
+	world_run(&l.w, 100 * SEC);
+	take(&l);
+	CHECK_EQ(l.got, l.sent);
+	CHECK(l.sent > 1000);
+	CHECK_EQ(put(&l, 4), 4);
+	CHECK_EQ(pv_net_paced(l.w.host[0].net), 0);
+	line_close(&l);
+}
+
+/* The interface goes and comes back: the next datagram finds a queue with the rate there. */
+TEST(the_rate_survives_the_interface)
+{
+	struct pv_iface_cfg iface = { .name = "sim1", .steer = PV_STEER_ADDRESS, .naddr = 1 };
+	struct host *h;
+	struct line l;
+	int rc;
+
+	line_open(&l, &device);
+	h = &l.w.host[0];
+	pace(&l, 125000, 0);
+	for (int i = 0; i < 10; i++)
+		CHECK_EQ(put(&l, 100), 100);
+	CHECK_EQ(queue_of(l.a).by, PV_TXQ_DEVICE);
+	CHECK_EQ(pv_stack_iface_del(h->stack, h->iface), 0);
+	CHECK(!pv_udp_pacing_info(l.a, 0, &(struct pv_txq_info){ 0 }));
+	world_run(&l.w, SEC);
+	iface.ring = h->ring;
+	iface.addr[0] = (struct pv_ifaddr){ ip4(10, 0, 0, 1), 24 };
+	rc = pv_stack_iface_add(h->stack, &iface);
+	CHECK(rc > 0);
+	h->iface = (uint32_t)rc;
+	CHECK_EQ(put(&l, 100), 100);
+	CHECK_EQ(queue_of(l.a).by, PV_TXQ_DEVICE);
+	CHECK_EQ(queue_of(l.a).pacing.rate, 125000);
 	line_close(&l);
 }
 

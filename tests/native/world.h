@@ -24,6 +24,8 @@ struct world_cfg {
 	uint32_t rx_depth, tx_depth; /* 0: 256 */
 	uint32_t rx_csum, tx_csum;
 	uint32_t tso_max;
+	uint32_t txqs, pacing_min_kbps, pacing_max_kbps; /* of the rings */
+	bool pacing_burst;
 	uint32_t extra4; /* further addresses 10.0.0.(i+1+100k) of each host */
 	struct pv_udp_cfg udp;
 	struct pv_tcp_cfg tcp;
@@ -101,7 +103,11 @@ static inline void world_host_open(struct world *w, uint32_t i, const struct wor
 					.tx_depth = c->tx_depth,
 					.rx_csum = c->rx_csum,
 					.tx_csum = c->tx_csum,
-					.tso_max = c->tso_max };
+					.tso_max = c->tso_max,
+					.txqs = c->txqs,
+					.pacing_min_kbps = c->pacing_min_kbps,
+					.pacing_max_kbps = c->pacing_max_kbps,
+					.pacing_burst = c->pacing_burst };
 	struct pv_stack_cfg stack = { .mem = &w->mem.mem, .seed = c->seed + i, .udp = c->udp, .tcp = c->tcp, .net = c->net };
 	struct pv_iface_cfg iface = { .name = "sim0", .steer = PV_STEER_ADDRESS };
 	int rc;

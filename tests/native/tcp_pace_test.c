@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Connections whose rate the device keeps: when segments leave, how many wait in the device, and how a connection comes and goes. */
+#include "base/rng.h"
+#include "tcp_peer.h"
+
+#define MS PV_NS_PER_MS
+#define SEC PV_NS_PER_S
+#define MSS 1448u
+#define WIRE 66u
+
+static const struct peer_cfg device = { .txqs = 2, .pacing_min_kbps = 10, .pacing_max_kbps = 1000000 };
+
+static void begin(struct peer *p, struct peer_cfg cfg)
+{
+	peer_open(p, &cfg);
+	peer_passive(p);
+	peer_skip(p);
+}
+
+static void pace(struct peer *p, uint64_t rate)
+{
+	pv_tcp_options(p->c)->pacing_rate = rate;
+	pv_tcp_options_changed(p->c, p->w.now);
+}
+
+static struct pv_txq_info queue_of(const struct peer *p)
+{
+	struct pv_txq_info q;
+
+	CHECK(pv_tcp_pacing_info(p->c, &q));
+	return q;
+}
+
+/* Takes what has come, in order and without repetition, and acknowledges it. */
+static uint32_t take(struct peer *p, uint32_t got)
+{
+	const struct peer_seg *s;
+
+	while ((s = peer_next(p))) {
+		CHECK_EQ(s->seq, got);
+		got += s->len;
+	}
+	peer_ack(p, got);
+	return got;
+}
+
+static void paced(uint64_t rate, uint32_t total)
+{
+	uint64_t limit = PV_MAX(2 * (MSS + WIRE), rate / 250) + MSS + WIRE;
+	struct peer p;
+	int64_t start;
+	uint32_t got = 1, segs = 0;
+
+	begin(&p, device);
+	pace(&p, rate);
+	start = p.w.now;
+	for (int i = 0; i < 100000 && got < total + 1; i++) {
+		if (p.written < total + 1)
+			(void)peer_try_write(&p, PV_MIN(total + 1 - p.written, 1u << 20), 0);
+		CHECK_EQ(queue_of(&p).by, PV_TXQ_DEVICE);
+		CHECK(queue_of(&p).load.bytes <= limit);
+		peer_run_until(&p, p.w.now + 20 * SEC, 0);
+		segs += p.tail - p.head;
+		got = take(&p, got);
+	}
+	CHECK_EQ(got, total + 1);
+	/* The first leaves at once, and all others in time: the device never had nothing to send. */
+	uint64_t wire = (uint64_t)total + (uint64_t)segs * WIRE;
+
+	CHECK(p.w.now - start >= (int64_t)((wire - 2 * (MSS + WIRE)) * (uint64_t)SEC / rate) - MS);
+	CHECK(p.w.now - start <= (int64_t)(wire * (uint64_t)SEC / rate) + MS);
+	/* What waits in the device is not sent again, however long that is. */
+	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	peer_close(&p);
+}
+
+TEST(the_device_keeps_the_rate)
+{
+	paced(5000, 60000);
+	paced(125000, 400000);
+	paced(12500000, 2000000);
+	paced(125000000, 4000000);
+}
+
+TEST(what_the_device_cannot_do_we_do)
+{
+	struct peer p;
+
+	begin(&p, device);
+	pace(&p, 1000);
+	CHECK_EQ(queue_of(&p).by, PV_TXQ_SOFTWARE);
+	CHECK_EQ(queue_of(&p).why, PV_TXQ_BELOW);
+	pace(&p, 130000000);
+	CHECK_EQ(queue_of(&p).why, PV_TXQ_ABOVE);
+	pace(&p, 125000);
+	CHECK_EQ(queue_of(&p).by, PV_TXQ_DEVICE);
+	pv_tcp_options(p.c)->pacing_burst = 3000;
+	pv_tcp_options_changed(p.c, p.w.now);
+	CHECK_EQ(queue_of(&p).by, PV_TXQ_SOFTWARE);
+	CHECK_EQ(queue_of(&p).why, PV_TXQ_NO_BURST);
+	pv_tcp_options(p.c)->pacing_burst = 0;
+	pace(&p, 0);
+	peer_write(&p, 10);
+	CHECK(!pv_tcp_pacing_info(p.c, &(struct pv_txq_info){ 0 }));
+	CHECK_EQ(pv_net_paced(p.w.host[0].net), 0);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+/* Whoever keeps the rate, however often that changes. */
+TEST(a_connection_that_moves_keeps_its_order)
+{
+	static const uint64_t rates[] = { 0, 125000, 1000, 12500000, UINT64_MAX, 130000000, 50000000, 1000000 };
+	struct pv_rng rng;
+	struct peer p;
+	uint32_t got = 1;
+
+	pv_rng_seed(&rng, 5);
+	begin(&p, device);
+	for (int i = 0; i < 2000; i++) {
+		if (pv_rng_below(&rng, 5) == 0)
+			pace(&p, rates[pv_rng_below(&rng, pv_array_size(rates))]);
+		if (p.written < got + 60000)
+			(void)peer_try_write(&p, 1 + pv_rng_below(&rng, 10000), 0);
+		peer_run(&p, pv_rng_below(&rng, 2000000));
+		got = take(&p, got);
+	}
+	pace(&p, 0);
+	for (int i = 0; i < 1000 && got < p.written; i++) {
+		peer_run(&p, 100 * MS);
+		got = take(&p, got);
+	}
+	CHECK_EQ(got, p.written);
+	CHECK(got > 200000);
+	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	peer_close(&p);
+}
+
+/* All that was written, and the FIN behind it; then the queue is the device's again. */
+TEST(close)
+{
+	struct peer p;
+	uint32_t got = 1;
+	const struct peer_seg *s;
+	bool fin = false;
+
+	begin(&p, device);
+	pace(&p, 125000);
+	peer_write(&p, 10 * MSS);
+	pv_tcp_close(p.c, p.w.now);
+	p.c = NULL;
+	for (int i = 0; i < 100 && !fin; i++) {
+		peer_run(&p, 10 * MS);
+		while ((s = peer_next(&p))) {
+			CHECK_EQ(s->seq, got);
+			got += s->len;
+			fin |= s->bits & PV_TH_FIN;
+		}
+		peer_ack(&p, got + fin);
+	}
+	CHECK(fin);
+	CHECK_EQ(got, 1 + 10 * MSS);
+	peer_run(&p, SEC);
+	peer_send(&p, "F.", p.seq_max, got + 1, 0);
+	peer_run(&p, SEC);
+	CHECK_EQ(pv_net_paced(p.w.host[0].net), 0);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv);
+}
