@@ -23,6 +23,7 @@
 #define RELEASE_MAX 64u /* frames let out at a time before others get the mutex */
 #define IDLE_NS PV_NS_PER_S
 #define NEVER UINT64_MAX
+#define LATE_MAX_NS 100000000u /* as much of a sender's own lateness is made good */
 
 struct paced_frame {
 	struct paced_frame *next;
@@ -43,8 +44,7 @@ struct sn_pace {
 	uint64_t empty_ns, frac; /* when the bucket is empty; and frac / kbps nanoseconds more */
 	uint64_t last_ns; /* departure of the last frame */
 	uint64_t due_ns; /* of the head */
-	uint64_t behind_ns; /* how late the thread was for a sender that waited for it */
-	bool full;
+	bool full; /* since the schedule was ahead of the clock: a sender that would send on, could it */
 	struct paced_frame *head, **tail;
 	uint64_t held_bytes;
 	_Atomic uint64_t left;
@@ -122,7 +122,7 @@ static struct paced_frame *take_head(struct sn_pace *q)
 	return x;
 }
 
-static void leave(struct sn_pace *q, uint64_t now)
+static void leave(struct sn_pace *q)
 {
 	uint64_t due = q->due_ns;
 	const struct sn_seg seg = { q->head->data, q->head->len };
@@ -130,8 +130,6 @@ static void leave(struct sn_pace *q, uint64_t now)
 
 	charge(q, due, seg.len);
 	x = take_head(q);
-	if (q->full)
-		q->behind_ns = now > due ? now - due : 0;
 	sn_count(&q->port->count->held_out, 1);
 	depart(q, &seg, 1, x->tx_flags, due, x->when);
 	free(x);
@@ -157,7 +155,7 @@ static uint64_t release(struct sn_pacer *h, uint64_t now)
 	struct sn_pace *q = first(h);
 
 	for (uint32_t i = 0; q && q->due_ns <= now && i < RELEASE_MAX; i++) {
-		leave(q, now);
+		leave(q);
 		q = first(h);
 	}
 	return q ? q->due_ns : NEVER;
@@ -301,6 +299,7 @@ void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate)
 	if (q->rate.kbps && rate->kbps && q->empty_ns > now)
 		ahead = (uint64_t)((unsigned __int128)(q->empty_ns - now) * q->rate.kbps / rate->kbps);
 	q->rate = *rate;
+	q->full = false;
 	q->burst = rate->burst_bytes ? rate->burst_bytes : 2 * (rate->typical_len ? rate->typical_len : q->port->max_len);
 	q->empty_ns = now + ahead;
 	q->frac = 0;
@@ -308,7 +307,7 @@ void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate)
 		q->due_ns = due_of(q, q->head->arrived_ns, q->head->len);
 		if (!rate->kbps) {
 			while (q->head)
-				leave(q, now);
+				leave(q);
 		} else {
 			look_sooner(q->pacer, q->due_ns);
 		}
@@ -353,7 +352,8 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 		len += seg[i].len;
 	pthread_mutex_lock(&q->pacer->mutex);
 	now = sn_true_ns();
-	like.arrived_ns = now - PV_MIN(now, q->behind_ns);
+	/* Whoever waited for room that came late, or for a processor, is not to lose its rate by that. */
+	like.arrived_ns = q->full ? PV_MAX(q->last_ns, now - LATE_MAX_NS) : now;
 	release(q->pacer, now);
 	if (len < 14 || len > q->port->max_len) {
 		sn_count(&q->port->count->tx_too_long, 1);
@@ -364,8 +364,6 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 		charge(q, due, (uint32_t)len);
 		depart(q, seg, nseg, tx_flags, due, when);
 	} else {
-		/* The schedule is ahead of the clock again. */
-		q->behind_ns = 0;
 		q->full = false;
 		rc = hold(q, seg, nseg, (uint32_t)len, &like);
 	}

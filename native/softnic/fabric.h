@@ -217,7 +217,7 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 bool sn_pace_tell(struct sn_pace *q, uint64_t *when);
 /* Frames taken that have left or were lost. */
 uint64_t sn_pace_left(struct sn_pace *q);
-/* The sender has more to send than it may hand over: that its thread is late must not cost it its rate. */
+/* The sender has more to send than it may hand over: that a thread of this process comes late must not cost it its rate. */
 void sn_pace_full(struct sn_pace *q);
 uint64_t sn_pace_held_bytes(struct sn_pace *q);
 /* What is held is lost. */

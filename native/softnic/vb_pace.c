@@ -177,7 +177,8 @@ void vb_pace_push(struct vb_qp *qp, const struct vb_cqe *cqe, bool quiet)
 	if (cqe->status != IBV_WC_SUCCESS && !sn_pace_tell(p->q, &w->left_ns))
 		w->left_ns = sn_true_ns();
 	atomic_store(&p->pi, pi + 1);
-	if (qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_relaxed) >= qp->sq_size)
+	/* Some leave a part of their queue unused, and most ask for few completions. */
+	if ((qp->sq_pi - atomic_load_explicit(&qp->sq_ci, memory_order_relaxed)) * 4 >= qp->sq_size * 3)
 		sn_pace_full(p->q);
 	/* It may have left before the request was here to be seen. */
 	if (!quiet && sn_pace_left(p->q) >= w->last)
