@@ -113,20 +113,24 @@ int pv_verbs_query_port(struct pv_verbs_lib *lib, struct ibv_context *ctx, uint8
 	return query_gid_mac(lib, ctx, port, out->mac) ? 0 : -EADDRNOTAVAIL;
 }
 
+bool pv_verbs_has_csum(const struct ibv_device_attr_ex *attr)
+{
+	return attr->orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM || attr->raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM;
+}
+
 void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, const struct pv_verbs_cfg *cfg)
 {
 	const uint32_t raw = 1u << IBV_QPT_RAW_PACKET;
 	struct pv_ring_caps *caps = &v->ring.caps;
-	bool csum = attr->orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM || attr->raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM;
 
 	caps->rx_buf_min = caps->mtu + 18;
 	caps->batch = PV_RING_BATCH_MAX;
 	caps->queues = v->rss ? v->rss->n : 1;
-	if (csum && !cfg->no_csum) {
+	if (pv_verbs_has_csum(attr) && !cfg->no_csum) {
 		caps->rx_csum = caps->tx_csum = ALL_CSUM;
 		v->rx_good = PV_PKT_L3_OK | PV_PKT_L4_OK;
 	}
-	if (v->ask.tso && caps->tx_csum)
+	if (v->ask.tso)
 		caps->tso_max = PV_MIN(attr->tso_caps.max_tso, 65536u);
 	caps->txqs = (uint32_t)PV_MAX(0, PV_MIN(PV_RING_TXQ_MAX, PV_MIN(attr->orig_attr.max_qp, attr->orig_attr.max_cq) - 2));
 	if (attr->packet_pacing_caps.supported_qpts & raw && attr->packet_pacing_caps.qp_rate_limit_max) {

@@ -193,7 +193,8 @@ static int try_qp(struct opening *o, bool extended, bool tso, uint32_t sge)
 static int create_qp(struct opening *o, bool extended)
 {
 	const uint32_t raw = 1u << IBV_QPT_RAW_PACKET, most = (uint32_t)PV_MAX(o->attr.orig_attr.max_sge, 1);
-	bool tso = !o->cfg->no_tso && !o->cfg->no_csum && o->attr.tso_caps.supported_qpts & raw && o->attr.tso_caps.max_tso;
+	bool tso = !o->cfg->no_tso && !o->cfg->no_csum && pv_verbs_has_csum(&o->attr) && o->attr.tso_caps.supported_qpts & raw &&
+		   o->attr.tso_caps.max_tso;
 	int rc = -EOPNOTSUPP;
 
 	for (uint32_t sge = PV_MIN(VERBS_SGE_MAX, most); tso && sge >= VERBS_SGE_PLAIN && rc != -EPERM; sge /= 2) {

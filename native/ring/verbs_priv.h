@@ -290,6 +290,7 @@ void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out);
 /* verbs_caps.c */
 int pv_verbs_query(struct pv_verbs_lib *lib, struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 int pv_verbs_query_port(struct pv_verbs_lib *lib, struct ibv_context *ctx, uint8_t port, struct pv_verbs_info *out);
+bool pv_verbs_has_csum(const struct ibv_device_attr_ex *attr);
 void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, const struct pv_verbs_cfg *cfg);
 
 /* verbs_flow.c */
