@@ -72,8 +72,8 @@ bool pv_tline_info(struct pv_tline *l, const struct pv_ring_clock_info *info)
 	return false;
 }
 
-/* The fence keeps the stores behind the last change of `seq`, which takes readers of this copy away: whoever reads a mixture sees that
- * it changed. */
+/* Each store stays behind the last change of `seq`, which took readers of this copy away, and each load before the second look at it:
+ * whoever reads a mixture sees that it changed. */
 void pv_tconv_publish(struct pv_tconv *c, const struct pv_tline *l)
 {
 	uint32_t seq = atomic_load_explicit(&c->seq, memory_order_relaxed) + 1;
@@ -81,14 +81,13 @@ void pv_tconv_publish(struct pv_tconv *c, const struct pv_tline *l)
 
 	seq = seq ? seq : 2; /* of 0's parity */
 	memcpy(word, l, sizeof(word));
-	atomic_thread_fence(memory_order_release);
 	for (uint32_t i = 0; i < PV_TLINE_WORDS; i++)
-		atomic_store_explicit(&c->word[seq & 1][i], word[i], memory_order_relaxed);
+		atomic_store_explicit(&c->word[seq & 1][i], word[i], memory_order_release);
 	atomic_store_explicit(&c->seq, seq, memory_order_release);
 }
 
 /* A word of the copy at `w`; `cur` at `prev`, too, when that is where `w` points. */
-#define WORD(w, member) atomic_load_explicit(&(w)[offsetof(struct pv_tline, member) / sizeof(uint64_t)], memory_order_relaxed)
+#define WORD(w, member) atomic_load_explicit(&(w)[offsetof(struct pv_tline, member) / sizeof(uint64_t)], memory_order_acquire)
 
 void pv_tconv_clear(struct pv_tconv *c)
 {
@@ -125,7 +124,6 @@ bool pv_tconv_ns(const struct pv_tconv *c, uint64_t raw, int64_t *ns)
 		frac = WORD(w, cur.frac);
 		mult = WORD(w, cur.mult);
 		shift = WORD(w, cur.shift);
-		atomic_thread_fence(memory_order_acquire);
 	} while (pv_unlikely(atomic_load_explicit(&c->seq, memory_order_relaxed) != seq));
 	if (pv_likely(!behind))
 		*ns = (int64_t)(from + (uint64_t)(((unsigned __int128)d * mult + frac) >> shift));

@@ -78,8 +78,7 @@ static void line_get(const struct sn_clock_ent *e, struct line *l)
 	do {
 		seq = sn_get(&e->seq);
 		for (uint32_t i = 0; i < WORDS; i++)
-			word[i] = sn_get_relaxed(&e->word[seq & 1][i]);
-		atomic_thread_fence(memory_order_acquire);
+			word[i] = sn_get(&e->word[seq & 1][i]);
 	} while (sn_get_relaxed(&e->seq) != seq);
 	memcpy(l, word, sizeof(*l));
 }
@@ -91,9 +90,8 @@ static void line_set(struct sn_clock_ent *e, const struct line *l)
 	uint64_t word[WORDS];
 
 	memcpy(word, l, sizeof(word));
-	atomic_thread_fence(memory_order_release);
 	for (uint32_t i = 0; i < WORDS; i++)
-		sn_set_relaxed(&e->word[seq & 1][i], word[i]);
+		sn_set(&e->word[seq & 1][i], word[i]);
 	sn_set(&e->seq, seq);
 }
 
