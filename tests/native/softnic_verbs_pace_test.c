@@ -271,6 +271,43 @@ TEST(rates_are_held)
 	close_all();
 }
 
+/* One that posts whenever there is room: nothing is lost, and never more than the rate allows, wherever one begins to count. */
+TEST(posted_while_they_leave)
+{
+	const uint32_t kbps = 500000, n = 3000, len = 1514, depth = 128;
+	double step = len * 8e6 / kbps, full_at = 0;
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint32_t posted = 0, done = 0, got = 0;
+	uint64_t first = 0, until = wall_s() + 60;
+	struct tx t;
+
+	open_all();
+	t = tx_open(depth);
+	CHECK_EQ(limit(t.qp, kbps, 0, 0), 0);
+	while (got < n) {
+		CHECK(wall_s() < until);
+		while (posted < n && posted - done < depth)
+			CHECK_EQ(post(&t, posted++, len, 0), 0);
+		while (!ibv_start_poll(t.cq, &attr)) {
+			CHECK_EQ(t.cq->wr_id, done++);
+			CHECK_EQ(t.cq->status, IBV_WC_SUCCESS);
+			ibv_end_poll(t.cq);
+		}
+		while (got < n && receive(&seen[0], 0)) {
+			double at;
+
+			CHECK_EQ(seen[0].number, got);
+			first = got++ ? first : seen[0].stamp_ns;
+			at = (double)(seen[0].stamp_ns - first);
+			CHECK(at >= full_at - (2 * 1518 - len) * 8e6 / kbps - 2);
+			full_at = (full_at > at ? full_at : at) + step;
+		}
+	}
+	printf("   %.1f kbit/s\n", (n - 1) * len * 8e6 / (double)(seen[0].stamp_ns - first));
+	tx_close(&t);
+	close_all();
+}
+
 TEST(bursts_are_bounded)
 {
 	struct tx t;
