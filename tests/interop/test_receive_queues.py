@@ -159,3 +159,14 @@ def test_a_listener_and_its_connections(ends: tuple[Peer, Actor]) -> None:
         assert sender.send(bytes(head / acknowledgement)) == 0
         code = "c, a = found[queue].accept()\nseen = a[1], c.getsockopt(socket.SOL_SOCKET, 49)\nc.close()\nseen"
         assert engine(code, queue=queue) == (sport, queue)
+
+
+def test_a_device_without_spreading_has_one_queue(fabric: str) -> None:
+    environment = {"PYVMA_RX_QUEUES": str(QUEUES), "PYVMA_SOFTNIC_OFF": "rss", "PYVMA_LOG_LEVEL": "info"}
+    with Peer(fabric, 0) as sender, Actor([f"softnic:fabric={fabric},port=1,addr={HERE[4]}/24,name=sn0"], env=environment) as engine:
+        assert engine("import pyvma.ring as ring\nring.interfaces()[0].queues") == 1
+        engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind((host, 0))", host=HERE[4])
+        frame, _ = flow(1, 4, engine("s.getsockname()[1]"))
+        assert sender.send(bytes(frame)) == 0
+        assert engine("s.recv(100)") == (1).to_bytes(4, "big")
+        assert engine("s.getsockopt(socket.SOL_SOCKET, 49)") == -1
