@@ -394,6 +394,161 @@ TEST(the_same_seed_gives_the_same_trace)
 	CHECK(one != other);
 }
 
+/* ---- queues with rates ------------------------------------------------------------------------------------------------- */
+
+static void at_rate(struct rig *rig, uint32_t txq, uint32_t len, uint32_t number)
+{
+	rig_post(rig, 0, contract_queued(rig, txq, len, number));
+	rig_kick(rig, 0);
+}
+
+/* The next frame comes at that time, not a nanosecond before. */
+static void comes_at(struct rig *rig, int64_t ns, uint32_t len, uint32_t number)
+{
+	struct pv_pkt *p;
+
+	CHECK_EQ(pv_sim_wire_deadline(rig->wire), ns);
+	pv_sim_wire_advance(rig->wire, ns - 1);
+	CHECK_EQ(pv_ring_rx_poll(rig->ring[1], &p, 1), 0);
+	pv_sim_wire_advance(rig->wire, ns);
+	p = rig_recv(rig, 1);
+	CHECK_EQ(p->tstamp, ns);
+	rig_check(p, 0, len, number);
+	pv_pkt_put(p);
+}
+
+TEST(a_rate_is_kept_to_the_nanosecond)
+{
+	struct pv_ring_rate rate = { .kbps = 100000 }; /* 1000 bytes in 80 us */
+	struct pv_pkt *p;
+	struct rig rig;
+
+	rig_open(&rig, &sim);
+	rig_fill(&rig, 1);
+	pv_ring_set_stamps(rig.ring[1], true, false);
+	pv_sim_wire_advance(rig.wire, 1000000);
+	CHECK_EQ(pv_ring_txq_open(rig.ring[0], &rate), 1);
+	for (uint32_t i = 0; i < 10; i++)
+		at_rate(&rig, 1, 1000, i);
+	CHECK_EQ(pv_ring_txq_pending(rig.ring[0], 1), 9);
+	rig_expect(&rig, 1, 1000, 0);
+	for (uint32_t i = 1; i < 5; i++)
+		comes_at(&rig, 1000000 + i * 80000, 1000, i);
+	/* The first queue does not wait for the second. */
+	rig_send(&rig, 0, 500, 100);
+	rig_expect(&rig, 1, 500, 100);
+	/* Twice as fast: what left already was paid for at the old rate. */
+	rate.kbps = 200000;
+	CHECK_EQ(pv_ring_set_rate(rig.ring[0], 1, &rate), 0);
+	for (uint32_t i = 5; i < 8; i++)
+		comes_at(&rig, 1400000 + (i - 5) * 40000, 1000, i);
+	/* None: the rest leaves with the next doorbell. */
+	CHECK_EQ(pv_ring_set_rate(rig.ring[0], 1, NULL), 0);
+	CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), 0);
+	rig_expect(&rig, 1, 1000, 8);
+	rig_expect(&rig, 1, 1000, 9);
+	CHECK_EQ(pv_ring_rx_poll(rig.ring[1], &p, 1), 0);
+	rig_reap_all(&rig, 0, 11);
+	rig_close(&rig);
+}
+
+TEST(a_burst_leaves_at_once_and_must_be_earned_again)
+{
+	const struct pv_ring_rate rate = { .kbps = 8000, .burst_bytes = 3000 }; /* 1000 bytes in 1 ms */
+	struct rig rig;
+	int64_t idle;
+
+	rig_open(&rig, &sim);
+	rig_fill(&rig, 1);
+	pv_ring_set_stamps(rig.ring[1], true, false);
+	pv_sim_wire_advance(rig.wire, PV_NS_PER_S);
+	CHECK_EQ(pv_ring_txq_open(rig.ring[0], &rate), 1);
+	for (uint32_t i = 0; i < 8; i++)
+		at_rate(&rig, 1, 1000, i);
+	for (uint32_t i = 0; i < 3; i++)
+		rig_expect(&rig, 1, 1000, i);
+	for (uint32_t i = 3; i < 8; i++)
+		comes_at(&rig, PV_NS_PER_S + (i - 2) * 1000000, 1000, i);
+	/* Two frames' time: two of the three are earned. */
+	idle = PV_NS_PER_S + 8000000;
+	pv_sim_wire_advance(rig.wire, idle);
+	for (uint32_t i = 0; i < 4; i++)
+		at_rate(&rig, 1, 1000, i);
+	CHECK_EQ(pv_ring_txq_pending(rig.ring[0], 1), 1);
+	for (uint32_t i = 0; i < 3; i++)
+		rig_expect(&rig, 1, 1000, i);
+	comes_at(&rig, idle + 1000000, 1000, 3);
+	rig_close(&rig);
+}
+
+/* Frames that the device cut are held apart like any others; the packet is done when the last has left. */
+TEST(a_long_segment_keeps_its_rate)
+{
+	const struct contract_tso t = { .gso = 946, .payload = 9460, .piece = 1900, .txq = 2 }; /* frames of 1000 bytes */
+	const struct pv_ring_rate rate = { .kbps = 100000 }, other = { .kbps = 50000 };
+	struct pv_pkt *in, *out;
+	struct rig rig;
+
+	rig_open(&rig, &sim);
+	rig_fill(&rig, 1);
+	pv_ring_set_stamps(rig.ring[1], true, false);
+	CHECK_EQ(pv_ring_txq_open(rig.ring[0], &other), 1);
+	CHECK_EQ(pv_ring_txq_open(rig.ring[0], &rate), 2);
+	rig_post(&rig, 0, contract_tso_packet(&rig, &t));
+	at_rate(&rig, 1, 1000, 0);
+	for (uint32_t i = 0; i < 10; i++) {
+		pv_sim_wire_advance(rig.wire, i * 80000);
+		CHECK_EQ(pv_ring_txq_pending(rig.ring[0], 2), i < 9);
+		while (pv_ring_rx_poll(rig.ring[1], &in, 1)) {
+			CHECK_EQ(in->tstamp, i * 80000);
+			CHECK_EQ(in->len, 1000);
+			pv_pkt_put(in);
+		}
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		CHECK_EQ(pv_ring_tx_reap(rig.ring[0], &out, 1), 1);
+		pv_pkt_put(out);
+	}
+	CHECK_EQ(pv_ring_tx_reap(rig.ring[0], &out, 1), 0);
+	rig_close(&rig);
+}
+
+/* Two queues and the first, each with a rate of its own, on one wire: nobody's frames move another's. */
+TEST(rates_of_queues_do_not_touch_each_other)
+{
+	static const uint64_t kbps[3] = { 40000, 80000, 160000 };
+	uint32_t seen[3] = { 0 };
+	struct pv_pkt *in;
+	struct rig rig;
+
+	rig_open(&rig, &sim);
+	rig_fill(&rig, 1);
+	pv_ring_set_stamps(rig.ring[1], true, false);
+	for (uint32_t q = 0; q < 3; q++) {
+		const struct pv_ring_rate rate = { .kbps = kbps[q] };
+
+		if (q)
+			CHECK_EQ(pv_ring_txq_open(rig.ring[0], &rate), (int)q);
+		else
+			CHECK_EQ(pv_ring_set_rate(rig.ring[0], 0, &rate), 0);
+	}
+	for (uint32_t i = 0; i < 15; i++)
+		for (uint32_t q = 0; q < 3; q++)
+			rig_post(&rig, 0, q ? contract_queued(&rig, q, 1000, q) : rig_frame(&rig, 0, 1000, 0));
+	rig_kick(&rig, 0);
+	rig_sim_settle(&rig);
+	for (uint32_t i = 0; i < 45; i++) {
+		uint32_t q;
+
+		in = rig_recv(&rig, 1);
+		q = rig_number(in);
+		CHECK_EQ(in->tstamp, seen[q]++ * (8000000000 / kbps[q]));
+		pv_pkt_put(in);
+	}
+	rig_reap_all(&rig, 0, 45);
+	rig_close(&rig);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);

@@ -3,6 +3,7 @@
  * The verbs ring's transmit features over the software NIC: the contract suite with frames sent from device memory, and over devices
  * that lack one capability each; then what only device memory has.
  */
+#include "ring/verbs_priv.h"
 #include "ring_verbs_rig.h"
 
 #define DM_BYTES 8192u
@@ -26,6 +27,12 @@ static void open_dm_bare(struct rig *rig)
 
 #define ALL_BUT(what) ((RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM) & ~(what))
 
+static void open_stamped(struct rig *rig)
+{
+	open_with(rig, (struct pv_verbs_cfg){ .rx_interrupts = true, .stamps = PV_VERBS_STAMPS_RAW }, "extended");
+}
+
+VERBS(stamped, open_stamped, ALL_BUT(0));
 VERBS(memory, open_dm, ALL_BUT(0));
 VERBS(memory_legacy, open_dm_legacy, ALL_BUT(0));
 VERBS(memory_bare, open_dm_bare, RIG_FLOWS | RIG_TXQ | RIG_PACING);
@@ -388,6 +395,63 @@ TEST(a_dead_device_gives_back_what_queues_hold)
 		}
 		CHECK_EQ(waitpid(pid, &status, 0), pid);
 		CHECK_EQ(status, 0);
+		rig_close(&rig);
+	}
+}
+
+/* A device that is told of rates by ibv_modify_qp only, and one that is told on the way to RTS only: there a new rate is another queue pair,
+ * and what the old one holds still leaves. */
+TEST(rates_are_set_in_whatever_way_there_is)
+{
+	static const enum verbs_rate_way ways[] = { VERBS_RATE_LIMIT, VERBS_RATE_RTS, VERBS_RATE_TRANSITION };
+	const struct pv_ring_rate fast = { .kbps = 400000 }, slow = { .kbps = 40000 }; /* 1000 bytes in 20 us, in 200 us */
+	struct pv_ring_counters c;
+
+	for (uint32_t w = 0; w < pv_array_size(ways); w++) {
+		struct verbs_ring *v;
+		uint64_t stamp[30];
+		struct pv_pkt *in;
+		struct rig rig;
+
+		rig_open(&rig, &stamped);
+		v = verbs_ring(rig.ring[0]);
+		CHECK_EQ(v->rate_way, VERBS_RATE_LIMIT);
+		v->rate_way = ways[w];
+		CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), 0);
+		rig_fill(&rig, 1);
+		CHECK_EQ(pv_ring_txq_open(rig.ring[0], &fast), 1);
+		for (uint32_t i = 0; i < 30; i++) {
+			if (i == 15)
+				contract_wait_left(&rig, 1);
+			if (i == 15)
+				CHECK_EQ(pv_ring_set_rate(rig.ring[0], 1, &slow), 0);
+			rig_post(&rig, 0, contract_queued(&rig, 1, 1000, i));
+			rig_kick(&rig, 0);
+		}
+		for (uint32_t i = 0; i < 30; i++) {
+			in = rig_recv(&rig, 1);
+			CHECK_EQ(rig_number(in), i);
+			stamp[i] = in->tstamp * 1000000 / rig.ring[1]->caps.tstamp_khz;
+			pv_pkt_put(in);
+		}
+		/* All but a burst of two of the longest frames, which is this device's choice. */
+		CHECK(stamp[14] - stamp[0] >= 11 * UINT64_C(20000) * 98 / 100);
+		CHECK(stamp[29] - stamp[15] >= 11 * UINT64_C(200000) * 98 / 100);
+		/* With frames inside, and back to none. */
+		for (uint32_t i = 0; i < 6; i++)
+			rig_post(&rig, 0, contract_queued(&rig, 1, 1000, i));
+		rig_kick(&rig, 0);
+		CHECK_EQ(pv_ring_set_rate(rig.ring[0], 1, NULL), 0);
+		for (uint32_t i = 0; i < 6; i++)
+			rig_post(&rig, 0, contract_queued(&rig, 1, 1000, i));
+		rig_kick(&rig, 0);
+		contract_wait_left(&rig, 1);
+		rig_reap_all(&rig, 0, 42);
+		for (uint32_t i = 0; i < 12; i++)
+			pv_pkt_put(rig_recv(&rig, 1));
+		CHECK_EQ(pv_ring_set_rate(rig.ring[0], 0, &slow), ways[w] == VERBS_RATE_TRANSITION ? -EOPNOTSUPP : 0);
+		pv_ring_counters(rig.ring[0], &c);
+		CHECK_EQ(c.tx_errors, 0);
 		rig_close(&rig);
 	}
 }
