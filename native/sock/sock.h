@@ -88,7 +88,6 @@ struct pv_sock {
 	bool shut_rd;
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	uint32_t rx_flags; /* PV_RX_* */
-	uint32_t tsflags; /* SO_TIMESTAMPING (stamp.h) */
 	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
 	uint32_t kernel_first; /* so many datagrams of the kernel leg go before the stack's: they came before the rule */
 	int64_t kernel_seen_ns; /* when a call that does not wait looked at it */
@@ -105,6 +104,7 @@ struct pv_sock {
 	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	uint32_t segment; /* UDP_SEGMENT */
+	uint32_t tsflags; /* SO_TIMESTAMPING (stamp.h) */
 	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
 	uint16_t pacing_packet;
 	bool paced; /* the progress thread works for it (pacing.c) */
