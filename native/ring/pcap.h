@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The pcap middleware: a ring around another that hands every frame of both directions to a sink as pcapng or pcap records with
- * nanosecond stamps. The sink decides where they go; the ring itself does no input or output.
+ * A record of a ring: a tap that hands every frame of both directions to a sink as pcapng or pcap records with nanosecond stamps, from
+ * when it is put on until the ring closes. The sink decides where they go; nothing here does any input or output.
  *
  * Sent frames are recorded when posted (checksums that the device fills are not in them yet), received ones when polled.
  */
 #ifndef PV_RING_PCAP_H
 #define PV_RING_PCAP_H
 
-#include "ring/ring.h"
+#include "ring/tap.h"
 
 enum pv_pcap_format { PV_PCAP_NG, PV_PCAP_CLASSIC };
 
@@ -22,8 +22,7 @@ struct pv_pcap_cfg {
 	uint32_t snaplen; /* bytes kept of a frame; 0: all */
 };
 
-/* 0, -ENOMEM, -EINVAL (no sink or clock). From then on `lower` belongs to the new ring, which closes it; on error it stays the
- * caller's. */
-int pv_pcap_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_ring *lower, const struct pv_pcap_cfg *cfg);
+/* 0, -ENOMEM, -EINVAL (no sink or clock). */
+int pv_pcap_add(struct pv_ring *ring, const struct pv_mem *mem, const struct pv_pcap_cfg *cfg);
 
 #endif

@@ -122,16 +122,12 @@ static int open_file(const struct pv_config *cfg, const char *name, bool several
 	return *fd < 0 ? pv_error(-errno, "pcap_file: %s: %s", path, strerror(errno)) : 0;
 }
 
-static int wrap_pcap(struct pv_ring **ring, struct pv_wrap *w, const struct pv_config *cfg)
+static int record(struct pv_ring *ring, struct pv_wrap *w, const struct pv_config *cfg)
 {
 	const struct pv_pcap_cfg pc = { .sink = sink, .now_ns = stamp, .ctx = w, .format = PV_PCAP_NG };
-	struct pv_ring *outer;
-	int rc = pv_pcap_open(&outer, pv_mem_system(cfg->huge_pages), *ring, &pc);
+	int rc = pv_pcap_add(ring, pv_mem_system(cfg->huge_pages), &pc);
 
-	if (rc)
-		return pv_error(rc, "pcap_file: %s", strerror(-rc));
-	*ring = outer;
-	return 0;
+	return rc ? pv_error(rc, "pcap_file: %s", strerror(-rc)) : 0;
 }
 
 int pv_wrap_open(struct pv_ring **ring, struct pv_wrap **wrap, const struct pv_config *cfg, const char *name, bool several)
@@ -162,7 +158,7 @@ int pv_wrap_open(struct pv_ring **ring, struct pv_wrap **wrap, const struct pv_c
 			*ring = outer;
 	}
 	if (!rc && w)
-		rc = wrap_pcap(ring, w, cfg);
+		rc = record(*ring, w, cfg);
 	if (rc) {
 		pv_wrap_close(w);
 		return rc;

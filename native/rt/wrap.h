@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Middlewares that the settings put around a ring: pcap_file and fault. */
+/* What the settings put around a ring and on it: the middleware fault, and the record pcap_file. */
 #ifndef PV_RT_WRAP_H
 #define PV_RT_WRAP_H
 
@@ -7,11 +7,11 @@
 #include "ring/ring.h"
 #include "rt/config.h"
 
-struct pv_wrap; /* what a middleware of ours needs while its ring is open */
+struct pv_wrap; /* what they need while the ring is open */
 
 /*
- * Puts the middlewares around *ring, which then stands for the outermost; it is closed as any ring, and *wrap freed after that. With
- * neither set *ring stays and *wrap is NULL. `name` is the interface's; it is appended to the file's name when `several`.
+ * Puts the middleware around *ring, which then stands for the outer one; it is closed as any ring, and *wrap freed after that. Without
+ * it *ring stays, without a record *wrap is NULL. `name` is the interface's; it is appended to the file's name when `several`.
  * 0, or -errno with a text; *ring is to be closed in either case.
  */
 int pv_wrap_open(struct pv_ring **ring, struct pv_wrap **wrap, const struct pv_config *cfg, const char *name, bool several);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Arbitrary frames, rules, impairments, faults and call orders over fault(sim) and pcap(sim): nothing may crash, no packet may have
+ * Arbitrary frames, rules, impairments, faults and call orders over fault(sim) with a pcap record: nothing may crash, no packet may have
  * two owners (the debug stamps stop the program), and all packets and memory must be back at the end.
  */
 #include <stdio.h>
@@ -100,8 +100,9 @@ static void make(struct world *w, struct input *in)
 
 		if (pv_pool_open(&w->pool[i], &w->mem.mem, &pool_cfg) || pv_sim_open(&w->lower[i], w->wire, w->pool[i], &cfg) ||
 		    pv_fault_open(&w->fault[i], &w->mem.mem, w->lower[i], &none) ||
-		    pv_pcap_open(&w->ring[i], &w->mem.mem, w->fault[i], &pcap))
+		    pv_pcap_add(w->fault[i], &w->mem.mem, &pcap))
 			abort();
+		w->ring[i] = w->fault[i];
 	}
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The pcap and fault middlewares: the contract suite over each in front of a sim ring, then what each does on its own. */
+/* The fault middleware in front of a sim ring, and the pcap record on one: the contract suite over each, then what each does on its own. */
 #include "ring/fault.h"
 #include "ring/pcap.h"
 #include "ring_sim_rig.h"
@@ -35,8 +35,10 @@ static void open_pcap(struct rig *rig)
 	const struct pv_pcap_cfg cfg = { .sink = sink_take, .now_ns = sink_now, .ctx = &sink };
 
 	rig_sim_open(rig);
-	for (int i = 0; i < 2; i++)
-		CHECK_EQ(pv_pcap_open(&rig->ring[i], &rig->mem.mem, rig->other[i], &cfg), 0);
+	for (int i = 0; i < 2; i++) {
+		rig->ring[i] = rig->other[i];
+		CHECK_EQ(pv_pcap_add(rig->ring[i], &rig->mem.mem, &cfg), 0);
+	}
 }
 
 static void open_fault(struct rig *rig)
@@ -110,7 +112,7 @@ static void wrap(struct rig *rig, enum pv_pcap_format format, uint32_t snaplen)
 	rig_open(rig, &fault); /* the rings beneath do not matter here */
 	memset(&sink, 0, sizeof(sink));
 	sink.now = INT64_C(1700000000) * PV_NS_PER_S;
-	CHECK_EQ(pv_pcap_open(&rig->ring[0], &rig->mem.mem, rig->ring[0], &cfg), 0);
+	CHECK_EQ(pv_pcap_add(rig->ring[0], &rig->mem.mem, &cfg), 0);
 	CHECK_EQ(sink.calls, 1);
 	rig_fill(rig, 0);
 	rig_fill(rig, 1);
@@ -248,16 +250,18 @@ TEST(pcap_records_what_was_taken)
 TEST(pcap_open_errors)
 {
 	struct pv_pcap_cfg cfg = { .sink = sink_take, .ctx = &sink };
-	struct pv_ring *r;
+	const struct pv_ring_ops *own;
 	struct rig rig;
 
 	rig_open(&rig, &fault);
-	CHECK_EQ(pv_pcap_open(&r, &rig.mem.mem, rig.ring[0], &cfg), -EINVAL);
+	own = rig.ring[0]->ops;
+	CHECK_EQ(pv_pcap_add(rig.ring[0], &rig.mem.mem, &cfg), -EINVAL);
 	cfg.now_ns = sink_now;
-	for (long i = 0; i < 2; i++) {
+	for (long i = 0; i < 3; i++) {
 		rig.mem.fail_in = i;
-		CHECK_EQ(pv_pcap_open(&r, &rig.mem.mem, rig.ring[0], &cfg), -ENOMEM);
+		CHECK_EQ(pv_pcap_add(rig.ring[0], &rig.mem.mem, &cfg), -ENOMEM);
 	}
+	CHECK(rig.ring[0]->ops == own);
 	rig.mem.fail_in = -1;
 	rig_close(&rig);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The verbs ring over the software NIC: the contract suite over the extended interface, over the legacy one and behind the pcap
- * middleware; then opening, its errors, and what only this ring has.
+ * The verbs ring over the software NIC: the contract suite over the extended interface, over the legacy one and with a pcap
+ * record; then opening, its errors, and what only this ring has.
  */
 #include <dirent.h>
 
@@ -46,7 +46,7 @@ static void open_pcap(struct rig *rig)
 
 	open_extended(rig);
 	for (int i = 0; i < 2; i++)
-		CHECK_EQ(pv_pcap_open(&rig->ring[i], &rig->mem.mem, rig->ring[i], &cfg), 0);
+		CHECK_EQ(pv_pcap_add(rig->ring[i], &rig->mem.mem, &cfg), 0);
 }
 
 VERBS(extended, open_extended, RIG_FLOWS | RIG_TXQ | RIG_PACING | RIG_TSO | RIG_TX_CSUM | RIG_RX_CSUM | RIG_ARM);
