@@ -92,6 +92,10 @@
 	X(INT, port_high, "60999", 1, 65535, "", NULL, 1, "highest such port")                                                     \
 	X(TEXT, pcap_file, "", 0, 0, "", NULL, 1,                                                                                  \
 	  "write every frame to this file as pcapng; %d is the process id; with several interfaces the name of each is appended")  \
+	X(TEXT, control_dir, "", 0, 0, "", NULL, 1,                                                                                \
+	  "directory of the socket by which `pyvma capture` reaches this process; empty: the user's runtime directory "            \
+	  "(/run/pyvma, "                                                                                                          \
+	  "/run/user/UID/pyvma or /tmp/pyvma-UID); none: no socket")                                                               \
 	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
 	  "misbehave between ring and stack, by chances from 0 to 1 and a seed: rx_drop=0.01,tx_drop=0,rx_duplicate=0,"            \
 	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,error=0,seed=1")

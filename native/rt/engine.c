@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "pyvma.h"
+#include "rt/control.h"
 #include "rt/error.h"
 #include "rt/host.h"
 #include "rt/log.h"
@@ -133,6 +134,7 @@ static void close_all(struct pv_engine *e)
 {
 	pv_stack_close(e->stack);
 	pv_ports_close(e);
+	pv_control_close(e);
 	pv_host_stop(e);
 	pv_tstamp_stop(e);
 	e->stack = NULL;
@@ -148,7 +150,10 @@ static int run(struct pv_engine *e, const struct pv_config *cfg)
 	e->rx_budget = (uint32_t)cfg->rx_batch;
 	e->spin_ns = cfg->rx_poll < 0 ? PV_NEVER : cfg->rx_poll * PV_NS_PER_US;
 	e->kernel_ratio = (uint32_t)cfg->kernel_poll_ratio;
-	return cfg->progress ? pv_progress_start(e) : 0;
+	if (!cfg->progress)
+		return 0;
+	pv_control_open(e);
+	return pv_progress_start(e);
 }
 
 /* Calls that the last stop woke may still come for the lock: they must find no engine or a whole one. */

@@ -38,6 +38,7 @@ struct pv_watch {
 	void (*ready)(struct pv_watch *w, uint32_t bits); /* an event came; NULL: only waiters are told */
 };
 
+struct pv_control;
 struct pv_host;
 struct pv_host_state;
 struct pv_tstamp;
@@ -94,6 +95,7 @@ struct pv_engine {
 	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */
 	struct pv_tstamp *tstamp; /* rt/tstamp.h; NULL: no socket wanted stamps yet */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
+	struct pv_control *control; /* NULL: no control socket */
 	_Atomic(uint64_t)
 	    netns; /* the cookie of the namespace that these are in; 0: none are, or it cannot be told; any thread reads */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */

@@ -11,6 +11,7 @@
  *
  * A thread that is just starting or stopping the engine is not waited for: its child has kernel sockets only.
  */
+#include "rt/control.h"
 #include "rt/engine.h"
 #include "rt/host.h"
 #include "rt/lent.h"
@@ -64,6 +65,7 @@ static void forget(struct pv_engine *e)
 		pv_ring_forget(e->ports[i].ring);
 	e->nports = 0;
 	e->nlimbo = 0;
+	pv_control_forget(e);
 	pv_host_stop(e);
 	e->leader = NULL;
 	e->progress.asleep = e->sleeper = e->progress_parked = false;

@@ -11,6 +11,7 @@
 #include "pyvma.h"
 #include "ring/verbs.h"
 #include "ring/xdp.h"
+#include "rt/control.h"
 #include "rt/host.h"
 #include "rt/error.h"
 #include "rt/log.h"
@@ -345,6 +346,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	e->ports_gen++;
 	p->serial = e->ports_gen;
 	pv_tstamp_port_add(e, p);
+	pv_control_port(e, p);
 	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, ic.mtu);
 	log_queues(p, e->cfg);
 	return 0;

@@ -21,13 +21,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "rt/control.h"
 #include "rt/engine.h"
 #include "rt/error.h"
 #include "rt/host.h"
 #include "rt/tstamp_engine.h"
 
 #define STANDBY_MAX 10
-#define OWN_FDS 3
+#define OWN_FDS 4
+/* Turns of a busy stack between looks at the control socket. */
+#define CONTROL_TURNS 1024
 
 struct standby {
 	uint64_t seen; /* e->polls at the last look */
@@ -52,7 +55,8 @@ static int doze(struct pollfd *fds, nfds_t n, int64_t until, struct pv_tstamp *s
 }
 
 /* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set, fds[2] the
- * kernel's changes. After one of the others it goes on for `grace_ns` on those three; true: and nothing happened meanwhile. */
+ * kernel's changes, fds[3] the control socket. After one of the others it goes on for `grace_ns` on those four; true: and nothing
+ * happened meanwhile. */
 static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until, int64_t grace_ns)
 {
 	struct pv_tstamp *stamps = e->tstamp;
@@ -63,8 +67,9 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 	fds[0] = (struct pollfd){ .fd = e->progress.efd, .events = POLLIN };
 	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
+	fds[3] = (struct pollfd){ .fd = pv_control_fd(e), .events = POLLIN };
 	pv_lock_put(&e->lock);
-	if (doze(fds, n, until, stamps) > 0 && grace_ns && !fds[0].revents && !fds[1].revents && !fds[2].revents)
+	if (doze(fds, n, until, stamps) > 0 && grace_ns && !(fds[0].revents | fds[1].revents | fds[2].revents | fds[3].revents))
 		graced = doze(fds, OWN_FDS, PV_MIN(until, pv_clock_kernel_ns() + grace_ns), stamps) == 0;
 	pv_lock_get(&e->lock);
 	if (fds[0].revents && read(e->progress.efd, &count, sizeof(count)) < 0 && errno != EAGAIN)
@@ -73,6 +78,8 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 		pv_engine_hooks()->extra();
 	if (fds[2].revents || pv_host_due(e))
 		pv_host_read(e);
+	if (fds[3].revents)
+		pv_control_serve(e);
 	return graced;
 }
 
@@ -109,7 +116,9 @@ static void stand_by(struct pv_engine *e, struct standby *s)
 /* Polls until nothing is left; false when the application wants the stack. */
 static bool drain(struct pv_engine *e)
 {
-	while (pv_engine_poll(e, pv_clock_now(&e->clock))) {
+	for (uint32_t turn = 1; pv_engine_poll(e, pv_clock_now(&e->clock)); turn++) {
+		if (turn % CONTROL_TURNS == 0)
+			pv_control_serve(e);
 		if (pv_lock_wanted(&e->lock))
 			pv_lock_yield(&e->lock);
 		if (e->leader || e->progress_stop)
@@ -136,8 +145,10 @@ static void run(struct pv_engine *e, struct standby *s)
 		if (e->ports[i].notify_fd < 0)
 			continue;
 		armed = pv_ring_arm(e->ports[i].ring);
-		if (armed > 0)
+		if (armed > 0) {
+			pv_control_serve(e); /* frames that never end would keep it waiting */
 			return;
+		}
 		/* A dead device's descriptor may be readable for ever. */
 		if (armed < 0)
 			continue;
