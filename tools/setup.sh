@@ -36,6 +36,7 @@ ncat
 ethtool
 nftables               # what a test takes from the wire or changes on it
 tcpdump
+tshark                 # reads what `pyvma capture` writes
 curl                   # real programs that speak TCP
 nginx
 redis-server

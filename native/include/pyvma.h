@@ -284,6 +284,47 @@ struct pyvma_sock_stats {
 };
 PYVMA_EXPORT int pyvma_sock_stats(pyvma_sock *s, struct pyvma_sock_stats *out);
 
+/* ---- captures ---------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Frames as a stream of pcapng blocks, read by one thread: of a live process, whose control socket gave an fd (native/rt/control.h), or of
+ * a device's port. -EBADMSG, ... with a text in pyvma_last_error.
+ */
+typedef struct pyvma_capture pyvma_capture;
+struct pyvma_capture_options {
+	uint32_t bytes; /* buffered between writer and reader; 0: 8 MiB */
+	uint32_t snaplen; /* bytes kept of a frame; 0: all */
+	uint64_t count; /* frames; 0: no end */
+	const char *filter; /* "udp and port 53"; "": every frame */
+};
+struct pyvma_capture_stats {
+	char name[32]; /* of the interface */
+	uint64_t received; /* frames that came by */
+	uint64_t missed; /* that the device had no buffer for, where it tells */
+	uint64_t accepted; /* by the filter */
+	uint64_t dropped; /* accepted, and the reader had left no room */
+	uint64_t start_ns; /* since 1970 */
+};
+/* `fd` stays the caller's. */
+PYVMA_EXPORT int pyvma_capture_attach(int fd, pyvma_capture **out);
+/* What a port receives and sends, by a sniffer rule: "softnic:fabric=F,port=0" or "verbs:device=mlx5_0,port=1". -EOPNOTSUPP: the device
+ * has none. */
+PYVMA_EXPORT int pyvma_capture_sniff(const char *interface, const struct pyvma_capture_options *options, pyvma_capture **out);
+/* Receives from the port, waiting for the first frame so long (0: not at all): how many. -EOPNOTSUPP: another process writes. */
+PYVMA_EXPORT int pyvma_capture_poll(pyvma_capture *c, int64_t timeout_ns);
+/* The next bytes of the stream, where they are; how many, 0: none yet. They stay until they are taken. */
+PYVMA_EXPORT int64_t pyvma_capture_peek(pyvma_capture *c, const void **data);
+PYVMA_EXPORT void pyvma_capture_take(pyvma_capture *c, uint64_t n);
+/* 1: nothing more will be written. */
+PYVMA_EXPORT int pyvma_capture_done(pyvma_capture *c);
+/* Interface `i` of the stream, from 0; -ENOENT past the end. */
+PYVMA_EXPORT int pyvma_capture_stats(pyvma_capture *c, unsigned int i, struct pyvma_capture_stats *out);
+/* The blocks of statistics that end the stream; their length, -ENOSPC. 4 KiB are enough. */
+PYVMA_EXPORT int pyvma_capture_trailer(pyvma_capture *c, void *buf, size_t size);
+/* Ends the sniffing of a port; what was received can still be read. */
+PYVMA_EXPORT void pyvma_capture_stop(pyvma_capture *c);
+PYVMA_EXPORT void pyvma_capture_detach(pyvma_capture *c);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@ struct entry {
 	unsigned int number; /* from 1, for messages */
 	const char *ring;
 	struct pv_ifspec *spec;
+	bool bare; /* only the device counts */
 };
 
 static int bad(const struct entry *e, const char *key, const char *value, const char *allowed)
@@ -299,7 +300,7 @@ static int finish(const struct entry *e)
 		return pv_error(-EINVAL, "interfaces, entry %u (%s): device=NAME is missing", e->number, e->ring);
 	if (s->ring == PV_IFSPEC_XDP && !s->naddr)
 		snprintf(s->netdev, sizeof(s->netdev), "%.15s", s->device);
-	int rc = finish_owner(e);
+	int rc = e->bare ? 0 : finish_owner(e);
 
 	if (rc)
 		return rc;
@@ -339,9 +340,9 @@ const char *pv_ifspec_kind(const struct pv_ifspec *s)
 	return kinds[s->ring];
 }
 
-static int parse_entry(char *text, unsigned int number, struct pv_ifspec *out)
+static int parse_entry(char *text, unsigned int number, bool bare, struct pv_ifspec *out)
 {
-	struct entry e = { .number = number, .ring = text, .spec = out };
+	struct entry e = { .number = number, .ring = text, .spec = out, .bare = bare };
 	char *keys[64], *p = strchr(text, ':');
 	uint32_t n = 0;
 
@@ -415,7 +416,7 @@ int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max)
 			return pv_error(-EINVAL, "interfaces, entry %u: longer than %d bytes", n + 1, ENTRY_MAX - 1);
 		memcpy(entry, from, len);
 		entry[len] = '\0';
-		int rc = parse_entry(entry, n + 1, &out[n]);
+		int rc = parse_entry(entry, n + 1, false, &out[n]);
 
 		if (!rc)
 			rc = check_apart(out, ++n);
@@ -423,4 +424,15 @@ int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max)
 			return rc;
 	}
 	return (int)n;
+}
+
+int pv_ifspec_parse_device(const char *text, struct pv_ifspec *out)
+{
+	char entry[ENTRY_MAX];
+
+	memset(out, 0, sizeof(*out));
+	if (strlen(text) >= sizeof(entry))
+		return pv_error(-EINVAL, "interfaces: longer than %d bytes", ENTRY_MAX - 1);
+	memcpy(entry, text, strlen(text) + 1);
+	return parse_entry(entry, 1, true, out);
 }

@@ -43,6 +43,8 @@ struct pv_ifspec {
 /* The entries of `text` into `out`. Their number, 0 for an empty text; -EINVAL (with a text that names entry, key, value and what is
  * allowed), -E2BIG (more than `max`). */
 int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max);
+/* One entry of which the device counts: it needs no address. 0, -EINVAL with a text. */
+int pv_ifspec_parse_device(const char *text, struct pv_ifspec *out);
 /* softnic, verbs, xdp */
 const char *pv_ifspec_kind(const struct pv_ifspec *s);
 /* ADDRESS, "a.b.c.d" or "x:y::z". */

@@ -230,6 +230,25 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 	return p->spec.ring == PV_IFSPEC_XDP ? open_xdp(p, cfg) : open_verbs(p, cfg);
 }
 
+int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg)
+{
+	int rc = open_ring(p, cfg);
+
+	if (rc)
+		return rc;
+	p->notify_fd = pv_ring_notify_fd(p->ring);
+	if (p->notify_fd < 0)
+		p->notify_fd = -1;
+	return 0;
+}
+
+void pv_port_ring_close(struct pv_port *p)
+{
+	pv_ring_close(p->ring);
+	(void)pv_pool_close(p->pool);
+	p->ring = NULL;
+}
+
 /* What is lent at the moment, or queued at a socket, keeps its pool until it comes back. */
 static void close_pool(struct pv_engine *e, struct pv_pool *pool, const char *name)
 {

@@ -581,267 +581,306 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 218), // char *
+/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(char const *, char *, size_t)
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 255), // char const *
+/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 255), // char *
 /*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(char const *, char const *)
+/*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(char const *, char const *)
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /*  9 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int)
-/* 12 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
-/* 13 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int, int, int, pyvma_sock * *)
-/* 15 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 16 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 17 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 39), // pyvma_sock * *
-/* 19 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(int, pyvma_sock * *)
+/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
+/* 12 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 13 */ _CFFI_OP(_CFFI_OP_POINTER, 275), // struct pyvma_capture_options const *
+/* 14 */ _CFFI_OP(_CFFI_OP_POINTER, 34), // pyvma_capture * *
+/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 16 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int)
+/* 17 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 18 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 19 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int, int, int, pyvma_sock * *)
+/* 20 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 22 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll * *)
-/* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 28), // pyvma_epoll * *
-/* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *)
-/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 232), // pyvma_epoll *
-/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
-/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct pyvma_event const *
+/* 22 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 23 */ _CFFI_OP(_CFFI_OP_POINTER, 65), // pyvma_sock * *
+/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 25 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int, pyvma_capture * *)
+/* 26 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 27 */ _CFFI_OP(_CFFI_OP_NOOP, 14),
+/* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int, pyvma_sock * *)
+/* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
+/* 32 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 33 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *)
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 269), // pyvma_capture *
 /* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
-/* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 39 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // pyvma_sock *
-/* 40 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 42 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
-/* 43 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 44 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // struct pyvma_event *
-/* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
-/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 44),
-/* 51 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 52 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *)
-/* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int)
-/* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 60 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *, int64_t)
+/* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 39 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
+/* 41 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 43 */ _CFFI_OP(_CFFI_OP_POINTER, 276), // struct pyvma_capture_stats *
+/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 45 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *, void *, size_t)
+/* 46 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // void *
+/* 48 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 49 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll * *)
+/* 51 */ _CFFI_OP(_CFFI_OP_POINTER, 54), // pyvma_epoll * *
+/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 53 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *)
+/* 54 */ _CFFI_OP(_CFFI_OP_POINTER, 270), // pyvma_epoll *
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 56 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
+/* 57 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
+/* 58 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 59 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // struct pyvma_event const *
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void *, unsigned int *)
-/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
+/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
 /* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 262), // void *
-/* 67 */ _CFFI_OP(_CFFI_OP_POINTER, 74), // unsigned int *
-/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int, void const *, unsigned int)
-/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
+/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 271), // pyvma_sock *
+/* 66 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
+/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
+/* 69 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
+/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // struct pyvma_event *
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 262), // void const *
-/* 74 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
-/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 76 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, int, int64_t)
-/* 77 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 79 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
+/* 75 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
+/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 70),
+/* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 79 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, pyvma_sock * *)
-/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 83 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // struct pyvma_msg *
-/* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
-/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 94 */ _CFFI_OP(_CFFI_OP_POINTER, 248), // struct pyvma_sock_stamps *
-/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct pyvma_sock_stats *)
-/* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 98 */ _CFFI_OP(_CFFI_OP_POINTER, 249), // struct pyvma_sock_stats *
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 250), // struct sockaddr *
-/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 106 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
-/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 111 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 115 */ _CFFI_OP(_CFFI_OP_POINTER, 250), // struct sockaddr const *
-/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *)
+/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 83 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int)
+/* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 86 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 92 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
+/* 93 */ _CFFI_OP(_CFFI_OP_POINTER, 42), // unsigned int *
+/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 99 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // void const *
+/* 100 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int, int64_t)
+/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, pyvma_sock * *)
+/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 109 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
+/* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
+/* 112 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 113 */ _CFFI_OP(_CFFI_OP_POINTER, 284), // struct pyvma_msg *
+/* 114 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 120 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
-/* 121 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
-/* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 127 */ _CFFI_OP(_CFFI_OP_POINTER, 246), // struct pyvma_pacing_state *
-/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock *, unsigned long, void *)
-/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(pyvma_sock const *, char *, size_t)
-/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // pyvma_sock const *
-/* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
+/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 120 */ _CFFI_OP(_CFFI_OP_POINTER, 288), // struct pyvma_sock_stamps *
+/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 124 */ _CFFI_OP(_CFFI_OP_POINTER, 289), // struct pyvma_sock_stats *
+/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 128 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct sockaddr *
+/* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 93),
+/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 131 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 128),
+/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 93),
+/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 137 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
 /* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(struct pyvma_rule const *)
-/* 140 */ _CFFI_OP(_CFFI_OP_POINTER, 247), // struct pyvma_rule const *
-/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_config_row *)
-/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 144 */ _CFFI_OP(_CFFI_OP_POINTER, 237), // struct pyvma_config_row *
-/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 146 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_counter *)
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 140 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct sockaddr const *
+/* 142 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 141),
 /* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 148 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // struct pyvma_counter *
+/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 152 */ _CFFI_OP(_CFFI_OP_POINTER, 240), // struct pyvma_flow const *
-/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 247), // struct pyvma_rule *
+/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // struct pyvma_pacing_state *
 /* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_interface *)
-/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 157 */ _CFFI_OP(_CFFI_OP_POINTER, 242), // struct pyvma_interface *
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 160 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 161 */ _CFFI_OP(_CFFI_OP_POINTER, 243), // struct pyvma_kernel_interface *
-/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 12), // int()(void)
+/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, unsigned long, void *)
+/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 158 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
+/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock const *, char *, size_t)
+/* 161 */ _CFFI_OP(_CFFI_OP_POINTER, 271), // pyvma_sock const *
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
+/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 167 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // struct msghdr *
-/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 170 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 172 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 173 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // struct msghdr const *
-/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 177 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 179 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 187 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 189 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
-/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 67),
-/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 195 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 46), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 201 */ _CFFI_OP(_CFFI_OP_NOOP, 39),
-/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 203 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(struct pyvma_rule const *)
+/* 166 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_rule const *
+/* 167 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_config_row *)
+/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 170 */ _CFFI_OP(_CFFI_OP_POINTER, 277), // struct pyvma_config_row *
+/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_counter *)
+/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 174 */ _CFFI_OP(_CFFI_OP_POINTER, 278), // struct pyvma_counter *
+/* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 177 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 178 */ _CFFI_OP(_CFFI_OP_POINTER, 280), // struct pyvma_flow const *
+/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_rule *
+/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_interface *)
+/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // struct pyvma_interface *
+/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 187 */ _CFFI_OP(_CFFI_OP_POINTER, 283), // struct pyvma_kernel_interface *
+/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(void)
+/* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_capture *, void const * *)
+/* 192 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 99), // void const * *
+/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 274), // struct msghdr *
+/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 203 */ _CFFI_OP(_CFFI_OP_POINTER, 274), // struct msghdr const *
 /* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 205 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
-/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 207 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 262), // void()(pyvma_epoll *)
-/* 210 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
-/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 262), // void()(struct pyvma_msg *, uint32_t)
-/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
-/* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 215 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 216 */ _CFFI_OP(_CFFI_OP_FUNCTION, 262), // void()(void)
-/* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 219 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[16]
-/* 220 */ (_cffi_opcode_t)(16),
-/* 221 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[256]
-/* 222 */ (_cffi_opcode_t)(256),
-/* 223 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[32]
-/* 224 */ (_cffi_opcode_t)(32),
-/* 225 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[64]
-/* 226 */ (_cffi_opcode_t)(64),
-/* 227 */ _CFFI_OP(_CFFI_OP_ARRAY, 218), // char[8]
-/* 228 */ (_cffi_opcode_t)(8),
-/* 229 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 230 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 232 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // pyvma_epoll
-/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // pyvma_sock
-/* 234 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // struct iovec *
-/* 235 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 236 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 237 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // struct pyvma_config_row
-/* 238 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_counter
-/* 239 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_event
-/* 240 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_flow
-/* 241 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // struct pyvma_flow_tuple
-/* 242 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_interface
-/* 243 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_kernel_interface
-/* 244 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_msg
-/* 245 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_pacing
-/* 246 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_pacing_state
-/* 247 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_rule
-/* 248 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_sock_stamps
-/* 249 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_sock_stats
-/* 250 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // struct sockaddr
-/* 251 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct sockaddr_storage
-/* 252 */ _CFFI_OP(_CFFI_OP_ARRAY, 251), // struct sockaddr_storage[16]
-/* 253 */ (_cffi_opcode_t)(16),
-/* 254 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 255 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 256 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 257 */ _CFFI_OP(_CFFI_OP_ARRAY, 256), // uint8_t[16]
-/* 258 */ (_cffi_opcode_t)(16),
-/* 259 */ _CFFI_OP(_CFFI_OP_ARRAY, 256), // uint8_t[6]
-/* 260 */ (_cffi_opcode_t)(6),
-/* 261 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 262 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 208 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 209 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
+/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 211 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 212 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 215 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 216 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
+/* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 128),
+/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 93),
+/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 224 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 225 */ _CFFI_OP(_CFFI_OP_NOOP, 99),
+/* 226 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 232 */ _CFFI_OP(_CFFI_OP_NOOP, 99),
+/* 233 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 234 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 141),
+/* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 238 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 239 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(pyvma_capture *)
+/* 240 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 241 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 242 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(pyvma_capture *, uint64_t)
+/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 245 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(pyvma_epoll *)
+/* 247 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
+/* 248 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(struct pyvma_msg *, uint32_t)
+/* 250 */ _CFFI_OP(_CFFI_OP_NOOP, 113),
+/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 252 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 253 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(void)
+/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 255 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 256 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[16]
+/* 257 */ (_cffi_opcode_t)(16),
+/* 258 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[256]
+/* 259 */ (_cffi_opcode_t)(256),
+/* 260 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[32]
+/* 261 */ (_cffi_opcode_t)(32),
+/* 262 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[64]
+/* 263 */ (_cffi_opcode_t)(64),
+/* 264 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[8]
+/* 265 */ (_cffi_opcode_t)(8),
+/* 266 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 267 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 268 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 269 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 270 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 271 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
+/* 272 */ _CFFI_OP(_CFFI_OP_POINTER, 273), // struct iovec *
+/* 273 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 274 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 275 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 276 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 277 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 278 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 279 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 280 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 281 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 282 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 283 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 284 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 285 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 286 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 287 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
+/* 288 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
+/* 289 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
+/* 290 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct sockaddr
+/* 291 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr_storage
+/* 292 */ _CFFI_OP(_CFFI_OP_ARRAY, 291), // struct sockaddr_storage[16]
+/* 293 */ (_cffi_opcode_t)(16),
+/* 294 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 295 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 296 */ _CFFI_OP(_CFFI_OP_ARRAY, 295), // uint8_t[16]
+/* 297 */ (_cffi_opcode_t)(16),
+/* 298 */ _CFFI_OP(_CFFI_OP_ARRAY, 295), // uint8_t[6]
+/* 299 */ (_cffi_opcode_t)(6),
+/* 300 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 301 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -912,10 +951,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(87), arg0, (char **)&x0);
+      _cffi_type(113), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(113), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -937,6 +976,493 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_batch_release _cffi_d_pyvma_batch_release
+#endif
+
+static int _cffi_d_pyvma_capture_attach(int x0, pyvma_capture * * x1)
+{
+  return pyvma_capture_attach(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_attach(PyObject *self, PyObject *args)
+{
+  int x0;
+  pyvma_capture * * x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_attach", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  x0 = _cffi_to_c_int(arg0, int);
+  if (x0 == (int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(14), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(14), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_attach(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_attach _cffi_d_pyvma_capture_attach
+#endif
+
+static void _cffi_d_pyvma_capture_detach(pyvma_capture * x0)
+{
+  pyvma_capture_detach(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_detach(PyObject *self, PyObject *arg0)
+{
+  pyvma_capture * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { pyvma_capture_detach(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_pyvma_capture_detach _cffi_d_pyvma_capture_detach
+#endif
+
+static int _cffi_d_pyvma_capture_done(pyvma_capture * x0)
+{
+  return pyvma_capture_done(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_done(PyObject *self, PyObject *arg0)
+{
+  pyvma_capture * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_done(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_done _cffi_d_pyvma_capture_done
+#endif
+
+static int64_t _cffi_d_pyvma_capture_peek(pyvma_capture * x0, void const * * x1)
+{
+  return pyvma_capture_peek(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_peek(PyObject *self, PyObject *args)
+{
+  pyvma_capture * x0;
+  void const * * x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int64_t result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_peek", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(193), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (void const * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(193), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_peek(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int64_t);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_peek _cffi_d_pyvma_capture_peek
+#endif
+
+static int _cffi_d_pyvma_capture_poll(pyvma_capture * x0, int64_t x1)
+{
+  return pyvma_capture_poll(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_poll(PyObject *self, PyObject *args)
+{
+  pyvma_capture * x0;
+  int64_t x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_poll", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int64_t);
+  if (x1 == (int64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_poll(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_poll _cffi_d_pyvma_capture_poll
+#endif
+
+static int _cffi_d_pyvma_capture_sniff(char const * x0, struct pyvma_capture_options const * x1, pyvma_capture * * x2)
+{
+  return pyvma_capture_sniff(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_sniff(PyObject *self, PyObject *args)
+{
+  char const * x0;
+  struct pyvma_capture_options const * x1;
+  pyvma_capture * * x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_sniff", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(3), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(3), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(13), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_options const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(13), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(14), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(14), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_sniff(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_sniff _cffi_d_pyvma_capture_sniff
+#endif
+
+static int _cffi_d_pyvma_capture_stats(pyvma_capture * x0, unsigned int x1, struct pyvma_capture_stats * x2)
+{
+  return pyvma_capture_stats(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
+{
+  pyvma_capture * x0;
+  unsigned int x1;
+  struct pyvma_capture_stats * x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_stats", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, unsigned int);
+  if (x1 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(43), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_stats *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(43), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_stats(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_stats _cffi_d_pyvma_capture_stats
+#endif
+
+static void _cffi_d_pyvma_capture_stop(pyvma_capture * x0)
+{
+  pyvma_capture_stop(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_stop(PyObject *self, PyObject *arg0)
+{
+  pyvma_capture * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { pyvma_capture_stop(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_pyvma_capture_stop _cffi_d_pyvma_capture_stop
+#endif
+
+static void _cffi_d_pyvma_capture_take(pyvma_capture * x0, uint64_t x1)
+{
+  pyvma_capture_take(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_take(PyObject *self, PyObject *args)
+{
+  pyvma_capture * x0;
+  uint64_t x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_take", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, uint64_t);
+  if (x1 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { pyvma_capture_take(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_pyvma_capture_take _cffi_d_pyvma_capture_take
+#endif
+
+static int _cffi_d_pyvma_capture_trailer(pyvma_capture * x0, void * x1, size_t x2)
+{
+  return pyvma_capture_trailer(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_capture_trailer(PyObject *self, PyObject *args)
+{
+  pyvma_capture * x0;
+  void * x1;
+  size_t x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_capture_trailer", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(34), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(47), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, size_t);
+  if (x2 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_capture_trailer(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_capture_trailer _cffi_d_pyvma_capture_trailer
 #endif
 
 static int _cffi_d_pyvma_config_get(char const * x0, char * x1, size_t x2)
@@ -1023,10 +1549,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(144), arg1, (char **)&x1);
+      _cffi_type(170), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(144), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(170), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1124,10 +1650,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(148), arg1, (char **)&x1);
+      _cffi_type(174), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(148), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(174), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1160,10 +1686,10 @@ _cffi_f_pyvma_epoll_close(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1208,10 +1734,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1225,10 +1751,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg3, (char **)&x3);
+      _cffi_type(60), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1273,10 +1799,10 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1286,19 +1812,19 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg2, (char **)&x2);
+      _cffi_type(65), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg3, (char **)&x3);
+      _cffi_type(60), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(60), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1333,10 +1859,10 @@ _cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1371,10 +1897,10 @@ _cffi_f_pyvma_epoll_loop_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1409,10 +1935,10 @@ _cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(25), arg0, (char **)&x0);
+      _cffi_type(51), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(25), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(51), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1459,19 +1985,19 @@ _cffi_f_pyvma_epoll_turn(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(44), arg1, (char **)&x1);
+      _cffi_type(70), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(44), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(70), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1528,19 +2054,19 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(28), arg0, (char **)&x0);
+      _cffi_type(54), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(28), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(44), arg1, (char **)&x1);
+      _cffi_type(70), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(44), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(70), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1617,10 +2143,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(157), arg1, (char **)&x1);
+      _cffi_type(183), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(157), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(183), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1695,10 +2221,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(161), arg1, (char **)&x1);
+      _cffi_type(187), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(161), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(187), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1771,19 +2297,19 @@ _cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(152), arg1, (char **)&x1);
+      _cffi_type(178), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(178), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(153), arg2, (char **)&x2);
+      _cffi_type(179), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(153), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1818,10 +2344,10 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(140), arg0, (char **)&x0);
+      _cffi_type(166), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(140), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(166), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1870,28 +2396,28 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(102), arg1, (char **)&x1);
+      _cffi_type(128), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(67), arg2, (char **)&x2);
+      _cffi_type(93), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(67), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(93), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1905,10 +2431,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg5, (char **)&x5);
+      _cffi_type(23), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(23), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1953,10 +2479,10 @@ _cffi_f_pyvma_sock_adopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg1, (char **)&x1);
+      _cffi_type(23), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(23), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1999,19 +2525,19 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(115), arg1, (char **)&x1);
+      _cffi_type(141), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(115), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2050,10 +2576,10 @@ _cffi_f_pyvma_sock_close(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2098,19 +2624,19 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(115), arg1, (char **)&x1);
+      _cffi_type(141), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(115), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2153,10 +2679,10 @@ _cffi_f_pyvma_sock_detach(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2197,19 +2723,19 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg1, (char **)&x1);
+      _cffi_type(23), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(23), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2244,10 +2770,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2282,10 +2808,10 @@ _cffi_f_pyvma_sock_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2328,28 +2854,28 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(102), arg1, (char **)&x1);
+      _cffi_type(128), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(67), arg2, (char **)&x2);
+      _cffi_type(93), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(67), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(93), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2392,28 +2918,28 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(102), arg1, (char **)&x1);
+      _cffi_type(128), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(67), arg2, (char **)&x2);
+      _cffi_type(93), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(67), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(93), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2460,10 +2986,10 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2477,19 +3003,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg3, (char **)&x3);
+      _cffi_type(47), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(67), arg4, (char **)&x4);
+      _cffi_type(93), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(67), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(93), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2532,10 +3058,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2545,10 +3071,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg2, (char **)&x2);
+      _cffi_type(47), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2589,10 +3115,10 @@ _cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2639,10 +3165,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(135), arg0, (char **)&x0);
+      _cffi_type(161), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(135), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(161), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2712,10 +3238,10 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg3, (char **)&x3);
+      _cffi_type(23), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(23), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2758,10 +3284,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2771,10 +3297,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(127), arg2, (char **)&x2);
+      _cffi_type(153), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(127), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(153), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2817,10 +3343,10 @@ _cffi_f_pyvma_sock_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2875,19 +3401,19 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(47), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2946,19 +3472,19 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(87), arg1, (char **)&x1);
+      _cffi_type(113), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3017,19 +3543,19 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(87), arg1, (char **)&x1);
+      _cffi_type(113), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3092,19 +3618,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(47), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3118,19 +3644,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(102), arg4, (char **)&x4);
+      _cffi_type(128), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(102), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(128), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(67), arg5, (char **)&x5);
+      _cffi_type(93), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(67), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(93), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3179,19 +3705,19 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(167), arg1, (char **)&x1);
+      _cffi_type(197), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(167), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(197), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3246,19 +3772,19 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg1, (char **)&x1);
+      _cffi_type(99), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(99), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3317,19 +3843,19 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(87), arg1, (char **)&x1);
+      _cffi_type(113), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(87), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3386,19 +3912,19 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(173), arg1, (char **)&x1);
+      _cffi_type(203), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(173), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(203), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3457,19 +3983,19 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg1, (char **)&x1);
+      _cffi_type(99), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(99), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3483,10 +4009,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(115), arg4, (char **)&x4);
+      _cffi_type(141), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(115), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(141), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3535,10 +4061,10 @@ _cffi_f_pyvma_sock_set_nonblock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3589,10 +4115,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3606,10 +4132,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg3, (char **)&x3);
+      _cffi_type(99), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(99), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3654,10 +4180,10 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3702,19 +4228,19 @@ _cffi_f_pyvma_sock_stamps(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(94), arg1, (char **)&x1);
+      _cffi_type(120), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stamps *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(94), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(120), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3755,19 +4281,19 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(98), arg1, (char **)&x1);
+      _cffi_type(124), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(98), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3810,19 +4336,19 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(39), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(39), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(115), arg1, (char **)&x1);
+      _cffi_type(141), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(115), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3960,6 +4486,32 @@ static void _cffi_checkfld_struct_msghdr(struct msghdr *p)
   (void)((p->msg_flags) | 0);  /* check that 'struct msghdr.msg_flags' is an integer */
 }
 struct _cffi_align_struct_msghdr { char x; struct msghdr y; };
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_capture_options(struct pyvma_capture_options *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->bytes) | 0);  /* check that 'struct pyvma_capture_options.bytes' is an integer */
+  (void)((p->snaplen) | 0);  /* check that 'struct pyvma_capture_options.snaplen' is an integer */
+  (void)((p->count) | 0);  /* check that 'struct pyvma_capture_options.count' is an integer */
+  { char const * *tmp = &p->filter; (void)tmp; }
+}
+struct _cffi_align_struct_pyvma_capture_options { char x; struct pyvma_capture_options y; };
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_capture_stats(struct pyvma_capture_stats *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  { char(*tmp)[32] = &p->name; (void)tmp; }
+  (void)((p->received) | 0);  /* check that 'struct pyvma_capture_stats.received' is an integer */
+  (void)((p->missed) | 0);  /* check that 'struct pyvma_capture_stats.missed' is an integer */
+  (void)((p->accepted) | 0);  /* check that 'struct pyvma_capture_stats.accepted' is an integer */
+  (void)((p->dropped) | 0);  /* check that 'struct pyvma_capture_stats.dropped' is an integer */
+  (void)((p->start_ns) | 0);  /* check that 'struct pyvma_capture_stats.start_ns' is an integer */
+}
+struct _cffi_align_struct_pyvma_capture_stats { char x; struct pyvma_capture_stats y; };
 
 _CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_config_row(struct pyvma_config_row *p)
@@ -4199,92 +4751,132 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 249), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_pyvma_capture_attach },
+  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 239), (void *)_cffi_d_pyvma_capture_detach },
+  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 33), (void *)_cffi_d_pyvma_capture_done },
+  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 191), (void *)_cffi_d_pyvma_capture_peek },
+  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_capture_poll },
+  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_capture_sniff },
+  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_pyvma_capture_stats },
+  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 239), (void *)_cffi_d_pyvma_capture_stop },
+  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 242), (void *)_cffi_d_pyvma_capture_take },
+  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 45), (void *)_cffi_d_pyvma_capture_trailer },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 168), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 146), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 209), (void *)_cffi_d_pyvma_epoll_close },
-  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_epoll_ctl },
-  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_epoll_ctl_sock },
-  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_fileno },
-  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_epoll_loop_fd },
-  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 24), (void *)_cffi_d_pyvma_epoll_open },
-  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_epoll_turn },
-  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 42), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 216), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 155), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 11), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 159), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 246), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 56), (void *)_cffi_d_pyvma_epoll_ctl },
+  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_epoll_ctl_sock },
+  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 53), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 53), (void *)_cffi_d_pyvma_epoll_loop_fd },
+  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 50), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 74), (void *)_cffi_d_pyvma_epoll_turn },
+  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 68), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 253), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 16), (void *)_cffi_d_pyvma_is_sock },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_rule_add },
-  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 139), (void *)_cffi_d_pyvma_rule_del },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 105), (void *)_cffi_d_pyvma_sock_accept },
-  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 20), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 134), (void *)_cffi_d_pyvma_sock_offload },
-  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 124), (void *)_cffi_d_pyvma_sock_pacing },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 76), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 177), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 184), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 165), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 193), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 171), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 200), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_stamps },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 163), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 216), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 165), (void *)_cffi_d_pyvma_rule_del },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 131), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 29), (void *)_cffi_d_pyvma_sock_adopt },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 144), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 155), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 160), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 19), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 102), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 207), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 214), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 223), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 230), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_stamps },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 189), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 253), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 66) },
+                _CFFI_OP(_CFFI_OP_NOOP, 47) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
                _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 66) },
+                _CFFI_OP(_CFFI_OP_NOOP, 47) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 74) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 42) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 234) },
+               _CFFI_OP(_CFFI_OP_NOOP, 272) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 66) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 47) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
                       _CFFI_OP(_CFFI_OP_NOOP, 5) },
   { "msg_flags", offsetof(struct msghdr, msg_flags),
                  sizeof(((struct msghdr *)0)->msg_flags),
-                 _CFFI_OP(_CFFI_OP_NOOP, 12) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 17) },
+  { "bytes", offsetof(struct pyvma_capture_options, bytes),
+             sizeof(((struct pyvma_capture_options *)0)->bytes),
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+  { "snaplen", offsetof(struct pyvma_capture_options, snaplen),
+               sizeof(((struct pyvma_capture_options *)0)->snaplen),
+               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+  { "count", offsetof(struct pyvma_capture_options, count),
+             sizeof(((struct pyvma_capture_options *)0)->count),
+             _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "filter", offsetof(struct pyvma_capture_options, filter),
+              sizeof(((struct pyvma_capture_options *)0)->filter),
+              _CFFI_OP(_CFFI_OP_NOOP, 3) },
+  { "name", offsetof(struct pyvma_capture_stats, name),
+            sizeof(((struct pyvma_capture_stats *)0)->name),
+            _CFFI_OP(_CFFI_OP_NOOP, 260) },
+  { "received", offsetof(struct pyvma_capture_stats, received),
+                sizeof(((struct pyvma_capture_stats *)0)->received),
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "missed", offsetof(struct pyvma_capture_stats, missed),
+              sizeof(((struct pyvma_capture_stats *)0)->missed),
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "accepted", offsetof(struct pyvma_capture_stats, accepted),
+                sizeof(((struct pyvma_capture_stats *)0)->accepted),
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "dropped", offsetof(struct pyvma_capture_stats, dropped),
+               sizeof(((struct pyvma_capture_stats *)0)->dropped),
+               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+  { "start_ns", offsetof(struct pyvma_capture_stats, start_ns),
+                sizeof(((struct pyvma_capture_stats *)0)->start_ns),
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "name", offsetof(struct pyvma_config_row, name),
             sizeof(((struct pyvma_config_row *)0)->name),
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
@@ -4305,365 +4897,372 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 3) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 225) },
+            _CFFI_OP(_CFFI_OP_NOOP, 262) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 255) },
+             _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
-              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+              _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 255) },
+            _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 241) },
+             _CFFI_OP(_CFFI_OP_NOOP, 281) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 241) },
+             _CFFI_OP(_CFFI_OP_NOOP, 281) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 254) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 294) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 254) },
+            _CFFI_OP(_CFFI_OP_NOOP, 294) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 256) },
+           _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 256) },
+                _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
-                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "vni", offsetof(struct pyvma_flow, vni),
            sizeof(((struct pyvma_flow *)0)->vni),
-           _CFFI_OP(_CFFI_OP_NOOP, 88) },
+           _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 251) },
+           _CFFI_OP(_CFFI_OP_NOOP, 291) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 251) },
+           _CFFI_OP(_CFFI_OP_NOOP, 291) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 259) },
+               _CFFI_OP(_CFFI_OP_NOOP, 298) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 256) },
+                _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 223) },
+            _CFFI_OP(_CFFI_OP_NOOP, 260) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 225) },
+            _CFFI_OP(_CFFI_OP_NOOP, 262) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 225) },
+            _CFFI_OP(_CFFI_OP_NOOP, 262) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 259) },
+           _CFFI_OP(_CFFI_OP_NOOP, 298) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 256) },
+               _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 256) },
+             _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 88) },
+           _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 252) },
+            _CFFI_OP(_CFFI_OP_NOOP, 292) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 257) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 296) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 88) },
+               _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 88) },
+               _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 88) },
+               _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+              _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "txqs", offsetof(struct pyvma_interface, txqs),
             sizeof(((struct pyvma_interface *)0)->txqs),
-            _CFFI_OP(_CFFI_OP_NOOP, 88) },
+            _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "pacing_burst", offsetof(struct pyvma_interface, pacing_burst),
                     sizeof(((struct pyvma_interface *)0)->pacing_burst),
-                    _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 255) },
+               _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 255) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
-                  _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 223) },
+            _CFFI_OP(_CFFI_OP_NOOP, 260) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 219) },
+            _CFFI_OP(_CFFI_OP_NOOP, 256) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 221) },
+              _CFFI_OP(_CFFI_OP_NOOP, 258) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 66) },
+            _CFFI_OP(_CFFI_OP_NOOP, 47) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 88) },
+           _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 88) },
+               _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 251) },
+            _CFFI_OP(_CFFI_OP_NOOP, 291) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
-                  _CFFI_OP(_CFFI_OP_NOOP, 46) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 38) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 66) },
+            _CFFI_OP(_CFFI_OP_NOOP, 47) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 255) },
+            _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 254) },
+              _CFFI_OP(_CFFI_OP_NOOP, 294) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 254) },
+                _CFFI_OP(_CFFI_OP_NOOP, 294) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 245) },
+              _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
-          _CFFI_OP(_CFFI_OP_NOOP, 88) },
+          _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "queue", offsetof(struct pyvma_pacing_state, queue),
              sizeof(((struct pyvma_pacing_state *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "frames", offsetof(struct pyvma_pacing_state, frames),
               sizeof(((struct pyvma_pacing_state *)0)->frames),
-              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+              _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "bytes", offsetof(struct pyvma_pacing_state, bytes),
              sizeof(((struct pyvma_pacing_state *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 223) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 260) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 225) },
+              _CFFI_OP(_CFFI_OP_NOOP, 262) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 88) },
+             _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "serial", offsetof(struct pyvma_rule, serial),
               sizeof(((struct pyvma_rule *)0)->serial),
-              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+              _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "handle", offsetof(struct pyvma_rule, handle),
               sizeof(((struct pyvma_rule *)0)->handle),
-              _CFFI_OP(_CFFI_OP_NOOP, 255) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 227) },
+            _CFFI_OP(_CFFI_OP_NOOP, 264) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
-          _CFFI_OP(_CFFI_OP_NOOP, 88) },
+          _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tx", offsetof(struct pyvma_sock_stamps, tx),
           sizeof(((struct pyvma_sock_stamps *)0)->tx),
-          _CFFI_OP(_CFFI_OP_NOOP, 88) },
+          _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 255) },
+               _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 255) },
+             _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 255) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 255) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 255) },
+              _CFFI_OP(_CFFI_OP_NOOP, 244) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 88) },
+              _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "pacing_by", offsetof(struct pyvma_sock_stats, pacing_by),
                  sizeof(((struct pyvma_sock_stats *)0)->pacing_by),
-                 _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tx_queue", offsetof(struct pyvma_sock_stats, tx_queue),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_queue),
-                _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tx_held", offsetof(struct pyvma_sock_stats, tx_held),
                sizeof(((struct pyvma_sock_stats *)0)->tx_held),
-               _CFFI_OP(_CFFI_OP_NOOP, 88) },
+               _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "tx_held_bytes", offsetof(struct pyvma_sock_stats, tx_held_bytes),
                      sizeof(((struct pyvma_sock_stats *)0)->tx_held_bytes),
-                     _CFFI_OP(_CFFI_OP_NOOP, 88) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 114) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 261) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 300) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 261) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 300) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 235, 0,
+  { "iovec", 273, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 236, 0,
+  { "msghdr", 274, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_config_row", 237, 0,
-    sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 9, 6 },
-  { "pyvma_counter", 238, 0,
-    sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 15, 2 },
-  { "pyvma_epoll", 232, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 269, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 239, 0,
-    sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 17, 2 },
-  { "pyvma_flow", 240, 0,
-    sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 19, 9 },
-  { "pyvma_flow_tuple", 241, 0,
-    sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 28, 4 },
-  { "pyvma_interface", 242, 0,
-    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 32, 31 },
-  { "pyvma_kernel_interface", 243, _CFFI_F_CHECK_FIELDS,
-    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 63, 5 },
-  { "pyvma_msg", 244, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 68, 7 },
-  { "pyvma_pacing", 245, 0,
-    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 75, 4 },
-  { "pyvma_pacing_state", 246, 0,
-    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 79, 7 },
-  { "pyvma_rule", 247, 0,
-    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 86, 3 },
-  { "pyvma_sock", 233, _CFFI_F_OPAQUE,
+  { "pyvma_capture_options", 275, 0,
+    sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
+  { "pyvma_capture_stats", 276, 0,
+    sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
+  { "pyvma_config_row", 277, 0,
+    sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 6 },
+  { "pyvma_counter", 278, 0,
+    sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 25, 2 },
+  { "pyvma_epoll", 270, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 248, 0,
-    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 89, 6 },
-  { "pyvma_sock_stats", 249, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 95, 20 },
-  { "sockaddr", 250, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 115, 1 },
-  { "sockaddr_storage", 251, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 116, 1 },
+  { "pyvma_event", 279, 0,
+    sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 27, 2 },
+  { "pyvma_flow", 280, 0,
+    sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 29, 9 },
+  { "pyvma_flow_tuple", 281, 0,
+    sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 38, 4 },
+  { "pyvma_interface", 282, 0,
+    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 42, 31 },
+  { "pyvma_kernel_interface", 283, _CFFI_F_CHECK_FIELDS,
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 73, 5 },
+  { "pyvma_msg", 284, 0,
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 78, 7 },
+  { "pyvma_pacing", 285, 0,
+    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 85, 4 },
+  { "pyvma_pacing_state", 286, 0,
+    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 89, 7 },
+  { "pyvma_rule", 287, 0,
+    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 96, 3 },
+  { "pyvma_sock", 271, _CFFI_F_OPAQUE,
+    (size_t)-1, -1, -1, 0 /* opaque */ },
+  { "pyvma_sock_stamps", 288, 0,
+    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 99, 6 },
+  { "pyvma_sock_stats", 289, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 105, 20 },
+  { "sockaddr", 290, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 125, 1 },
+  { "sockaddr_storage", 291, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 126, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 229, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 266, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 230, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 267, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_epoll", 232 },
-  { "pyvma_sock", 233 },
-  { "socklen_t", 74 },
-  { "ssize_t", 231 },
+  { "pyvma_capture", 269 },
+  { "pyvma_epoll", 270 },
+  { "pyvma_sock", 271 },
+  { "socklen_t", 42 },
+  { "ssize_t", 268 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4673,12 +5272,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  65,  /* num_globals */
-  19,  /* num_struct_unions */
+  75,  /* num_globals */
+  22,  /* num_struct_unions */
   2,  /* num_enums */
-  4,  /* num_typenames */
+  5,  /* num_typenames */
   NULL,  /* no includes */
-  263,  /* num_types */
+  302,  /* num_types */
   0,  /* flags */
 };
 
