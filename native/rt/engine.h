@@ -175,11 +175,10 @@ void pv_ports_close(struct pv_engine *e);
 int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host);
 /* What its ring has received goes to the sockets first. The last one takes its place. Who sleeps on the ring's fd must be woken. */
 void pv_port_close(struct pv_engine *e, struct pv_port *p);
-/* Reads the rings' events (link, device gone) and says so; without a progress thread, their clocks too. */
 /* The ring and the pool of p->spec alone, without an engine. 0 or -errno with a text. */
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg);
 void pv_port_ring_close(struct pv_port *p);
-/* Reads the rings' events (link, device gone) and says so. */
+/* Reads the rings' events (link, device gone) and says so; without a progress thread, their clocks too. */
 void pv_ports_events(struct pv_engine *e);
 
 /* progress.c */

@@ -213,7 +213,10 @@ def _programs() -> Iterator[Finding]:
     """What is nice to have beside."""
     if importlib.util.find_spec("pyverbs") is None:
         yield Finding(
-            "pyverbs", NOTE, "not there: `pyvma devinfo` lists no devices", "apt install python3-pyverbs, and use /usr/bin/python3"
+            "pyverbs",
+            NOTE,
+            "not there: `pyvma devinfo` does not know what devices can do",
+            "apt install python3-pyverbs, and use /usr/bin/python3",
         )
     else:
         yield Finding("pyverbs", OK, "there")

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .._native import ffi, lib, start
+from ._devices import Bond, Capabilities, Device, Gid, Pacing, Port, from_sysfs, merge
+from ._error import DeviceError
 from ._steer import FlowRule, Rule, steer
 
 __all__ = [
+    "Bond",
+    "Capabilities",
     "Device",
     "DeviceError",
     "DeviceMemory",
     "FlowRule",
+    "Gid",
     "Interface",
     "KernelInterface",
     "Pacing",
@@ -30,17 +37,6 @@ _CSUM = ((1, "ipv4"), (2, "udp"), (4, "tcp"))
 _FLOWS = ("all", "ether", "ip", "3-tuple", "5-tuple")
 _MATCHES = ((1, "tos"), (2, "flow-label"), (4, "vxlan"), (8, "sniffer"))
 _TSTAMPS = ("none", "raw", "realtime")
-
-
-@dataclass(frozen=True)
-class Pacing:
-    """Rates that a queue pair can be held to, in kbit/s."""
-
-    min_kbps: int
-    max_kbps: int
-
-    def __str__(self) -> str:
-        return f"{self.min_kbps} to {self.max_kbps} kbit/s"
 
 
 @dataclass(frozen=True)
@@ -113,44 +109,6 @@ class KernelInterface:
     """Why it is not offloaded: its sockets are the kernel's, with this text as their reason."""
 
 
-@dataclass(frozen=True)
-class Port:
-    """A port of an RDMA device."""
-
-    number: int
-    state: str
-    link_layer: str
-    max_mtu: int
-    active_mtu: int
-
-
-@dataclass(frozen=True)
-class Device:
-    """An RDMA device as libibverbs describes it."""
-
-    name: str
-    guid: str
-    firmware: str
-    vendor_id: int
-    part_id: int
-    max_qp: int
-    max_cq: int
-    max_mr_bytes: int
-    raw_packet_caps: tuple[str, ...]
-    """What raw-Ethernet queue pairs can do beyond the plain."""
-    tso_max: int
-    rss_queues: int
-    """Receive queues behind one hash, at most; 0: none."""
-    dm_bytes: int
-    clock_khz: int
-    pacing: Pacing | None
-    ports: tuple[Port, ...] = field(default_factory=tuple)
-
-
-class DeviceError(OSError):
-    """RDMA devices cannot be listed; the text says why and what to install."""
-
-
 def _names(bits: int, table: tuple[tuple[int, str], ...]) -> tuple[str, ...]:
     return tuple(name for bit, name in table if bits & bit)
 
@@ -214,11 +172,25 @@ def kernel_interfaces() -> list[KernelInterface]:
     return found
 
 
-def devices() -> list[Device]:
-    """The RDMA devices, through pyverbs; the software NIC's are among them when its library is loaded (`softnic.load`).
+def devices(root: str | os.PathLike[str] = "/") -> list[Device]:
+    """The RDMA devices: those that libibverbs lists, through pyverbs, with what sysfs knows of them beside; sysfs' alone where pyverbs is
+    missing, or where `root` is a tree of the caller's with `sys/` in it.
 
-    DeviceError when pyverbs is missing or there is no device to list.
+    The software NIC's are among them when its library is loaded (`softnic.load`). DeviceError when libibverbs lists none and fails.
     """
-    from . import _verbs
+    from . import _sysfs, _verbs
+    from .roce import Roce
 
-    return _verbs.devices()
+    settings = Roce(root)
+    known = {device.name: device for device in _sysfs.devices(settings.tree)}
+    modes = {name: {port.number: settings.mode(name, port.number) for port in device.ports} for name, device in known.items()}
+    listed: list[Device] = []
+    if settings.tree.root == Path("/"):
+        try:
+            listed = _verbs.devices()
+        except _verbs.MissingError:
+            if not known:
+                raise
+    found = [merge(device, known[device.name], modes[device.name]) if device.name in known else device for device in listed]
+    names = {device.name for device in listed}
+    return found + [from_sysfs(device, modes[name]) for name, device in known.items() if name not in names]

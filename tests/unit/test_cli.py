@@ -27,7 +27,7 @@ def pyvma(env: Env, *arguments: str, **variables: str) -> subprocess.CompletedPr
 def test_help_names_every_command(clean_env: Env) -> None:
     done = pyvma(clean_env, "--help")
     assert done.returncode == 0
-    for command in ("doctor", "devinfo", "config", "softnic", "bench", "demo"):
+    for command in ("doctor", "devinfo", "roce", "capture", "config", "softnic", "bench", "demo"):
         assert command in done.stdout
     assert pyvma(clean_env).returncode == 2
     assert pyvma(clean_env, "nonsense").returncode == 2
@@ -139,7 +139,9 @@ def test_devinfo(clean_env: Env, fabric: str) -> None:
     devices = {device["name"]: device for device in json.loads(done.stdout)["devices"]}
     first, second = devices[f"softnic_{fabric}_0"], devices[f"softnic_{fabric}_1"]
     assert first["guid"] != second["guid"]
-    assert first["max_qp"] > 0
+    assert first["capabilities"]["max_qp"] > 0
+    assert first["capabilities"]["flow_steering"] is True
+    assert [gid["type"] for gid in first["ports"][0]["gids"]] == ["RoCE v1"]
     assert first["ports"][0]["state"].lower().startswith(("active", "port_active"))
     text = pyvma(clean_env, "devinfo", f"softnic_{fabric}_0", PYVMA_SOFTNIC=f"{fabric}/0")
     assert text.returncode == 0
