@@ -43,6 +43,8 @@ class Options:
     """Frames; 0: no end."""
     buffer_bytes: int = 8 << 20
     """Between writer and reader: what does not fit is lost and counted."""
+    hw_stamps: bool = False
+    """Have the process's devices stamp what they receive, from now until its engine stops; else stamps are theirs where they do already."""
     filter: str = ""
     """e.g. "udp and port 53"; see `pyvma capture --help`."""
 
@@ -292,6 +294,8 @@ def live(pid: int, options: Options | None = None) -> Capture:
         values["iface"] = options.interface
     if options.filter:
         values["filter"] = options.filter
+    if options.hw_stamps:
+        values["stamps"] = 1
     try:
         _, fds = control.ask("capture", **values)
     except BaseException:

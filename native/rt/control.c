@@ -16,6 +16,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/tstamp.h"
 
 /* Of one connection in one turn: the others, and the stack, have theirs. */
 #define MESSAGES_AT_ONCE 4
@@ -36,10 +37,20 @@ struct pv_control {
 
 /* ---- captures ---------------------------------------------------------------------------------------------------------- */
 
-static int tap_port(struct client *c, const struct pv_engine *e, const struct pv_port *p)
+static bool stamp(void *ctx, uint32_t iface, uint64_t raw, int64_t *ns)
 {
-	const struct pv_capture_port port = { .name = p->spec.name, .mode = p->ring->caps.mode, .iface = p->index };
+	return pv_tstamp_ns(ctx, iface, raw, ns);
+}
 
+static int tap_port(struct client *c, struct pv_engine *e, const struct pv_port *p)
+{
+	struct pv_capture_port port = { .name = p->spec.name, .mode = p->ring->caps.mode, .iface = p->index, .ctx = e };
+	struct pv_tstamp_src src;
+
+	pv_tstamp_get_src(e, p->index, &src);
+	/* Raw ones begin with the counter: they are no time of the day. */
+	if (src.rx && src.mode != PV_TSTAMP_MODE_OFF && src.mode != PV_TSTAMP_MODE_RAW)
+		port.stamp = stamp;
 	return pv_capture_add(c->capture, p->ring, pv_mem_system(e->cfg->huge_pages), &port);
 }
 
@@ -71,22 +82,25 @@ static void list_ports(const struct pv_engine *e, char *text, size_t size)
 		n += (size_t)snprintf(text + n, size - n, "%s%s", i ? " " : "", e->ports[i].spec.name);
 }
 
-static int capture_cfg(const struct pv_control_msg *m, struct pv_capture_cfg *cfg)
+static int capture_cfg(const struct pv_control_msg *m, struct pv_capture_cfg *cfg, bool *stamps)
 {
 	const char *filter = pv_control_value(m, "filter");
-	uint64_t snaplen = 0, count = 0, bytes = 0;
+	uint64_t snaplen = 0, count = 0, bytes = 0, want = 0;
 	int rc = pv_control_number(m, "snaplen", UINT32_MAX, &snaplen);
 
 	if (!rc)
 		rc = pv_control_number(m, "count", UINT64_MAX, &count);
 	if (!rc)
 		rc = pv_control_number(m, "bytes", UINT32_MAX, &bytes);
+	if (!rc)
+		rc = pv_control_number(m, "stamps", 1, &want);
 	if (!rc && filter && strlen(filter) >= sizeof(cfg->filter))
 		rc = pv_error(-E2BIG, "filter: longer than %zu bytes", sizeof(cfg->filter) - 1);
 	if (rc)
 		return rc;
 	*cfg = (struct pv_capture_cfg){ .bytes = (uint32_t)bytes, .snaplen = (uint32_t)snaplen, .count = count };
 	snprintf(cfg->filter, sizeof(cfg->filter), "%s", filter ? filter : "");
+	*stamps = want;
 	return 0;
 }
 
@@ -135,15 +149,18 @@ static int verb_capture(struct pv_engine *e, struct client *c, int *fd)
 	const struct pv_control_msg *in = &e->control->in;
 	const char *iface = pv_control_value(in, "iface");
 	struct pv_capture_cfg cfg;
+	bool stamps;
 	int rc;
 
 	if (c->capture)
 		return pv_error(-EBUSY, "capture: one runs on this connection");
 	if (iface && strlen(iface) >= sizeof(c->iface))
 		return pv_error(-ENODEV, "no interface %s in that process", iface);
-	rc = capture_cfg(in, &cfg);
+	rc = capture_cfg(in, &cfg, &stamps);
 	if (rc)
 		return rc;
+	if (stamps)
+		pv_tstamp_want(e, true, false);
 	snprintf(c->iface, sizeof(c->iface), "%s", iface ? iface : "");
 	rc = pv_capture_open(&c->capture, &cfg);
 	if (rc)
@@ -173,7 +190,7 @@ static const struct {
 	const char *keys[8]; /* that it knows */
 } verbs[] = {
 	{ "hello", verb_hello, { NULL } },
-	{ "capture", verb_capture, { "iface", "snaplen", "count", "bytes", "filter", NULL } },
+	{ "capture", verb_capture, { "iface", "snaplen", "count", "bytes", "filter", "stamps", NULL } },
 	{ "stop", verb_stop, { NULL } },
 };
 
@@ -295,17 +312,20 @@ void pv_control_serve(struct pv_engine *e)
 	struct epoll_event ev[PV_CONTROL_CLIENTS + 1];
 	struct pv_control *k = e->control;
 	int n = k ? epoll_wait(k->epfd, ev, (int)pv_array_size(ev), 0) : 0;
+	bool knock = false;
 
 	for (int i = 0; i < n; i++) {
-		if (ev[i].data.u32 == LISTENER) {
-			int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		knock |= ev[i].data.u32 == LISTENER;
+		for (int m = 0; ev[i].data.u32 != LISTENER && m < MESSAGES_AT_ONCE; m++)
+			if (!serve_message(e, &k->client[ev[i].data.u32]))
+				break;
+	}
+	/* Last: who has left makes room for who comes. */
+	if (knock) {
+		int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-			if (fd >= 0)
-				admit(k, fd);
-			continue;
-		}
-		for (int m = 0; m < MESSAGES_AT_ONCE && serve_message(e, &k->client[ev[i].data.u32]); m++)
-			;
+		if (fd >= 0)
+			admit(k, fd);
 	}
 }
 

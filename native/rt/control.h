@@ -6,7 +6,8 @@
  * user's runtime directory: /run/pyvma of root, /run/user/UID/pyvma where there is one, /tmp/pyvma-UID. Who connects is asked for by
  * SO_PEERCRED, too. Verbs:
  *	hello                                          pid, version, interfaces
- *	capture [iface snaplen count bytes filter]     the answer carries the memfd of rt/capture.h; one at a time a connection
+ *	capture [iface snaplen count bytes filter      the answer carries the memfd of rt/capture.h; one at a time a connection. stamps=1:
+ *	         stamps]                                devices stamp what they receive, until the engine stops
  *	stop                                           ends the connection's capture, its counters brought up to date
  * What a connection asked for ends with it, so a reader that is killed leaves nothing.
  *

@@ -53,6 +53,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--duration", type=float, metavar="S", help="stop after so many seconds")
     parser.add_argument("--snaplen", type=int, default=0, metavar="BYTES", help="keep so many bytes of a frame (default: all)")
     parser.add_argument("--buffer", type=int, default=8, metavar="MIB", help="between the process and this reader (default: 8)")
+    parser.add_argument("--hw-stamps", action="store_true", help="have the process's devices stamp from now on, until its engine stops")
     parser.add_argument("--json", action="store_true", help="the summary as JSON, on stderr when the frames go to stdout")
     parser.add_argument("--quiet", action="store_true", help="no summary")
     parser.add_argument("filter", nargs="*", metavar="FILTER", help="which frames, as tcpdump has it")
@@ -111,6 +112,7 @@ def _source(arguments: argparse.Namespace) -> Capture:
         snaplen=arguments.snaplen,
         count=arguments.count,
         buffer_bytes=arguments.buffer << 20,
+        hw_stamps=arguments.hw_stamps,
         filter=" ".join(arguments.filter),
     )
     return live(arguments.pid, options) if arguments.pid else sniff(arguments.device, options)

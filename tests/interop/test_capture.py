@@ -223,6 +223,25 @@ def test_the_process_is_killed(tmp_path: Path, fabric: str) -> None:
         assert not any((folder / str(pid)).exists() for folder in capture._folders(os.geteuid()))
 
 
+def test_device_stamps(pair: Ends) -> None:
+    """The device's clock says when a frame came: before the poll that brought it did, and after it was sent."""
+    with capture.live(pair.engine.process.pid, capture.Options(filter="udp", hw_stamps=True)) as reader:
+        data = b""
+        for _ in range(50):
+            before = time.time_ns()
+            talk(pair, [100])
+            data += reader.read()
+        reader.stop()
+        file = pcapng.parse(data + reader.read())
+    description = file.interfaces[0][3].decode()
+    assert description.endswith("receive stamps of the device where it has one, else of the poll")
+    stamps = [frame.stamp_ns for frame in file.frames]
+    assert len(stamps) == 100
+    # Each datagram is received before its echo is sent; clocks of one machine.
+    assert all(got <= sent for got, sent in zip(stamps[::2], stamps[1::2], strict=True))
+    assert stamps[-2] > before - 1_000_000
+
+
 def test_a_fork_is_not_captured(pair: Ends) -> None:
     """The child's sockets are the kernel's, and its end ends nothing."""
     with capture.live(pair.engine.process.pid, capture.Options(filter="udp")) as reader:
