@@ -99,8 +99,7 @@ static void make(struct world *w, struct input *in)
 		};
 
 		if (pv_pool_open(&w->pool[i], &w->mem.mem, &pool_cfg) || pv_sim_open(&w->lower[i], w->wire, w->pool[i], &cfg) ||
-		    pv_fault_open(&w->fault[i], &w->mem.mem, w->lower[i], &none) ||
-		    pv_pcap_add(w->fault[i], &w->mem.mem, &pcap))
+		    pv_fault_open(&w->fault[i], &w->mem.mem, w->lower[i], &none) || pv_pcap_add(w->fault[i], &w->mem.mem, &pcap))
 			abort();
 		w->ring[i] = w->fault[i];
 	}

@@ -65,6 +65,20 @@ def pair() -> Iterator[Ends]:
         yield ends
 
 
+started: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left() -> Iterator[None]:
+    """What a test that failed has not ended."""
+    yield
+    while started:
+        process = started.pop()
+        if process.returncode is None:
+            process.kill()
+            process.communicate(timeout=LIMIT_S)
+
+
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "pyvma", "capture", *map(str, arguments)]
 
@@ -76,14 +90,15 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def start(engine: Actor, path: Path, *arguments: object) -> subprocess.Popen[str]:
     """A capture that runs: its file has begun."""
     process = subprocess.Popen(command("--pid", engine.process.pid, "-w", path, *arguments), stderr=subprocess.PIPE, text=True)
+    started.append(process)
     wait_for("the capture", lambda: process.poll() is not None or (path.exists() and path.stat().st_size > 0))
     return process
 
 
-def finish(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
-    """Ends it; what it said. Unless it has ended by itself."""
-    if process.poll() is None:
-        process.send_signal(number)
+def finish(process: subprocess.Popen[str], *, signalled: bool = True) -> str:
+    """Ends it, unless it ends by itself; what it said."""
+    if signalled:
+        process.send_signal(signal.SIGINT)
     _, text = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, text
     return text
@@ -161,7 +176,7 @@ def test_readers_come_and_go(pair: Ends, tmp_path: Path) -> None:
     talk(pair, [300] * 10)
     third = start(pair.engine, tmp_path / "third.pcapng", "-c", "7", "-i", "sn0", "udp")
     talk(pair, [300] * 10)
-    assert "7 frames of" in finish(third)
+    assert "7 frames of" in finish(third, signalled=False)
     finish(second)
     assert len(pcapng.read(tmp_path / "third.pcapng").frames) == 7
     whole = pcapng.read(tmp_path / "second.pcapng")
