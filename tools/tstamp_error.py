@@ -48,7 +48,10 @@ def send(fabric: str, rate: int) -> int:
     parent, number = os.getppid(), 0
     due = time.monotonic()
     while os.getppid() == parent:
-        sock.sendto(struct.pack("!Q", number), (RECEIVER, PORT))
+        try:
+            sock.sendto(struct.pack("!Q", number), (RECEIVER, PORT))
+        except OSError:  # it is not there yet
+            time.sleep(0.1)
         number += 1
         due += 1 / rate
         time.sleep(max(0.0, due - time.monotonic()))
@@ -70,7 +73,6 @@ class Receiver:
         self.sock.bind((RECEIVER, PORT))
         softnic.clock(self.port, spec)
         self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_HARDWARE | RAW_HARDWARE)
-        self.sock.settimeout(20)
         softnic.stamps_watch(self.port)
         self.doubtful = 0
 
@@ -82,21 +84,30 @@ class Receiver:
                 return int(seconds) * 1_000_000_000 + int(nanoseconds) or None
         return None
 
-    def one(self) -> tuple[int, Any]:
-        """A stamp and the moment that it is of. Where other frames came in between nobody knows which moment that is: the next."""
-        while True:
-            _, ancillary, _, _ = self.sock.recvmsg(64, 256)
-            moments, stamp = self.softnic.stamps_take(), self.stamp(ancillary)
-            if len(moments) == 1 and stamp is not None:
-                return stamp, moments[0]
-            self.doubtful += 1
+    def some(self) -> list[tuple[int, Any]]:
+        """The stamps of the datagrams that are there, each with the moment that it is of. Where other frames came in between, or one more
+        while these were read, nobody knows which is which: none."""
+        stamps = []
+        self.sock.settimeout(20)
+        try:
+            while True:
+                _, ancillary, _, _ = self.sock.recvmsg(64, 256)
+                stamps.append(self.stamp(ancillary))
+                self.sock.settimeout(0)
+        except BlockingIOError:
+            moments = self.softnic.stamps_take()
+        found = [(stamp, at) for stamp, at in zip(stamps, moments, strict=False) if stamp is not None]
+        if len(moments) == len(stamps) == len(found):
+            return found
+        self.doubtful += len(stamps)
+        return []
 
     def gather(self, seconds: float) -> list[tuple[int, Any]]:
         """Stamps and moments for so long."""
         until = time.monotonic() + seconds
-        found = []
+        found: list[tuple[int, Any]] = []
         while time.monotonic() < until:
-            found.append(self.one())
+            found += self.some()
         return found
 
 
@@ -173,7 +184,7 @@ def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
-    parser.add_argument("--rate", type=int, default=2000, help="datagrams a second")
+    parser.add_argument("--rate", type=int, default=500, help="datagrams a second")
     parser.add_argument("--drift", type=float, default=100.0, help="of the device's counter, in ppm")
     parser.add_argument("--only", choices=["sync", "ptp", "rtc", "raw"])
     parser.add_argument("--json", action="store_true")
