@@ -17,7 +17,7 @@ _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}
 _VXLAN_PORT = 4789
 _REFUSED = {
     "geneve": "libibverbs has no specification for Geneve headers",
-    "nvgre": "NVGRE is GRE with a key, which neither the software NIC nor mlx5's raw packet rules match",
+    "nvgre": "NVGRE is GRE with a key (RFC 7637), which rules of the ring do not look at",
 }
 
 

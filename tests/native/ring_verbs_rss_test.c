@@ -159,6 +159,10 @@ static void spread(bool v6, uint8_t proto, bool address)
 		CHECK_EQ(queue_of(&d), q);
 		count[q]++;
 	}
+	printf("%u flows of %s over IPv%d:", FLOWS, proto == 6 ? "TCP" : "UDP", v6 ? 6 : 4);
+	for (uint32_t q = 0; q < QUEUES; q++)
+		printf(" %u", count[q]);
+	printf("\n");
 	for (uint32_t q = 0; q < QUEUES; q++)
 		CHECK(count[q] > FLOWS / QUEUES * 9 / 10 && count[q] < FLOWS / QUEUES * 11 / 10);
 }
