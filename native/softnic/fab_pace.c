@@ -44,9 +44,9 @@ struct sn_pace {
 	uint64_t empty_ns, frac; /* when the bucket is empty; and frac / kbps nanoseconds more */
 	uint64_t last_ns; /* departure of the last frame */
 	uint64_t due_ns; /* of the head */
-	bool full; /* since the schedule was ahead of the clock: a sender that would send on, could it */
+	_Atomic bool full; /* since the schedule was ahead of the clock: a sender that would send on, could it */
 	struct paced_frame *head, **tail;
-	uint64_t held_bytes;
+	_Atomic uint64_t held_bytes;
 	_Atomic uint64_t left;
 };
 
@@ -112,7 +112,7 @@ static struct paced_frame *take_head(struct sn_pace *q)
 	struct paced_frame *x = q->head;
 
 	q->head = x->next;
-	q->held_bytes -= x->len;
+	sn_set_relaxed(&q->held_bytes, sn_get_relaxed(&q->held_bytes) - x->len);
 	if (q->head) {
 		q->due_ns = due_of(q, q->head->arrived_ns, q->head->len);
 	} else {
@@ -299,7 +299,7 @@ void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate)
 	if (q->rate.kbps && rate->kbps && q->empty_ns > now)
 		ahead = (uint64_t)((unsigned __int128)(q->empty_ns - now) * q->rate.kbps / rate->kbps);
 	q->rate = *rate;
-	q->full = false;
+	sn_set_relaxed(&q->full, false);
 	q->burst = rate->burst_bytes ? rate->burst_bytes : 2 * (rate->typical_len ? rate->typical_len : q->port->max_len);
 	q->empty_ns = now + ahead;
 	q->frac = 0;
@@ -337,7 +337,7 @@ static int hold(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uint
 	}
 	*q->tail = x;
 	q->tail = &x->next;
-	q->held_bytes += len;
+	sn_count(&q->held_bytes, len);
 	sn_count(&q->port->count->held_in, 1);
 	return 0;
 }
@@ -353,7 +353,7 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 	pthread_mutex_lock(&q->pacer->mutex);
 	now = sn_true_ns();
 	/* Whoever waited for room that came late, or for a processor, is not to lose its rate by that. */
-	like.arrived_ns = q->full ? PV_MAX(q->last_ns, now - LATE_MAX_NS) : now;
+	like.arrived_ns = sn_get_relaxed(&q->full) ? PV_MAX(q->last_ns, now - LATE_MAX_NS) : now;
 	release(q->pacer, now);
 	if (len < 14 || len > q->port->max_len) {
 		sn_count(&q->port->count->tx_too_long, 1);
@@ -364,7 +364,7 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 		charge(q, due, (uint32_t)len);
 		depart(q, seg, nseg, tx_flags, due, when);
 	} else {
-		q->full = false;
+		sn_set_relaxed(&q->full, false);
 		rc = hold(q, seg, nseg, (uint32_t)len, &like);
 	}
 	pthread_mutex_unlock(&q->pacer->mutex);
@@ -394,19 +394,12 @@ uint64_t sn_pace_left(struct sn_pace *q)
 
 void sn_pace_full(struct sn_pace *q)
 {
-	pthread_mutex_lock(&q->pacer->mutex);
-	q->full = true;
-	pthread_mutex_unlock(&q->pacer->mutex);
+	sn_set_relaxed(&q->full, true);
 }
 
 uint64_t sn_pace_held_bytes(struct sn_pace *q)
 {
-	uint64_t n;
-
-	pthread_mutex_lock(&q->pacer->mutex);
-	n = q->held_bytes;
-	pthread_mutex_unlock(&q->pacer->mutex);
-	return n;
+	return sn_get_relaxed(&q->held_bytes);
 }
 
 void sn_pacer_close(struct sn_fabric *f)

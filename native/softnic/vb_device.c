@@ -637,6 +637,8 @@ static void ctx_gone(struct vb_ctx *ctx)
 
 		atomic_store(&cq->lock.held, 0);
 		cq->cqe_ci = atomic_load(&cq->cqe_pi);
+		pv_list_init(&cq->paced);
+		vb_cq_sources(cq);
 	}
 	pv_list_for_each(it, &ctx->qps) {
 		struct vb_qp *qp = pv_list_entry(it, struct vb_qp, node);

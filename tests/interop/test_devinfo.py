@@ -35,9 +35,29 @@ def test_devinfo(fabric: str) -> None:
     assert values["link_layer"] == "Ethernet"
     assert values["hca_core_clock"] == "1000000kHZ"
     assert values["GID[  0]"] == "fe80:0000:0000:0000:00aa:bbff:fecc:ddee, RoCE v1"
-    assert values["max_tso"] == "0"
+    assert values["max_tso"] == "262144"
+    assert values["qp_rate_limit_min"] == "1kbps"
+    assert values["qp_rate_limit_max"] == "100000000kbps"
+    assert values["maximum available device memory"] == "262144Bytes"
+    assert "C-VLAN stripping offload" in text
     assert "RAW_IP_CSUM" in text
     assert "MANAGED_FLOW_STEERING" in text
+
+
+@pytest.mark.skipif(not shutil.which("ibv_devinfo"), reason="no ibv_devinfo: Debian's ibverbs-utils")
+@pytest.mark.parametrize("way", ["device", "process"])
+def test_devinfo_of_a_device_that_lacks_things(fabric: str, way: str) -> None:
+    lacks = "tso", "dm", "pacing", "vlan-strip", "csum", "timestamps", "flow"
+    env = softnic_env.environment(f"{fabric}/4" + (",off=" + "+".join(lacks) if way == "device" else ""), preload=True)
+    if way == "process":
+        env["PYVMA_SOFTNIC_OFF"] = ",".join(lacks)
+    text = run("ibv_devinfo", "-v", "-d", softnic_env.device(fabric, 4), env=env)
+    values = {name.strip(): value.strip() for name, value in (line.split(":", 1) for line in text.splitlines() if ":" in line)}
+    assert values["max_tso"] == "0"
+    assert "kbps" not in text.replace("0kbps", "")
+    assert "hca_core_clock" not in values
+    for word in ("device memory", "C-VLAN", "RAW_IP_CSUM", "MANAGED_FLOW_STEERING"):
+        assert word not in text
 
 
 @pytest.mark.skipif(not shutil.which("ibv_devices"), reason="no ibv_devices: Debian's ibverbs-utils")

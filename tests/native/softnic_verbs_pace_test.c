@@ -720,8 +720,10 @@ TEST(killed_and_forked)
 	pid = fork();
 	CHECK(pid >= 0);
 	if (!pid) {
-		_exit(post(&t, 9, 1000, 0) == ENODEV && limit(t.qp, 9, 0, 0) == ENODEV && !ibv_destroy_qp(t.qp) &&
-			      !ibv_close_device(a.ctx)
+		struct ibv_wc wc;
+
+		_exit(!ibv_poll_cq(ibv_cq_ex_to_cq(t.cq), 1, &wc) && post(&t, 9, 1000, 0) == ENODEV &&
+			      limit(t.qp, 9, 0, 0) == ENODEV && !ibv_destroy_qp(t.qp) && !ibv_close_device(a.ctx)
 			  ? 0
 			  : 1);
 	}
