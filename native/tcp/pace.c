@@ -4,8 +4,7 @@
  *
  * By the device, where it gives the connection a transmit queue that is held to the rate (net/txq.h): all that carries sequence space goes
  * by it, while pure acknowledgements need not wait. What waits there cannot be taken back and lengthens the round trip, so it is bounded,
- * as by Linux's TCP small queues: two segments, or what leaves within a few milliseconds: whoever refills
- * it may have to be woken.
+ * as by Linux's TCP small queues: two segments, or what leaves within a few milliseconds, for whoever refills it may have to be woken.
  *
  * Else by us: each segment has a time before which it does not go, the one of the segment before it and what that takes at the rate. The
  * wheel comes up to a tick late, and a busy application later still; what time was lost while segments waited is made up for, at most a
