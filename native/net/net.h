@@ -71,11 +71,19 @@ enum pv_steer {
 	PV_STEER_SOCKET, /* the kernel owns the interface (net/host.h): one rule per socket, no ARP, ND, ICMP, IGMP, routes of ours */
 };
 
+/* The priority in the tag of frames that leave by an interface with a VLAN. */
+struct pv_egress {
+	uint16_t named; /* bit per priority of a socket (SO_PRIORITY) that has an entry */
+	uint8_t pcp[16]; /* by priority */
+	bool by_tos; /* without an entry the traffic class's highest bits, else 0: SL = ToS >> 5, PCP = SL & 7, as RoCE has it */
+};
+
 struct pv_iface_cfg {
 	char name[PV_IFNAME_MAX];
 	struct pv_ring *ring; /* stays the caller's; closed after pv_net_iface_del */
 	uint32_t mtu; /* 0: the ring's */
 	uint16_t vlan; /* 0: untagged */
+	struct pv_egress egress;
 	enum pv_steer steer;
 	uint32_t kernel_index; /* 0: not a kernel interface */
 	struct pv_ifaddr addr[PV_IFACE_ADDR_MAX];
@@ -192,6 +200,7 @@ struct pv_path {
 	uint8_t is4 : 1; /* IPv4 */
 	uint8_t mtu_locked : 1; /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
 	uint8_t tx_csum; /* PV_CSUM_* that the ring computes */
+	uint8_t prio, tos; /* of the query, for the tag */
 	uint8_t joins; /* PV_JOIN_*: how the ring takes several TCP segments as one packet; 0: it does not */
 	struct pv_neigh *neigh; /* NULL for groups, broadcast and own addresses */
 	struct pv_ring *ring;
@@ -219,6 +228,7 @@ struct pv_path_query {
 	/* For the host's rules; 0: not known. */
 	uint16_t src_port, dst_port;
 	uint8_t proto, tos;
+	uint32_t prio; /* SO_PRIORITY */
 };
 /* 0, -ENETUNREACH, -EADDRNOTAVAIL (src is not ours), -ENODEV (iface), -EAFNOSUPPORT (families differ). With a host (net/host.h) also
  * what that says, and -EXDEV: the datagram is the kernel's business, since its way leads by another interface than ours or to the

@@ -76,11 +76,23 @@ const struct pv_addr *pv_iface_source(const struct pv_iface *ifp, const struct p
 
 /* ---- lookup -------------------------------------------------------------------------------------------------------------- */
 
+static uint16_t tag(const struct pv_iface *ifp, uint32_t prio, uint32_t tos)
+{
+	const struct pv_egress *e = &ifp->cfg.egress;
+	uint32_t pcp = e->by_tos ? tos >> 5 : 0;
+
+	if (!ifp->vlan)
+		return 0;
+	if (prio < pv_array_size(e->pcp) && (e->named >> prio & 1))
+		pcp = e->pcp[prio];
+	return (uint16_t)(ifp->vlan | pcp << 13);
+}
+
 void pv_path_l2(struct pv_path *path, const struct pv_iface *ifp, const uint8_t *dst_mac)
 {
 	uint16_t type = pv_addr_is4(&path->dst) ? PV_ETHERTYPE_IP4 : PV_ETHERTYPE_IP6;
 
-	path->l2_len = (uint8_t)pv_wire_eth_emit(path->l2, dst_mac, ifp->mac, ifp->vlan, type);
+	path->l2_len = (uint8_t)pv_wire_eth_emit(path->l2, dst_mac, ifp->mac, tag(ifp, path->prio, path->tos), type);
 }
 
 uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *group)
@@ -184,6 +196,8 @@ int pv_path_fill(struct pv_net *net, const struct pv_path_query *q, const struct
 	out->dst = q->dst;
 	out->is4 = pv_addr_is4(&q->dst);
 	out->bound = (uint16_t)q->iface;
+	out->prio = (uint8_t)PV_MIN(q->prio, (uint32_t)UINT8_MAX);
+	out->tos = q->tos;
 	out->iface = ifp->index;
 	out->ring = ifp->ring;
 	out->tx_csum = (uint8_t)ifp->ring->caps.tx_csum;

@@ -186,7 +186,7 @@ static int tx_refuse(struct pv_pkt *pkt, int rc)
 /* The tables moved under the path: the same question again. */
 static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct pv_pkt *pkt, int64_t now_ns)
 {
-	struct pv_path_query q = { .dst = path->dst, .src = path->src, .iface = path->bound };
+	struct pv_path_query q = { .dst = path->dst, .src = path->src, .iface = path->bound, .tos = path->tos, .prio = path->prio };
 	struct pv_path fresh;
 	int rc = pv_net_path(net, &q, now_ns, &fresh);
 

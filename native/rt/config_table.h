@@ -19,7 +19,8 @@
 	  "(device, "                                                                                                              \
 	  "port, lib), xdp (device, queues, mode auto, native or generic, busy_poll in us). Interfaces of your own: "              \
 	  "addr=ADDRESS/PREFIX "                                                                                                   \
-	  "(repeatable), gw=ADDRESS (one a family), name, mtu, vlan. The kernel's, with its addresses, routes and neighbours: "    \
+	  "(repeatable), gw=ADDRESS (one a family), name, mtu, vlan, egress=PRIORITY:PCP or tos. The kernel's, with its "          \
+	  "addresses, routes and neighbours: "                                                                                     \
 	  "xdp "                                                                                                                   \
 	  "without addr=, softnic and verbs with netdev=NAME. Keys of all: rx_depth, tx_depth")                                    \
 	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \

@@ -143,11 +143,35 @@ static int number_key(const struct entry *e, const char *key, const char *value,
 	return bad(e, key, value, allowed);
 }
 
+/* PRIORITY:PCP, as `ip link` has it, or tos. */
+static int key_egress(const struct entry *e, const char *value)
+{
+	static const char allowed[] = "PRIORITY:PCP, of 0 to 15 and 0 to 7, or tos";
+	struct pv_egress *map = &e->spec->egress;
+	const char *colon = strchr(value, ':');
+	uint32_t prio, pcp;
+	char text[8];
+
+	if (!strcmp(value, "tos")) {
+		map->by_tos = true;
+		return 0;
+	}
+	if (!colon || (size_t)(colon - value) >= sizeof(text))
+		return bad(e, "egress", value, allowed);
+	memcpy(text, value, (size_t)(colon - value));
+	text[colon - value] = '\0';
+	if (!parse_number(text, 0, 15, &prio) || !parse_number(colon + 1, 0, 7, &pcp))
+		return bad(e, "egress", value, allowed);
+	map->named |= (uint16_t)(1u << prio);
+	map->pcp[prio] = (uint8_t)pcp;
+	return 0;
+}
+
 static int no_key(const struct entry *e, const char *key, const char *own)
 {
-	return pv_error(-EINVAL,
-			"interfaces, entry %u (%s): there is no key \"%s\": %s, addr, gw, name, mtu, vlan, rx_depth, tx_depth",
-			e->number, e->ring, key, own);
+	return pv_error(
+	    -EINVAL, "interfaces, entry %u (%s): there is no key \"%s\": %s, addr, gw, name, mtu, vlan, egress, rx_depth, tx_depth",
+	    e->number, e->ring, key, own);
 }
 
 static const char not_netdev[] = "not the name of a network interface, as eth0";
@@ -244,6 +268,8 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 		return number_key(e, key, value, &s->mtu, 68, 65520);
 	if (!strcmp(key, "vlan"))
 		return number_key(e, key, value, &s->vlan, 0, 4094);
+	if (!strcmp(key, "egress"))
+		return key_egress(e, value);
 	if (!strcmp(key, "rx_depth"))
 		return number_key(e, key, value, &s->rx_depth, 16, 32768);
 	if (!strcmp(key, "tx_depth"))
@@ -260,10 +286,10 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 	}
 }
 
-/* A key that may stand only once is one that is not `addr` or `gw`. */
+/* A key that may stand only once is one that is not `addr`, `gw` or `egress`. */
 static bool repeated(char *const *keys, uint32_t n, const char *key)
 {
-	if (!strcmp(key, "addr") || !strcmp(key, "gw"))
+	if (!strcmp(key, "addr") || !strcmp(key, "gw") || !strcmp(key, "egress"))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		if (!strcmp(keys[i], key))
@@ -276,7 +302,14 @@ static int finish_owner(const struct entry *e)
 {
 	struct pv_ifspec *s = e->spec;
 	bool gw = !pv_addr_is_any(&s->gateway4) || !pv_addr_is_any(&s->gateway6);
-	const char *key = s->naddr ? "addr" : s->vlan ? "vlan" : s->mtu ? "mtu" : *s->name ? "name" : gw ? "gw" : NULL;
+	bool egress = s->egress.named || s->egress.by_tos;
+	const char *key = s->naddr   ? "addr"
+			  : s->vlan  ? "vlan"
+			  : egress   ? "egress"
+			  : s->mtu   ? "mtu"
+			  : *s->name ? "name"
+			  : gw       ? "gw"
+				     : NULL;
 
 	if (!*s->netdev && !s->naddr)
 		return pv_error(

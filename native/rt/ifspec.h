@@ -35,6 +35,7 @@ struct pv_ifspec {
 	uint8_t mac[PV_ETH_ALEN];
 	char name[PV_IFNAME_MAX];
 	uint32_t mtu, vlan, rx_depth, tx_depth; /* 0: not given */
+	struct pv_egress egress;
 	struct pv_ifaddr addr[PV_IFACE_ADDR_MAX];
 	uint32_t naddr;
 	struct pv_addr gateway4, gateway6; /* any: none */

@@ -288,6 +288,7 @@ static void fill_iface(const struct pv_port *p, const struct pv_config *cfg, con
 		.ring = p->ring,
 		.mtu = s->mtu ? s->mtu : (uint32_t)cfg->mtu,
 		.vlan = (uint16_t)s->vlan,
+		.egress = s->egress,
 		.steer = PV_STEER_ADDRESS,
 		.naddr = s->naddr,
 		.gateway4 = s->gateway4,

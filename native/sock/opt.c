@@ -51,6 +51,7 @@ static const struct opt_row rows[] = {
 	{ SOL_SOCKET, SO_REUSEPORT, OPT_FIELD(reuse_port), 0 },
 	{ SOL_SOCKET, SO_NO_CHECK, OPT_FIELD(no_check), 0 },
 	{ SOL_SOCKET, SO_INCOMING_CPU, OPT_FIELD(incoming_cpu), 0 },
+	{ SOL_SOCKET, SO_PRIORITY, OPT_FIELD(priority), 0 },
 	{ SOL_SOCKET, SO_RXQ_OVFL, OPT_NONE, 0, PV_RX_OVERFLOW },
 	{ IPPROTO_IP, IP_TTL, OPT_FIELD(ttl), 0 },
 	{ IPPROTO_IP, IP_TOS, OPT_FIELD(tos), 0 },
@@ -183,8 +184,12 @@ void pv_opt_import(struct pv_sock *so)
 
 static void import_one(struct pv_sock *so, int level, int name)
 {
+	/* IP_TOS sets a priority, too. */
+	bool prio = level == IPPROTO_IP && name == IP_TOS;
+
 	for (size_t i = 0; i < pv_array_size(rows); i++)
-		if (rows[i].level == level && rows[i].name == name)
+		if ((rows[i].level == level && rows[i].name == name) ||
+		    (prio && rows[i].level == SOL_SOCKET && rows[i].name == SO_PRIORITY))
 			import_row(so, &rows[i]);
 	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
 		import_timeouts(so);

@@ -135,7 +135,7 @@ static void import_other(struct pv_sock *so, int name, int fd)
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	struct linger l = { 0 };
 	socklen_t len = sizeof(l);
-	int cpu = -1;
+	int cpu = -1, priority = 0;
 	bool kernels;
 
 	switch (name) {
@@ -149,6 +149,11 @@ static void import_other(struct pv_sock *so, int name, int fd)
 		len = sizeof(cpu);
 		if (getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) == 0)
 			pv_tcp_set_incoming_cpu(so->tc, cpu);
+		break;
+	case SO_PRIORITY:
+		len = sizeof(priority);
+		if (getsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, &len) == 0)
+			o->priority = (uint8_t)PV_MIN((uint32_t)priority, (uint32_t)UINT8_MAX);
 		break;
 	case SO_RCVTIMEO:
 		so->rcvtimeo_ns = pv_opt_timeout(fd, name);
@@ -202,13 +207,20 @@ static void import_fresh(struct pv_sock *so)
 	*o = fresh[v6].opts;
 }
 
+/* ip_tos2prio of Linux, by the four bits of RFC 1349. */
+static const uint8_t tos_priority[16] = { 0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4 };
+
 static void set_by(struct pv_sock *so, int level, int name, int fd)
 {
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	const struct row *row = find(so, level, name);
+	uint8_t tos = o->tos;
 
 	if (row)
 		import_row(so, o, row, fd);
+	/* ip_sock_set_tos of Linux: a priority comes with it. */
+	if (level == IPPROTO_IP && name == IP_TOS && o->tos != tos)
+		o->priority = tos_priority[(o->tos >> 1) & 15];
 	if (level == SOL_SOCKET)
 		import_other(so, name, fd);
 	pv_pacing_stream(so);
@@ -235,7 +247,7 @@ static void tried_out(const struct pv_sock *so, int level, int name)
 
 static void import_kernel(struct pv_sock *so)
 {
-	static const int others[] = { SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_BINDTOIFINDEX, SO_INCOMING_CPU };
+	static const int others[] = { SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_BINDTOIFINDEX, SO_INCOMING_CPU, SO_PRIORITY };
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	int fd = pv_sock_kfd(so);
 

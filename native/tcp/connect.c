@@ -62,7 +62,8 @@ int pv_tcp_path_find(struct pv_tcp *c, int64_t now_ns)
 				   .src_port = c->port ? c->lport : 0,
 				   .dst_port = c->rport,
 				   .proto = PV_PROTO_TCP,
-				   .tos = pv_addr_is4(&c->raddr) ? c->opts.tos : c->opts.tclass };
+				   .tos = (pv_addr_is4(&c->raddr) ? c->opts.tos : c->opts.tclass) & 0xfc,
+				   .prio = c->opts.priority };
 	int rc = pv_net_path(c->t->net, &q, now_ns, &c->path);
 
 	if (rc)

@@ -112,7 +112,8 @@ static void send_synack(struct pv_tcp_syn *s, bool cookie, int64_t now_ns)
 				 .wnd = s->wnd,
 				 .flags = PV_TH_SYN | PV_TH_ACK,
 				 .tos = (pv_addr_is4(&s->laddr) ? s->l->opts.tos : s->l->opts.tclass) & 0xfc,
-				 .iface = s->iface };
+				 .iface = s->iface,
+				 .prio = s->l->opts.priority };
 	uint32_t clock = (uint32_t)((uint64_t)now_ns / (uint64_t)PV_NS_PER_MS);
 
 	b.opt.mss = advertised_mss(s->l, s);

@@ -53,7 +53,8 @@ static pv_noinline int path_again(struct pv_tcp *c, int64_t now_ns)
 				   .src_port = c->lport,
 				   .dst_port = c->rport,
 				   .proto = PV_PROTO_TCP,
-				   .tos = c->txo.tos };
+				   .tos = c->txo.tos,
+				   .prio = c->opts.priority };
 	struct pv_path fresh;
 	int rc = pv_net_path(c->t->net, &q, now_ns, &fresh);
 
@@ -596,7 +597,8 @@ int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_
 				   .src_port = b->sport,
 				   .dst_port = b->dport,
 				   .proto = PV_PROTO_TCP,
-				   .tos = b->tos };
+				   .tos = b->tos,
+				   .prio = b->prio };
 	struct pv_tx_opts txo = {
 		.proto = PV_PROTO_TCP, .ttl = TTL_DEFAULT, .tos = b->tos, .pmtudisc = PV_PMTU_WANT, .l4_csum_off = PV_TCP_CSUM_OFF
 	};

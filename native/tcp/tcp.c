@@ -463,6 +463,11 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 	if (c->state == PV_TCP_LISTEN)
 		return;
 	pv_tcp_txo(c);
+	/* Both may be in the tag of its frames. */
+	if (c->path.gen && (c->path.tos != c->txo.tos || c->path.prio != c->opts.priority)) {
+		c->path.gen = 0;
+		(void)pv_tcp_path_check(c, now_ns);
+	}
 	if (!pv_tcp_may_send(c))
 		return;
 	if (c->path.gen)

@@ -159,6 +159,7 @@ struct pv_tcp_opts {
 	int16_t ttl, hops; /* -1: default */
 	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
 	uint16_t pacing_packet; /* bytes of a usual frame, for the device; 0: unknown */
+	uint8_t priority; /* SO_PRIORITY; 255: that or more */
 	uint32_t linger_s;
 	uint32_t keepidle_s; /* 7200 */
 	uint32_t user_timeout_ms; /* 0: none */

@@ -546,7 +546,7 @@ struct pv_tcp_bare {
 	pv_seq seq, ack;
 	uint16_t wnd;
 	uint8_t flags, tos;
-	uint32_t iface;
+	uint32_t iface, prio;
 	struct pv_wire_tcp_opts opt;
 };
 int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_t now_ns);

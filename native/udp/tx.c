@@ -102,6 +102,7 @@ static void query(const struct pv_udp *u, const struct pv_udp_send *msg, const s
 	q->recent = msg->to != NULL;
 	q->proto = PV_PROTO_UDP;
 	q->tos = is4 ? o->tos : o->tclass;
+	q->prio = o->priority;
 	q->src_port = u->lport;
 	q->dst_port = u->connected && !msg->to ? u->rport : 0;
 	/* This host, when no address is named (RFC 1122 3.2.1.3). */
@@ -132,7 +133,8 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 	fill_opts(u, d);
 	fill_sizes(d);
 	d->group = d->path.is_mcast || d->path.is_bcast;
-	d->quick = d->group || u->pace || (u->stamps && u->stamps->flags & PV_STAMP_TX) ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
+	d->quick =
+	    d->group || u->pace || (u->stamps && u->stamps->flags & PV_STAMP_TX) ? 0 : PV_MIN(d->single - PV_UDP_HLEN, d->max) + 1;
 	d->pseudo = pv_cksum_pseudo(&d->path.src, &d->path.dst, PV_PROTO_UDP, 0);
 	d->to = to->addr;
 	d->src = msg->src ? *msg->src : u->saddr;

@@ -116,6 +116,7 @@ struct pv_udp_opts {
 	bool broadcast, reuse_addr, reuse_port, v6only, no_check, recverr4, recverr6, freebind;
 	uint8_t pmtudisc4, pmtudisc6; /* enum pv_pmtudisc; default WANT */
 	uint32_t flow_label;
+	uint32_t priority; /* SO_PRIORITY */
 	int32_t
 	    incoming_cpu; /* SO_INCOMING_CPU: the ring's receive queue whose flows it wants of a SO_REUSEPORT group's; default -1: any */
 };
