@@ -277,6 +277,8 @@ uint32_t sn_verdict(uint8_t *frame, uint32_t len, const struct sn_layers *layers
 
 	if (!(flags & (SN_RX_IP4 | SN_RX_IP6)))
 		return flags;
+	if (tx_flags & SN_TX_SUMMED)
+		return flags | SN_RX_L3_OK | (l4 ? SN_RX_L4_OK : 0);
 	if (pv_likely(flags & SN_RX_IP4)) {
 		uint32_t ihl = (ip[0] & 0xfu) * 4;
 

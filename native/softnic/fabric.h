@@ -181,6 +181,7 @@ struct sn_seg {
 };
 #define SN_TX_L3_CSUM 0x1u
 #define SN_TX_L4_CSUM 0x2u
+#define SN_TX_SUMMED 0x4u /* the caller has computed both: nobody need look */
 /* Switches one frame of `nseg` pieces. 0: done (delivered or dropped and counted); -EMSGSIZE: longer than the port's MTU allows
  * or shorter than an Ethernet header; -ENETDOWN: link down (counted). Not thread-safe per port object: one per QP.
  * Loopback as in a NIC, so that two QPs or processes on one port reach each other: a frame to a group address, to the port's own MAC
