@@ -36,6 +36,9 @@ PER_ROUND = {
     "tcpfull": 1,
     "tcpack": 1,
     "tcptx": 1,
+    "tcpbulk": 16,
+    "tcptso": 16,
+    "tcprun": 16,
 }
 # A stream's send rings the doorbell itself, which here is the wire: that does not count.
 WITHOUT = {"tcptx": "sim_tx_kick"}

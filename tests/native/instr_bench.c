@@ -9,6 +9,7 @@
 
 #define SIZE 64u
 #define BATCH 32u
+#define RUN 16u
 #define MSS 1448u
 
 void measure_idle(struct pv_stack *s, int64_t now_ns);
@@ -22,6 +23,9 @@ void measure_tcprr(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const s
 void measure_tcpfull(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
 void measure_tcpack(struct pv_stack *s, int64_t now_ns);
 void measure_tcptx(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
+void measure_tcpbulk(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
+void measure_tcptso(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
+void measure_tcprun(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov);
 
 /* A turn that finds nothing. */
 pv_noinline void measure_idle(struct pv_stack *s, int64_t now_ns)
@@ -94,6 +98,24 @@ pv_noinline void measure_tcpack(struct pv_stack *s, int64_t now_ns)
 pv_noinline void measure_tcptx(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
 {
 	CHECK_EQ(pv_tcp_send(c, iov, 1, 0, now_ns), SIZE);
+}
+
+/* Sixteen full segments one by one, and in one packet that the ring cuts. */
+pv_noinline void measure_tcpbulk(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	CHECK_EQ(pv_tcp_send(c, iov, 1, 0, now_ns), RUN * MSS);
+}
+
+pv_noinline void measure_tcptso(struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	CHECK_EQ(pv_tcp_send(c, iov, 1, 0, now_ns), RUN * MSS);
+}
+
+/* They come, are acknowledged and read. */
+pv_noinline void measure_tcprun(struct pv_stack *s, struct pv_tcp *c, int64_t now_ns, const struct pv_iov *iov)
+{
+	CHECK_EQ(pv_stack_poll(s, now_ns, 64), RUN);
+	CHECK_EQ(pv_tcp_recv(c, iov, 1, 0, now_ns), RUN * MSS);
 }
 
 /* The peer sends `n` datagrams to the sockets of `port` and following. */
@@ -240,6 +262,56 @@ TEST(stream)
 	for (int i = 0; i < 2; i++)
 		pv_tcp_close(c[i], w.now);
 	world_close(&w);
+}
+
+TEST(bulk)
+{
+	static uint8_t data[RUN * MSS], buf[RUN * MSS];
+	struct pv_iov in = { buf, sizeof(buf) }, out = { data, sizeof(data) };
+
+	for (uint32_t tso = 0; tso <= 65536; tso += 65536) {
+		struct world_cfg cfg = { .seed = 1,
+					 .pool = 2048,
+					 .tso_max = tso,
+					 .rx_csum = PV_CSUM_IP4 | PV_CSUM_TCP,
+					 .tx_csum = PV_CSUM_IP4 | PV_CSUM_TCP };
+		struct pv_ring_counters n;
+		struct pv_tcp *c[2];
+		struct world w;
+
+		tcp_world_open(&w, &cfg);
+		tcp_pair(&w, 4, 9, c);
+		c[0]->cwnd = RUN;
+		for (uint32_t r = 0; r < rounds; r++) {
+			w.now += 10 * PV_NS_PER_US;
+			pv_sim_wire_advance(w.wire, w.now);
+			/* The doorbell is the wire here, and does not count. */
+			for (int i = 0; i < 2; i++)
+				pv_net_hold(w.host[i].net, true);
+			if (tso)
+				measure_tcptso(c[0], w.now, &out);
+			else
+				measure_tcpbulk(c[0], w.now, &out);
+			pv_net_hold(w.host[0].net, false);
+			settle(&w, 0);
+			if (tso) {
+				pv_stack_poll(w.host[1].stack, w.now, 64);
+				CHECK_EQ(pv_tcp_recv(c[1], &in, 1, 0, w.now), RUN * MSS);
+			} else {
+				measure_tcprun(w.host[1].stack, c[1], w.now, &in);
+			}
+			pv_net_hold(w.host[1].net, false);
+			pv_tcp_quickack(c[1], true, w.now);
+			pv_tcp_quickack(c[1], false, w.now);
+			settle(&w, 1);
+			settle(&w, 0);
+		}
+		pv_ring_counters(w.host[0].ring, &n);
+		CHECK(tso ? n.tso_packets >= rounds : !n.tso_packets);
+		for (int i = 0; i < 2; i++)
+			pv_tcp_close(c[i], w.now);
+		world_close(&w);
+	}
 }
 
 int main(int argc, char **argv)
