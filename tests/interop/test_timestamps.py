@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import veth
 from actor import Actor
 from exchange import ACCEPT, CONNECT, LISTEN, Ends
 from lab import softnic_reason
@@ -65,10 +66,16 @@ got
 """
 
 
-@pytest.fixture(scope="module")
-def net() -> Iterator[Ends]:
+@pytest.fixture(scope="module", params=["softnic", "veth"])
+def net(request: pytest.FixtureRequest) -> Iterator[Ends]:
     if not usable():
         pytest.skip("needs root and a working `ip` for a network namespace with a TAP device")
+    if request.param == "veth":
+        with veth.pair() as ends:
+            ends.engine(PREPARE)
+            ends.kernel(PREPARE)
+            yield ends
+        return
     with uplink(KERNEL) as (ns, fabric):
         interface = f"softnic:fabric={fabric},port=0,addr={ENGINE[4]}/24,addr={ENGINE[6]}/64,name=sn0"
         with Actor([interface]) as engine, Actor(netns=ns.name) as kernel:
