@@ -66,6 +66,7 @@ static struct pv_pkt *copy_of(const struct pv_pkt *p)
 	c->vlan_tci = p->vlan_tci;
 	c->tstamp = p->tstamp;
 	c->rss_hash = p->rss_hash;
+	c->txq = p->txq;
 	return c;
 }
 
