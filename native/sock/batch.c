@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sock/kernel.h"
+#include "sock/stamp.h"
 #include "sock/stream.h"
 
 /* `lent` of a message: the packet, or, with this bit, heap memory (a datagram put together from fragments). */
@@ -58,6 +59,8 @@ int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 				rc = send_one(h, so, &msgs[done], flags, done ? 0 : timeout_ns);
 			while (rc >= 0 && ++done < n);
 			pv_send_done();
+			if (pv_unlikely(so->tsflags & PV_STAMP_TX))
+				pv_stamp_sent(so);
 			pv_sock_unlock();
 			if (rc != -EDOM)
 				break;
