@@ -68,6 +68,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 #define VB_CAP_WALLCLOCK 0x1000u
 #define VB_CAP_CLOCK 0x2000u
 #define VB_CAP_CLOCK_INFO 0x4000u
+#define VB_CAPS 0x7fffu /* all of them */
 
 struct vb_lock {
 	_Atomic uint32_t held;

@@ -58,9 +58,9 @@ static void text(const uint8_t *data, size_t size, bool impair)
 		struct vb_device d;
 
 		memset(&d, 0, sizeof(d));
-		if (!vb_device_parse(s, size, &d) && (!d.fabric[0] || d.fabric[SN_NAME_MAX - 1] || strchr(d.fabric, '/') ||
-						      d.port >= SN_PORTS || d.cfg.mtu > SN_MTU_MAX || d.cfg.mac[0] & 1 ||
-						      d.cfg.dm_bytes > VB_MAX_DM || d.off >= 2 * VB_CAP_WALLCLOCK))
+		if (!vb_device_parse(s, size, &d) &&
+		    (!d.fabric[0] || d.fabric[SN_NAME_MAX - 1] || strchr(d.fabric, '/') || d.port >= SN_PORTS ||
+		     d.cfg.mtu > SN_MTU_MAX || d.cfg.mac[0] & 1 || d.cfg.dm_bytes > VB_MAX_DM || d.off & ~VB_CAPS))
 			abort();
 	}
 	free(s);

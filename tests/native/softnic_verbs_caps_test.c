@@ -247,7 +247,8 @@ TEST(receiving)
 /* Everything at once; and the variable, which takes from devices that do not say so themselves. */
 TEST(by_the_environment)
 {
-	static const char all[] = "tso,dm,pacing,pacing-burst,csum,timestamps,wallclock,extended,cq-ex,inline,vlan-strip,rss,flow";
+	static const char all[] = "tso,dm,pacing,pacing-burst,csum,timestamps,wallclock,clock,clock-info,extended,cq-ex,"
+				  "inline,vlan-strip,rss,flow";
 	static const char *const bad[] = { "tso,", ",tso", "tso dm", "tso+dm", "TSO", "pacing-", "pac", "tso,,dm", " tso" };
 	struct ibv_device **list = NULL;
 	char name[64], spec[128];
