@@ -53,6 +53,13 @@ static int runtime_dir(char *dir, size_t size)
 	return make_private(dir) ? 0 : pv_error(-EPERM, "%s: not a directory of this user's alone", dir);
 }
 
+static bool is_socket(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
 /* Killed processes leave theirs. Another namespace's processes are not seen by their numbers, but they do answer. */
 static void sweep(const char *dir)
 {
@@ -65,7 +72,8 @@ static void sweep(const char *dir)
 
 		if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH)
 			continue;
-		if ((size_t)snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d", dir, pid) >= sizeof(addr.sun_path))
+		if ((size_t)snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d", dir, pid) >= sizeof(addr.sun_path) ||
+		    !is_socket(addr.sun_path))
 			continue;
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 		if (fd < 0)
@@ -85,7 +93,8 @@ static int listen_at(struct sockaddr_un *addr)
 	if (fd < 0)
 		return -errno;
 	/* The file has the mode that the socket has when it is bound. One of our number is a dead process's. */
-	unlink(addr->sun_path);
+	if (is_socket(addr->sun_path))
+		unlink(addr->sun_path);
 	if (fchmod(fd, 0600) || bind(fd, (struct sockaddr *)addr, sizeof(*addr)) || listen(fd, BACKLOG))
 		rc = -errno;
 	if (!rc)
