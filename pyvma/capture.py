@@ -246,6 +246,7 @@ class Capture:
     def stop(self) -> None:
         """Ends it, with its counts brought up to date. What there is can still be read."""
         if self._control is None:
+            lib.pyvma_capture_poll(self._handle, 0)  # what has come by now
             lib.pyvma_capture_stop(self._handle)
             return
         self._control.socket.settimeout(STOP_S)
