@@ -85,6 +85,11 @@ pv_inline void vb_lock(struct vb_lock *l)
 		vb_lock_contended(l);
 }
 
+pv_inline bool vb_trylock(struct vb_lock *l)
+{
+	return l->none || __libc_single_threaded || !atomic_exchange_explicit(&l->held, 1, memory_order_acquire);
+}
+
 pv_inline void vb_unlock(struct vb_lock *l)
 {
 	/* A lock taken before the first thread was made was not taken: storing 0 is right in both cases. */

@@ -32,10 +32,12 @@ void vb_unlock_two(struct vb_cq *a, struct vb_cq *b)
 		vb_unlock(&b->lock);
 }
 
-/* Stamping costs whoever sends a look at the clock: nothing is stamped for a program that polls so that it cannot read it. */
+/* Stamping costs whoever sends a look at the clock: nothing is stamped for a program that polls so that it cannot read it. A QP that
+ * somebody posts to at the moment, who may be the one that polls, is left for the next poll. */
 pv_noinline void vb_cq_stamp(struct vb_cq *cq, bool on)
 {
 	struct vb_ctx *ctx = vb_ctx(cq->ibv.context);
+	bool all = true;
 
 	vb_lock(&cq->lock);
 	cq->stamping = on;
@@ -49,11 +51,19 @@ pv_noinline void vb_cq_stamp(struct vb_cq *cq, bool on)
 
 		if (qp->scq != cq)
 			continue;
-		vb_lock(&qp->lock);
+		if (!vb_trylock(&qp->lock)) {
+			all = false;
+			continue;
+		}
 		vb_qp_settle(qp);
 		vb_unlock(&qp->lock);
 	}
 	pthread_mutex_unlock(&ctx->lock);
+	if (!all) {
+		vb_lock(&cq->lock);
+		cq->stamping = !on;
+		vb_unlock(&cq->lock);
+	}
 }
 
 /* ---- completions --------------------------------------------------------------------------------------------------------------- */

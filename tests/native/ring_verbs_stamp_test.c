@@ -334,14 +334,14 @@ struct sender {
 	struct rig *rig;
 	struct pv_ring *ring;
 	struct pv_pool *pool;
-	uint32_t frames;
+	bool stop; /* atomic */
 };
 
 static void *send_many(void *arg)
 {
 	struct sender *s = arg;
 
-	for (uint32_t i = 0; i < s->frames;) {
+	for (uint32_t i = 0; !__atomic_load_n(&s->stop, __ATOMIC_RELAXED);) {
 		struct pv_pkt *p = pv_pkt_get(s->pool), *out[8];
 		uint32_t n;
 
@@ -374,8 +374,8 @@ TEST(stamps_of_a_queue_do_not_go_back)
 	rig_open(&rig, &clocked);
 	CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), 0);
 	rig_fill(&rig, 1);
-	s[0] = (struct sender){ &rig, rig.ring[0], rig.pool[0], 20000 };
-	s[1] = (struct sender){ &rig, hold.ring[0], hold.pool[0], 20000 };
+	s[0] = (struct sender){ &rig, rig.ring[0], rig.pool[0], false };
+	s[1] = (struct sender){ &rig, hold.ring[0], hold.pool[0], false };
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(pthread_create(&thread[i], NULL, send_many, &s[i]), 0);
 	for (bool joined = false; quiet < 1000;) {
@@ -392,8 +392,10 @@ TEST(stamps_of_a_queue_do_not_go_back)
 		rig_fill(&rig, 1);
 		quiet = n || !joined ? 0 : quiet + 1;
 		if (!joined && got > 1000) {
-			pthread_join(thread[0], NULL);
-			pthread_join(thread[1], NULL);
+			for (int i = 0; i < 2; i++) {
+				__atomic_store_n(&s[i].stop, true, __ATOMIC_RELAXED);
+				pthread_join(thread[i], NULL);
+			}
 			joined = true;
 		}
 	}
