@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import struct
 from typing import Any, NamedTuple
 
@@ -72,8 +73,11 @@ def _limited(rate: int) -> int | None:
     return None if rate in _UNLIMITED else rate
 
 
-def of_kernel(rate: int, why: str) -> Pacing:
-    """Of a kernel socket with that SO_MAX_PACING_RATE."""
+def of_kernel(plain: Any, why: str) -> Pacing:
+    """Of a socket of the standard library's, closed ones included."""
+    if plain.fileno() < 0:
+        return Pacing(None, 0, 0, None, "closed", ())
+    (rate,) = struct.unpack("@Q", plain.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8))
     limited = _limited(rate)
     return Pacing(limited, 0, 0, None if limited is None else "kernel", why, ())
 

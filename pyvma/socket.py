@@ -761,13 +761,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
     @property
     def pacing(self) -> Pacing:
         """What SO_MAX_PACING_RATE holds this socket to, and who does that on each interface it sends by."""
-        sock = self._sock
-        if sock is not None:
-            return _pacing.of_engine(sock)
-        if _socket.socket.fileno(self) < 0:
-            return _pacing.of_kernel(0, "closed")
-        (rate,) = struct.unpack("@Q", super().getsockopt(_std.SOL_SOCKET, _pacing.SO_MAX_PACING_RATE, 8))
-        return _pacing.of_kernel(rate, self._why)
+        return _pacing.of_kernel(super(), self._why) if (sock := self._sock) is None else _pacing.of_engine(sock)
 
     @property
     def timestamps(self) -> Timestamps:

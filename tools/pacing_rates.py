@@ -107,8 +107,9 @@ def drop_what_waits(sock: Any, proto: str) -> None:
     time.sleep(0.3)
 
 
-def one(socket: Any, sink: Sink, by: str, proto: str, mbit: float, seconds: float, burst: int = 0) -> bool:
-    """A rate for so long; prints a row."""
+def one(socket: Any, sink: Sink, by: str, case: tuple[str, float, int], seconds: float) -> bool:
+    """Protocol, Mbit/s and burst for so long; prints a row."""
+    proto, mbit, burst = case
     rate = int(mbit * 125_000)
     sock = opened(socket, proto, rate, burst)
     pump(sock, proto, time.monotonic() + 0.3)  # what fills buffers, and TCP's beginning
@@ -188,9 +189,10 @@ def run(by: str, arguments: argparse.Namespace) -> bool:
     try:
         socket = sender(by, fabric, build / "libpyvma-softnic.so")
         cases = [(proto, mbit, 0) for proto in ("udp", "tcp") for mbit in arguments.mbit] + [("udp", 100, 6000), ("tcp", 100, 6000)]
-        for proto, mbit, burst in cases:
+        for case in cases:
+            proto, mbit, burst = case
             if arguments.only in f"{proto} {mbit:g}" + (" burst" if burst else ""):
-                good &= one(socket, sink, by, proto, mbit, arguments.seconds, burst)
+                good &= one(socket, sink, by, case, arguments.seconds)
         if arguments.only in "two flows":
             good &= two(socket, sink, by, arguments.seconds)
         for proto in ("udp", "tcp"):
