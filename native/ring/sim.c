@@ -391,7 +391,7 @@ static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 
 	n = PV_MIN(n, r->caps.batch);
 	for (; s->wire && i < n && held + i < r->caps.tx_depth; i++) {
-		if (pv_unlikely(sim_goes_aside(s, pkts[i]))) {
+		if (pv_unlikely(s->txq != NULL) && sim_goes_aside(s, pkts[i])) {
 			if (!pv_sim_txq_post(s, pkts[i]))
 				break;
 			continue;
