@@ -87,6 +87,9 @@ struct pv_sock {
 	bool bound; /* in the stack */
 	bool shut_rd;
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
+	bool last_core; /* with last_dst */
+	bool kernel_mcast4, kernel_mcast6; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
+	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	uint32_t rx_flags; /* PV_RX_* */
 	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
 	uint32_t kernel_first; /* so many datagrams of the kernel leg go before the stack's: they came before the rule */
@@ -94,14 +97,10 @@ struct pv_sock {
 	int64_t error_seen_ns; /* when a send asked it for errors */
 	struct pv_addr
 	    last_dst; /* where the last datagram with an address went, and by which leg; good while last_gen is the net's */
-	bool last_core;
 	uint32_t last_iface, last_gen, peer_gen; /* peer_gen: when the connected peer was found to be the kernel's; 0: it was not */
-	/* The kernel socket's SO_BINDTOIFINDEX, and whether it has a multicast interface: as pv_decide_kernel_read found them. */
-	uint32_t kernel_device;
-	bool kernel_mcast4, kernel_mcast6;
+	uint32_t kernel_device; /* the kernel socket's SO_BINDTOIFINDEX, as pv_decide_kernel_read found it */
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
 	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
-	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	uint32_t segment; /* UDP_SEGMENT */
 	uint32_t tsflags; /* SO_TIMESTAMPING (stamp.h) */
