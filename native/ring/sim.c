@@ -384,18 +384,32 @@ static uint32_t sim_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 	return pv_ring_give_first(&sim(r)->rx_done, pkts, PV_MIN(n, r->caps.batch));
 }
 
+/* Some of them go by queues of their own. */
+static pv_noinline uint32_t tx_post_queues(struct sim_ring *s, struct pv_pkt **pkts, uint32_t n)
+{
+	uint32_t held = s->tx_wait.count + s->tx_timed.count + s->tx_done.count, most = PV_MIN(n, s->ring.caps.batch), i = 0;
+
+	for (; s->wire && i < most && held + i < s->ring.caps.tx_depth; i++) {
+		if (!sim_goes_aside(s, pkts[i])) {
+			pv_ring_take(pkts[i]);
+			pv_pktq_push(&s->tx_wait, pkts[i]);
+		} else if (!pv_sim_txq_post(s, pkts[i])) {
+			break;
+		}
+	}
+	s->counters.tx_full += i < n;
+	return i;
+}
+
 static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct sim_ring *s = sim(r);
-	uint32_t held = s->tx_wait.count + s->tx_timed.count + s->tx_done.count, offered = n, i = 0;
+	uint32_t held = s->tx_wait.count + s->tx_timed.count + s->tx_done.count, offered = n, i;
 
-	n = PV_MIN(n, r->caps.batch);
-	for (; s->wire && i < n && held + i < r->caps.tx_depth; i++) {
-		if (pv_unlikely(s->txq != NULL) && sim_goes_aside(s, pkts[i])) {
-			if (!pv_sim_txq_post(s, pkts[i]))
-				break;
-			continue;
-		}
+	if (pv_unlikely(s->txq != NULL))
+		return tx_post_queues(s, pkts, n);
+	n = s->wire ? PV_MIN(n, r->caps.batch) : 0;
+	for (i = 0; i < n && held + i < r->caps.tx_depth; i++) {
 		pv_ring_take(pkts[i]);
 		pv_pktq_push(&s->tx_wait, pkts[i]);
 	}
