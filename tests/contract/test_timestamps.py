@@ -44,6 +44,7 @@ from stamps import (
     Told,
     ask,
     drain,
+    once,
     told,
 )
 
@@ -120,11 +121,11 @@ def some(sock: Any, count: int) -> list[Told]:
 
     def enough() -> bool:
         found.extend(drain(sock))
-        return len(found) >= count
+        return len(once(found)) >= count
 
     wait_for(f"{count} entries", enough)
-    assert len(found) == count, found
-    return found
+    assert len(once(found)) == count, found
+    return once(found)
 
 
 # ---- received ----

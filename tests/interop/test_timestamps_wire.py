@@ -51,11 +51,11 @@ for number in range(count):
 # Until as many entries have come as are wanted, and nothing more does.
 ENTRIES = """
 found, end = [], time.monotonic() + 20
-while len(found) < count and time.monotonic() < end:
+while len(once(found)) < count and time.monotonic() < end:
     found += drain(s)
     time.sleep(0.01)
 time.sleep(0.05)
-found + drain(s)
+once(found + drain(s))
 """
 # The first without a stamp the kernel gives to whoever has just asked for them.
 RECEIVE = """

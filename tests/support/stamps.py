@@ -120,6 +120,14 @@ def drain(sock: Any, room: int = 70000) -> list[Told]:
         sock.settimeout(timeout)
 
 
+def once(found: list[Told]) -> list[Told]:
+    """Without repetitions: what is sent again is stamped again, and on a busy machine now and then something is."""
+    seen: dict[tuple[str, int, bool], Told] = {}
+    for one in found:
+        seen.setdefault((one.kind, one.number, one.raw is None), one)
+    return list(seen.values())
+
+
 def ask(*flags: int) -> tuple[int, int, bytes]:
     """The cmsg that asks for stamps of one message."""
     return std.SOL_SOCKET, TIMESTAMPING, struct.pack("@I", sum(flags))
