@@ -23,8 +23,18 @@ static const struct counter_name udp_names[] = {
 	X(rx_packets)                                                                                                              \
 	X(rx_bytes)                                                                                                                \
 	X(tx_packets)                                                                                                              \
-	X(tx_bytes) X(rx_errors) X(rx_no_buf) X(tx_errors) X(tx_full) X(doorbells) X(interrupts) X(tso_packets) X(dm_alloc)        \
-	    X(dm_packets) X(dm_bytes) X(dm_oob)
+	X(tx_bytes)                                                                                                                \
+	X(rx_errors)                                                                                                               \
+	X(rx_no_buf)                                                                                                               \
+	X(tx_errors)                                                                                                               \
+	X(tx_full)                                                                                                                 \
+	X(doorbells)                                                                                                               \
+	X(interrupts)                                                                                                              \
+	X(tso_packets)                                                                                                             \
+	X(dm_alloc)                                                                                                                \
+	X(dm_packets)                                                                                                              \
+	X(dm_bytes)                                                                                                                \
+	X(dm_oob)
 static const struct counter_name ring_names[] = {
 #define RING_NAME(n) { #n, offsetof(struct pv_ring_counters, n) },
 	RING_COUNTERS(RING_NAME)

@@ -208,87 +208,110 @@ TEST(a_frame_in_device_memory_is_done_at_once)
 	}
 }
 
+struct hammer {
+	struct rig rig;
+	bool compare; /* every byte, not the number alone */
+	uint64_t sent, longs, bytes, got, received;
+};
+
+/* A batch of all kinds, of which so many are taken. */
+static uint32_t hammer_post(struct hammer *h)
+{
+	uint32_t n = 1 + (uint32_t)pv_rng_below(&h->rig.rng, 16), k;
+	struct pv_pkt *p[16];
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t len = pv_rng_below(&h->rig.rng, 4) ? 60 + (uint32_t)pv_rng_below(&h->rig.rng, 700) : 1514;
+
+		p[i] = pv_pkt_get(h->rig.pool[0]);
+		CHECK(p[i] != NULL);
+		rig_write(p[i]->data, h->compare ? len : 18, 0, (uint32_t)(h->sent + i));
+		p[i]->len = p[i]->total = len;
+	}
+	k = pv_ring_tx_post(h->rig.ring[0], p, n);
+	for (uint32_t i = 0; i < k; i++) {
+		h->longs += p[i]->len > h->rig.ring[0]->caps.inline_size;
+		h->bytes += p[i]->len;
+	}
+	h->sent += k;
+	for (uint32_t i = k; i < n; i++)
+		pv_pkt_put(p[i]);
+	return k;
+}
+
+static void hammer_take(struct hammer *h, struct pv_pkt *p)
+{
+	CHECK_EQ(rig_number(p), (uint32_t)h->got);
+	if (h->compare)
+		rig_check(p, 0, p->len, (uint32_t)h->got);
+	h->received += p->len;
+	h->got++;
+	pv_pkt_put(p);
+}
+
+static void hammer_poll(struct hammer *h)
+{
+	struct pv_pkt *in[PV_RING_BATCH_MAX];
+	uint32_t k;
+
+	while (rig_reap(&h->rig, 0))
+		;
+	while ((k = pv_ring_rx_poll(h->rig.ring[1], in, PV_RING_BATCH_MAX))) {
+		for (uint32_t i = 0; i < k; i++)
+			hammer_take(h, in[i]);
+		rig_fill(&h->rig, 1);
+	}
+}
+
+static void hammer_counts(struct hammer *h, const char *name)
+{
+	struct pv_ring_counters c;
+
+	pv_ring_counters(h->rig.ring[0], &c);
+	CHECK_EQ(c.tx_packets, h->sent);
+	CHECK_EQ(c.tx_bytes, h->bytes);
+	CHECK_EQ(h->received, h->bytes);
+	CHECK_EQ(c.dm_packets + c.dm_oob, h->longs);
+	CHECK(c.dm_packets > h->longs / 4 && c.dm_oob > h->longs / 1000);
+	CHECK(c.dm_bytes > c.dm_packets * 200 && c.dm_bytes < h->bytes);
+	CHECK_EQ(c.tx_errors, 0);
+	printf("%s: %llu frames, %llu longer than %u bytes: %llu from device memory (%llu bytes), %llu from the host's\n", name,
+	       (unsigned long long)h->sent, (unsigned long long)h->longs, h->rig.ring[0]->caps.inline_size,
+	       (unsigned long long)c.dm_packets, (unsigned long long)c.dm_bytes, (unsigned long long)c.dm_oob);
+}
+
 /* Sends frames of all kinds in batches, some without a doorbell in between, so that the block wraps and is full at times; every frame is
  * compared when it arrives, and the counts add up: what is longer than the inline limit was sent from one memory or the other. */
 static void hammer(const struct rig_kind *kind, uint64_t frames, bool compare)
 {
-	uint64_t sent = 0, longs = 0, bytes = 0, got = 0, received = 0;
-	struct pv_ring_counters c;
-	struct pv_pkt *p[PV_RING_BATCH_MAX], *in[PV_RING_BATCH_MAX];
-	struct rig rig;
-	uint32_t n, k, unkicked = 0;
+	struct hammer h = { .compare = compare };
+	uint32_t unkicked = 0;
 
-	rig_open(&rig, kind);
-	rig_fill(&rig, 1);
-	while (sent < frames) {
-		n = 1 + (uint32_t)pv_rng_below(&rig.rng, 16);
-		for (uint32_t i = 0; i < n; i++) {
-			uint32_t len = pv_rng_below(&rig.rng, 4) ? 60 + (uint32_t)pv_rng_below(&rig.rng, 700) : 1514;
-
-			p[i] = pv_pkt_get(rig.pool[0]);
-			CHECK(p[i] != NULL);
-			if (compare)
-				rig_write(p[i]->data, len, 0, (uint32_t)(sent + i));
-			else
-				rig_write(p[i]->data, 18, 0, (uint32_t)(sent + i));
-			p[i]->len = p[i]->total = len;
-		}
-		k = pv_ring_tx_post(rig.ring[0], p, n);
-		for (uint32_t i = 0; i < k; i++) {
-			bool is_long = p[i]->len > rig.ring[0]->caps.inline_size;
-
-			longs += is_long;
-			bytes += p[i]->len;
-		}
-		sent += k;
-		unkicked += k;
-		for (; k < n; k++)
-			pv_pkt_put(p[k]);
+	rig_open(&h.rig, kind);
+	rig_fill(&h.rig, 1);
+	while (h.sent < frames) {
+		unkicked += hammer_post(&h);
 		/* The fabric's queue holds as many frames as there are receive buffers. */
-		if (unkicked > 24 || pv_rng_below(&rig.rng, 3)) {
-			rig_kick(&rig, 0);
+		if (unkicked > 24 || pv_rng_below(&h.rig.rng, 3)) {
+			rig_kick(&h.rig, 0);
 			unkicked = 0;
 		}
-		while (rig_reap(&rig, 0))
-			;
-		while ((k = pv_ring_rx_poll(rig.ring[1], in, PV_RING_BATCH_MAX))) {
-			for (uint32_t i = 0; i < k; i++, got++) {
-				CHECK_EQ(rig_number(in[i]), (uint32_t)got);
-				received += in[i]->len;
-				if (compare)
-					rig_check(in[i], 0, in[i]->len, (uint32_t)got);
-				pv_pkt_put(in[i]);
-			}
-			rig_fill(&rig, 1);
-		}
+		hammer_poll(&h);
 	}
-	rig_kick(&rig, 0);
-	while (got < sent) {
-		in[0] = rig_recv(&rig, 1);
-		CHECK_EQ(rig_number(in[0]), (uint32_t)got);
-		received += in[0]->len;
-		got++;
-		pv_pkt_put(in[0]);
-		rig_fill(&rig, 1);
+	rig_kick(&h.rig, 0);
+	while (h.got < h.sent) {
+		hammer_take(&h, rig_recv(&h.rig, 1));
+		rig_fill(&h.rig, 1);
 	}
-	pv_ring_counters(rig.ring[0], &c);
-	CHECK_EQ(c.tx_packets, sent);
-	CHECK_EQ(c.tx_bytes, bytes);
-	CHECK_EQ(received, bytes);
-	CHECK_EQ(c.dm_packets + c.dm_oob, longs);
-	CHECK(c.dm_packets > longs / 4 && c.dm_oob > longs / 1000);
-	CHECK(c.dm_bytes > c.dm_packets * 200 && c.dm_bytes < bytes);
-	CHECK_EQ(c.tx_errors, 0);
-	printf("%s: %llu frames, %llu longer than %u bytes: %llu from device memory (%llu bytes), %llu from the host's\n",
-	       kind->name, (unsigned long long)sent, (unsigned long long)longs, rig.ring[0]->caps.inline_size,
-	       (unsigned long long)c.dm_packets, (unsigned long long)c.dm_bytes, (unsigned long long)c.dm_oob);
+	hammer_counts(&h, kind->name);
 	/* Closed with frames that nobody rang for. */
 	for (uint32_t i = 0; i < 40; i++) {
-		p[0] = rig_frame(&rig, 0, 1000, i);
-		if (!pv_ring_tx_post(rig.ring[0], p, 1))
-			pv_pkt_put(p[0]);
+		struct pv_pkt *p = rig_frame(&h.rig, 0, 1000, i);
+
+		if (!pv_ring_tx_post(h.rig.ring[0], &p, 1))
+			pv_pkt_put(p);
 	}
-	rig_close(&rig);
+	rig_close(&h.rig);
 }
 
 TEST(counts_of_device_memory_add_up)
