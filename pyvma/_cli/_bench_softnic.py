@@ -32,12 +32,21 @@ class SoftnicWire(Wire):
     name = "softnic"
 
     def __init__(self) -> None:
+        self.fabric = ""
         self.fresh()
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        return None
+        self._remove()
+
+    def _remove(self) -> None:
+        """Peers that are killed leave their fabric behind."""
+        from ..ring import softnic
+
+        if self.fabric:
+            softnic.remove(self.fabric)
 
     def fresh(self) -> None:
+        self._remove()
         self.fabric = f"bench{secrets.token_hex(5)}"
 
     def ends(self, stack: str) -> tuple[End, End]:

@@ -26,6 +26,7 @@ __all__ = [
     "impair",
     "library",
     "load",
+    "remove",
     "set_link",
     "stamps_take",
     "stamps_watch",
@@ -133,6 +134,13 @@ def counters(port: str) -> dict[str, int]:
     _check(load().softnic_counters(name, room, len(room)), port)
     found: dict[str, Any] = json.loads(room.value)
     return {name: value for name, value in found.items() if name.startswith(("rx_", "tx_"))}
+
+
+def remove(fabric: str) -> None:
+    """Removes the files of a fabric whose processes were all killed. Whoever is on it still keeps it, without a name."""
+    path = Path("/dev/shm") / f"pyvma-softnic-{os.geteuid()}-{fabric}"
+    for left in (path, *path.parent.glob(f"{path.name}.w*")):
+        left.unlink(missing_ok=True)
 
 
 def set_link(port: str, up: bool) -> None:

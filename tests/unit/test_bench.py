@@ -25,6 +25,7 @@ from lab import softnic_reason
 from netns import usable
 
 from pyvma._cli import UserError, _bench_compare, _bench_peer, _bench_run, main
+from pyvma._cli._bench_softnic import SoftnicWire
 
 HEADER = struct.Struct(">QHI")
 CLIENT, PONG, WARMUP = 1, 2, 4
@@ -485,3 +486,22 @@ def test_peer_that_cannot_start() -> None:
     with _bench_run.running(_bench_run.Peer(_bench_run.python_command(task), clean=True)) as peer:
         with pytest.raises(UserError, match="Cannot assign requested address"):
             peer.ready()
+
+
+def test_a_wire_leaves_no_fabric_behind() -> None:
+    def files(fabric: str) -> list[Path]:
+        return list(Path("/dev/shm").glob(f"pyvma-softnic-*-{fabric}*"))
+
+    code = "import pyvma, time; pyvma.start(); print(1, flush=True); time.sleep(60)"
+    with SoftnicWire() as wire:
+        left = []
+        for _ in range(2):
+            left.append(wire.fabric)
+            setting = {"PYVMA_INTERFACES": wire.interface(0)}
+            with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **setting}, stdout=subprocess.PIPE, text=True) as user:
+                assert user.stdout is not None and user.stdout.readline() == "1\n"
+                user.kill()
+            assert files(wire.fabric)
+            wire.fresh()
+            assert not files(left[-1])
+    assert not any(files(fabric) for fabric in left)
