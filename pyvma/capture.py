@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from ._config import value_of
 from ._native import check, engine_error, ffi, lib
 
 __all__ = ["Capture", "InterfaceStats", "Options", "Process", "live", "processes", "sniff"]
@@ -81,7 +82,7 @@ class Process:
 
 def _folders(uid: int) -> list[Path]:
     """Where processes of a user have their sockets (native/rt/control.h)."""
-    configured = os.environ.get("PYVMA_CONTROL_DIR", "")
+    configured = value_of("control_dir")
     folders = [Path(configured)] if configured and configured != "none" else []
     if uid == 0:
         folders.append(Path("/run/pyvma"))
@@ -91,7 +92,7 @@ def _folders(uid: int) -> list[Path]:
 def _owner(pid: int) -> int:
     """The effective user of a process. ProcessLookupError: there is none."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         raise ProcessLookupError(errno.ESRCH, f"there is no process {pid}") from None
     return int(next(line for line in text.splitlines() if line.startswith("Uid:")).split()[2])
@@ -117,6 +118,10 @@ def _foreign(pid: int) -> PermissionError:
     return PermissionError(errno.EPERM, f"process {pid} belongs to another user: run as that one, or as root")
 
 
+def _silent(pid: int) -> OSError:
+    return OSError(errno.ETIMEDOUT, f"process {pid} does not answer: it is stopped, or too busy")
+
+
 class Control:
     """A connection to a live process."""
 
@@ -128,19 +133,23 @@ class Control:
     @staticmethod
     def _connect(pid: int) -> socket.socket:
         uid = _owner(pid)
-        for folder in _folders(uid):
+        # A process that was root's when it began has its socket there.
+        for folder in dict.fromkeys([*_folders(uid), *(_folders(0) if os.geteuid() == 0 else ())]):
             link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            link.settimeout(ANSWER_S)
             try:
                 link.connect(str(folder / str(pid)))
             except PermissionError:
                 link.close()
                 raise _foreign(pid) from None
+            except (BlockingIOError, TimeoutError):  # others wait already
+                link.close()
+                raise _silent(pid) from None
             except OSError:
                 link.close()
                 continue
             (peer,) = struct.unpack_from("i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if peer == pid:
-                link.settimeout(ANSWER_S)
                 return link
             link.close()
         if os.geteuid() not in (0, uid):
@@ -156,14 +165,14 @@ class Control:
                 self.socket.send(message)
             data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_MAX, 1)
         except TimeoutError:
-            raise OSError(errno.ETIMEDOUT, f"process {self.pid} does not answer: it is stopped, or too busy") from None
+            raise _silent(self.pid) from None
         except ConnectionResetError:
             data, fds = b"", []
         if not data:
             raise ProcessLookupError(errno.ESRCH, f"process {self.pid} has ended")
         kind, found = _decode(data)
         if kind == "error":
-            code = int(found.get("code", errno.EIO))
+            code = int(number) if (number := found.get("code", "")).isdecimal() else errno.EIO
             raise OSError(code, found.get("text") or os.strerror(code))
         return found, fds
 
@@ -176,7 +185,7 @@ def processes() -> list[Process]:
     """The live processes of this user, or for root of all, that can be captured."""
     mine = os.geteuid()
     users = {mine, *(int(path.name) for path in Path("/run/user").glob("[0-9]*"))} if mine == 0 else {mine}
-    users |= {int(path.name[6:]) for path in Path("/tmp").glob("pyvma-[0-9]*") if path.name[6:].isdigit()} if mine == 0 else set()
+    users |= {int(path.name[6:]) for path in Path("/tmp").glob("pyvma-[0-9]*") if path.name[6:].isdecimal()} if mine == 0 else set()
     found = {}
     for folder in {folder for uid in users for folder in _folders(uid)}:
         for path in folder.glob("[0-9]*") if os.access(folder, os.R_OK | os.X_OK) else ():
@@ -186,7 +195,7 @@ def processes() -> list[Process]:
                 continue
             try:
                 values, _ = control.ask("hello")
-                command = Path(f"/proc/{control.pid}/comm").read_text().strip()
+                command = Path(f"/proc/{control.pid}/comm").read_text(errors="replace").strip()
             except OSError:
                 continue
             finally:
@@ -232,7 +241,9 @@ class Capture:
     def wait(self, limit_s: float) -> None:
         """Sleeps until there may be something, or for so long; receives, where the frames are a device's."""
         if self._control is not None:
-            if select.select([self._control.socket], [], [], limit_s)[0]:
+            poll = select.poll()
+            poll.register(self._control.socket, select.POLLIN)
+            if poll.poll(max(1, int(limit_s * 1000))):
                 self._over = True  # nothing is said unasked: the process has ended
             return
         rc = lib.pyvma_capture_poll(self._handle, int(limit_s * 1e9))

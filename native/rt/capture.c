@@ -196,7 +196,7 @@ static uint64_t power_of_two(uint64_t n)
 static int map(struct pv_capture *c)
 {
 	uint8_t *base = mmap(NULL, PV_CAPTURE_HEAD + 2 * c->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const int prot = PROT_READ | PROT_WRITE, how = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+	const int prot = PROT_READ | PROT_WRITE, how = MAP_SHARED | MAP_FIXED;
 
 	if (base == MAP_FAILED)
 		return -errno;

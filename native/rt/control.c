@@ -20,6 +20,7 @@
 
 /* Of one connection in one turn: the others, and the stack, have theirs. */
 #define MESSAGES_AT_ONCE 4
+#define CALLERS_AT_ONCE 64 /* more than can wait */
 #define LISTENER PV_CONTROL_CLIENTS /* its number in the epoll set, behind those of the clients */
 
 struct client {
@@ -321,11 +322,11 @@ void pv_control_serve(struct pv_engine *e)
 				break;
 	}
 	/* Last: who has left makes room for who comes. */
-	if (knock) {
-		int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd >= 0)
-			admit(k, fd);
+	for (int fd, i = 0; knock && i < CALLERS_AT_ONCE; i++) {
+		fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			break;
+		admit(k, fd);
 	}
 }
 
@@ -347,7 +348,8 @@ static void dispose(struct pv_control *k)
 
 static int make(struct pv_control *k, const char *dir)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = LISTENER };
+	/* Edges: a connection for which there is no fd must not keep the thread awake. */
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.u32 = LISTENER };
 
 	for (uint32_t i = 0; i < PV_CONTROL_CLIENTS; i++)
 		k->client[i].fd = -1;

@@ -60,6 +60,17 @@ static bool is_socket(const char *path)
 	return lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
+/* Nobody listens there. */
+static bool is_dead(const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool dead = fd >= 0 && connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) && errno == ECONNREFUSED;
+
+	if (fd >= 0)
+		close(fd);
+	return dead;
+}
+
 /* Killed processes leave theirs. Another namespace's processes are not seen by their numbers, but they do answer. */
 static void sweep(const char *dir)
 {
@@ -68,19 +79,15 @@ static void sweep(const char *dir)
 	const struct dirent *entry;
 
 	for (int i = 0; d && i < SWEEP_MAX && (entry = readdir(d)); i++) {
-		int pid = atoi(entry->d_name), fd;
+		int pid = atoi(entry->d_name);
 
 		if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH)
 			continue;
 		if ((size_t)snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d", dir, pid) >= sizeof(addr.sun_path) ||
 		    !is_socket(addr.sun_path))
 			continue;
-		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (fd < 0)
-			break;
-		if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) && errno == ECONNREFUSED)
+		if (is_dead(&addr))
 			unlink(addr.sun_path);
-		close(fd);
 	}
 	if (d)
 		closedir(d);
@@ -92,8 +99,8 @@ static int listen_at(struct sockaddr_un *addr)
 
 	if (fd < 0)
 		return -errno;
-	/* The file has the mode that the socket has when it is bound. One of our number is a dead process's. */
-	if (is_socket(addr->sun_path))
+	/* The file has the mode that the socket has when it is bound. One of our number is a dead process's, or lives in another namespace. */
+	if (is_socket(addr->sun_path) && is_dead(addr))
 		unlink(addr->sun_path);
 	if (fchmod(fd, 0600) || bind(fd, (struct sockaddr *)addr, sizeof(*addr)) || listen(fd, BACKLOG))
 		rc = -errno;

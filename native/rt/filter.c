@@ -127,8 +127,11 @@ static int parse_term(struct parser *p, struct pv_filter_term *t)
 	if (is(p, "vlan")) {
 		t->what = PV_FILTER_VLAN;
 		next(p);
-		if (p->word && parse_number(p->word, 4094, &t->number))
+		if (p->word && parse_number(p->word, 4094, &t->number)) {
+			if (!t->number)
+				return pv_error(-EINVAL, "filter: vlan: an id is 1 to 4094");
 			next(p);
+		}
 		return 0;
 	}
 	if (is(p, "src") || is(p, "dst")) {

@@ -381,6 +381,8 @@ void sn_fabric_close(struct sn_fabric *f)
 	if (f->s) {
 		sn_pacer_close(f);
 		sn_hold_close(f);
+	} else {
+		free(f->pacer); /* of a forked child: the thread is the parent's */
 	}
 	if (f->s && !sn_lock(f)) {
 		if (sn_client_leave(f)) {

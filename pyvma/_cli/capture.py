@@ -88,7 +88,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 def _name(arguments: argparse.Namespace) -> str:
     if arguments.write:
         return str(arguments.write)
-    stem = str(arguments.pid) if arguments.pid else "".join(c if c.isalnum() or c in "._-" else "-" for c in arguments.device)
+    stem = str(arguments.pid) if arguments.pid is not None else "".join(c if c.isalnum() or c in "._-" else "-" for c in arguments.device)
     return f"pyvma-{stem}.pcapng"
 
 
@@ -115,7 +115,7 @@ def _source(arguments: argparse.Namespace) -> Capture:
         hw_stamps=arguments.hw_stamps,
         filter=" ".join(arguments.filter),
     )
-    return live(arguments.pid, options) if arguments.pid else sniff(arguments.device, options)
+    return live(arguments.pid, options) if arguments.pid is not None else sniff(arguments.device, options)
 
 
 def _pump(capture: Capture, file: BinaryIO, duration_s: float | None) -> None:
@@ -151,6 +151,11 @@ def _summary(capture: Capture, name: str, arguments: argparse.Namespace) -> None
         print(f"{entry.name}: {entry.delivered} frames of {entry.received}{lost}", file=sys.stderr)
 
 
+def _printable(text: str) -> str:
+    """Names are what their owners chose."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def _list(arguments: argparse.Namespace) -> int:
     from ..capture import processes
 
@@ -159,7 +164,8 @@ def _list(arguments: argparse.Namespace) -> int:
         as_json([vars(entry) for entry in found])
         return 0
     for entry in found:
-        print(f"{entry.pid:>8}  {entry.command:<24} {', '.join(entry.interfaces) or '-'}")
+        command, interfaces = _printable(entry.command), _printable(", ".join(entry.interfaces))
+        print(f"{entry.pid:>8}  {command:<24} {interfaces or '-'}")
     if not found:
         print("no process of yours that can be captured")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ._error import DeviceError
@@ -78,4 +78,5 @@ class Tree:
             yield folder
         finally:
             if made:
-                folder.rmdir()
+                with suppress(OSError):  # somebody else has it, or took it away
+                    folder.rmdir()

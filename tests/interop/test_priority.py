@@ -79,8 +79,10 @@ def test_by_the_map(fabric: str, family: int) -> None:
         )
         assert tag(peer, TCP) == (VLAN, 5)
         engine("s.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)")
-        # The SYN again, by what holds now.
-        assert tag(peer, TCP) == (VLAN, 1)
+        # The SYN again, by what holds now; it may have been sent once more before that.
+        while (seen := tag(peer, TCP)) == (VLAN, 5):
+            pass
+        assert seen == (VLAN, 1)
         engine("s.close()")
 
 

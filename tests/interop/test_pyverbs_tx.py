@@ -96,7 +96,7 @@ def test_pacing(fabric: str, mbit: int) -> None:
     """Frames that wait behind one that left at 1 kbit/s, so that all of them are there when the rate is set."""
     with Peer(fabric, 0) as sender, Peer(fabric, 1) as receiver:
         receiver.watch(MAC[1])
-        count, length = DEPTH - 4, 1250 if mbit > 1 else 125
+        count, length = DEPTH - 4, 1250
         frame = bytes(Ether(src=MAC[0], dst=MAC[1], type=0x88B5) / Raw(bytes(length - 14)))
         sender.pace(1)
         sender.post(frame, count)
