@@ -243,10 +243,11 @@ static struct pv_pkt *reass_done(struct pv_net *net, struct pv_reass *r)
 }
 
 static struct pv_pkt *reass_buffer(struct pv_net *net, struct pv_iface *ifp, const struct pv_frag_info *fi, struct pv_pkt *pkt,
-				   int64_t now_ns)
+				   int64_t now_ns, bool *refused)
 {
 	struct pv_reass *r = reass_get(net, ifp->index, fi, now_ns);
 
+	*refused = true;
 	if (r->dead) {
 		pv_net_drop(pkt, &net->c.reass_bad);
 		return NULL;
@@ -257,6 +258,7 @@ static struct pv_pkt *reass_buffer(struct pv_net *net, struct pv_iface *ifp, con
 	}
 	switch (reass_add(r, fi, pkt)) {
 	case PLACED:
+		*refused = false;
 		net->c.reass_fragments++;
 		r->bytes += pkt->size;
 		net->reass_held += pkt->size;
@@ -264,6 +266,7 @@ static struct pv_pkt *reass_buffer(struct pv_net *net, struct pv_iface *ifp, con
 			return reass_done(net, r);
 		return NULL;
 	case DUPLICATE:
+		*refused = false;
 		net->c.reass_fragments++;
 		pv_pkt_put(pkt);
 		return NULL;
@@ -287,6 +290,7 @@ struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struc
 			   int64_t now_ns)
 {
 	struct pv_frag_info part = *fi;
+	bool refused;
 
 	part.more = part.inner = true;
 	while (pv_unlikely(pkt->frag != NULL)) {
@@ -294,9 +298,10 @@ struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struc
 		uint32_t len = pkt->len;
 
 		pkt->frag = NULL;
-		whole = reass_buffer(net, ifp, &part, pkt, now_ns);
+		whole = reass_buffer(net, ifp, &part, pkt, now_ns, &refused);
 		part.off += len;
-		if (whole) {
+		/* What is left of a refused fragment is no beginning of another datagram. */
+		if (whole || refused) {
 			pv_pkt_put(rest);
 			return whole;
 		}
@@ -304,5 +309,5 @@ struct pv_pkt *pv_reass_rx(struct pv_net *net, struct pv_iface *ifp, const struc
 	}
 	part.more = fi->more;
 	part.inner = false;
-	return reass_buffer(net, ifp, &part, pkt, now_ns);
+	return reass_buffer(net, ifp, &part, pkt, now_ns, &refused);
 }

@@ -274,6 +274,9 @@ static uint32_t run(struct pv_txq *q, bool late, int64_t now_ns)
 		}
 		at = now_ns + look_after(q, device_bytes(q));
 	}
+	/* The device's queue is given back as soon as it is empty, whether another frame comes or not. */
+	if (q->draining && !q->held.count && must_wait(q, now_ns))
+		at = now_ns + look_after(q, device_bytes(q));
 	if (q->room_wanted) {
 		struct pv_txq_load load;
 

@@ -74,7 +74,8 @@ int pv_verbs_arm(struct pv_ring *r)
 	rc = v->ctx->ops.req_notify_cq(v->rx_cq, 0);
 	if (rc)
 		return -rc;
-	if (r->ops->rx_poll(r, &p, 1)) {
+	/* Not a tap's: rx_poll hands it out again. */
+	if (v->ops.rx_poll(r, &p, 1)) {
 		v->stash = p;
 		return 1;
 	}

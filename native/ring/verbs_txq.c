@@ -243,7 +243,7 @@ int pv_verbs_set_rate(struct pv_ring *r, uint32_t txq, const struct pv_ring_rate
 uint32_t pv_verbs_txq_pending(struct pv_ring *r, uint32_t txq)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	struct verbs_txq *q = txq && txq <= PV_RING_TXQ_MAX ? v->beside[txq] : NULL;
+	struct verbs_txq *q = !txq ? &v->tx : txq <= PV_RING_TXQ_MAX ? v->beside[txq] : NULL;
 	uint32_t left;
 
 	if (!q)
@@ -251,7 +251,7 @@ uint32_t pv_verbs_txq_pending(struct pv_ring *r, uint32_t txq)
 	drained(v, q);
 	left = q->sq_tail - q->sq_head;
 	for (q = v->closing; q; q = q->next)
-		if (q->number == txq && q != v->beside[txq])
+		if (txq && q->number == txq && q != v->beside[txq])
 			left += drained(v, q) ? 0 : q->sq_tail - q->sq_head;
 	return left;
 }
@@ -267,6 +267,13 @@ struct verbs_txq *pv_verbs_txq_use(struct verbs_ring *v, const struct pv_pkt *p,
 	*again = false;
 	if (!q)
 		return NULL;
+	/* The queue that had the number before goes first. */
+	for (struct verbs_txq *c = v->closing; c; c = c->next) {
+		if (c->number == q->number && !drained(v, c)) {
+			*again = true;
+			return NULL;
+		}
+	}
 	if (q->sq_tail - q->sq_head >= q->depth) {
 		pv_verbs_tx_poll(v, q);
 		if (q->sq_tail - q->sq_head >= q->depth) {
@@ -300,9 +307,14 @@ int pv_verbs_txq_kick(struct verbs_ring *v, int (*kick)(struct verbs_ring *v, st
 
 void pv_verbs_txq_poll(struct verbs_ring *v)
 {
-	for (uint32_t i = 0; i < POLL_QUEUES && !v->gone && !pv_list_empty(&v->busy); i++) {
+	const struct pv_list *last = v->busy.prev;
+	bool end = false;
+
+	/* Each one once: a busy one is put behind the last. */
+	for (uint32_t i = 0; !end && i < POLL_QUEUES && !v->gone && !pv_list_empty(&v->busy); i++) {
 		struct verbs_txq *q = of_busy(v->busy.next);
 
+		end = &q->busy == last;
 		pv_verbs_tx_poll(v, q);
 		pv_list_del(&q->busy);
 		if (q->sq_head != q->sq_tail)

@@ -58,6 +58,7 @@ static void put_tstamp(const struct pv_sock *so, const struct pv_udp_recv *m, st
 /* The local address of the packet: an answer leaves from it. For a group that is the interface's. */
 static struct in_addr local4(const struct pv_udp_recv *m)
 {
+	const struct pv_iface *ifp;
 	const struct pv_iface_cfg *ic;
 	struct in_addr in = { 0 };
 
@@ -65,8 +66,9 @@ static struct in_addr local4(const struct pv_udp_recv *m)
 		memcpy(&in, &m->dst.w[3], 4);
 		return in;
 	}
-	ic = pv_iface_config(pv_net_iface(pv_engine.net, m->iface));
-	for (uint32_t i = 0; i < ic->naddr; i++)
+	ifp = pv_net_iface(pv_engine.net, m->iface); /* NULL: it is gone */
+	ic = ifp ? pv_iface_config(ifp) : NULL;
+	for (uint32_t i = 0; ic && i < ic->naddr; i++)
 		if (pv_addr_is4(&ic->addr[i].addr)) {
 			memcpy(&in, &ic->addr[i].addr.w[3], 4);
 			break;

@@ -82,6 +82,8 @@ void pv_pacing_import(struct pv_sock *so)
 		return;
 	(void)pv_udp_set_pacing(so->u, &p, pv_clock_now(&pv_engine.clock));
 	set_progress(so, pv_pacing_on(&p));
+	/* What waited may go sooner, or at once. */
+	pv_send_done();
 }
 
 void pv_pacing_stream(struct pv_sock *so)

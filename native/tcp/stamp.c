@@ -129,16 +129,25 @@ static uint32_t key_of(const struct pv_stampq *q, pv_seq last)
 bool pv_tcp_stamp_ask(const struct pv_tcp *c, pv_seq start, pv_seq end, struct pv_stamp_ask *ask)
 {
 	struct pv_tcp_stamps *st = c->stamps;
+	const struct pv_tcp_want *w;
+	uint32_t low = 0, high = st ? st->count : 0, count = high;
 
-	for (uint32_t i = 0; st && i < st->count; i++) {
-		const struct pv_tcp_want *w = nth(st, i);
+	/* They are in the order of the stream. */
+	while (low < high) {
+		uint32_t mid = (low + high) / 2;
 
-		if (pv_seq_lt(w->last, start) || pv_seq_ge(w->last, end))
-			continue;
-		*ask = (struct pv_stamp_ask){ .q = &st->q, .what = w->what & PV_STAMP_TX_POST, .key = key_of(&st->q, w->last) };
-		return ask->what;
+		if (pv_seq_lt(nth(st, mid)->last, start))
+			low = mid + 1;
+		else
+			high = mid;
 	}
-	return false;
+	if (low == count)
+		return false;
+	w = nth(st, low);
+	if (pv_seq_ge(w->last, end))
+		return false;
+	*ask = (struct pv_stamp_ask){ .q = &st->q, .what = w->what & PV_STAMP_TX_POST, .key = key_of(&st->q, w->last) };
+	return ask->what;
 }
 
 void pv_tcp_stamp_acked(struct pv_tcp *c, const struct pv_tcp_seg *s)

@@ -238,6 +238,9 @@ void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface)
 	pv_list_for_each_safe(it, next, &t->all) {
 		struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, all);
 
+		/* Its route may lead elsewhere by now. */
+		if (c->txq && pv_txq_iface(c->txq) == iface)
+			pv_tcp_pace_end(c);
 		if ((c->path.gen && c->path.iface == iface) || holds(c, pool)) {
 			pv_tcp_rcvq_drop(c);
 			pv_tcp_abort(c, ENETDOWN);

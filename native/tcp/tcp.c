@@ -205,6 +205,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	c->sock = was.sock & (PV_SK_BIND_ADDR | PV_SK_BIND_PORT | PV_SK_ANY4);
 	c->opts = was.opts;
 	c->stamps = was.stamps;
+	c->incoming_cpu = was.incoming_cpu;
 	c->err = was.err;
 	c->laddr = was.laddr;
 	c->lport = was.lport;
@@ -465,8 +466,12 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 	pv_tcp_txo(c);
 	/* Both may be in the tag of its frames. */
 	if (c->path.gen && (c->path.tos != c->txo.tos || c->path.prio != c->opts.priority)) {
+		uint32_t gen = c->path.gen;
+
 		c->path.gen = 0;
-		(void)pv_tcp_path_check(c, now_ns);
+		/* While there is no other one this is the path: an interface that goes asks for it. */
+		if (pv_tcp_path_check(c, now_ns))
+			c->path.gen = gen;
 	}
 	if (!pv_tcp_may_send(c))
 		return;
