@@ -12,10 +12,10 @@ struct pv_udp_pace {
 	bool full; /* less than half of the send buffer is free: PV_EV_OUT is owed */
 };
 
-/* A sixteenth of the pool is for those who have nothing queued; the ring's receive buffers leave a quarter of it, or more. */
+/* An eighth of the pool is for those who have nothing queued; the ring's receive buffers leave a quarter of it, or more. */
 static bool starved(const struct pv_pool *pool)
 {
-	return pool->nfree <= pool->total >> 4;
+	return pool->nfree <= pool->total >> 3;
 }
 
 struct charge {

@@ -468,10 +468,12 @@ TEST(rates_are_set_in_whatever_way_there_is)
 		for (uint32_t i = 0; i < 6; i++)
 			rig_post(&rig, 0, contract_queued(&rig, 1, 1000, i));
 		rig_kick(&rig, 0);
-		contract_wait_left(&rig, 1);
-		rig_reap_all(&rig, 0, 42);
-		for (uint32_t i = 0; i < 12; i++)
-			pv_pkt_put(rig_recv(&rig, 1));
+		for (uint32_t i = 0; i < 12; i++) {
+			in = rig_recv(&rig, 1);
+			/* The frames of the old queue pair go first. */
+			CHECK_EQ(rig_number(in), i % 6);
+			pv_pkt_put(in);
+		}
 		CHECK_EQ(pv_ring_set_rate(rig.ring[0], 0, &slow), ways[w] == VERBS_RATE_TRANSITION ? -EOPNOTSUPP : 0);
 		pv_ring_counters(rig.ring[0], &c);
 		CHECK_EQ(c.tx_errors, 0);
