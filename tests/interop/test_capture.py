@@ -378,8 +378,11 @@ def test_errors_are_one_line(pair: Ends, tmp_path: Path, arguments: tuple[str, .
 
 
 def test_errors_of_sources(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "1000"])
+    started.append(other)
     for arguments, told in (
-        (("--pid", os.getppid()), f"process {os.getppid()} has no control socket"),
+        (("--pid", other.pid), f"process {other.pid} has no control socket"),
+        (("--pid", 0), "there is no process 0"),
         (("--device", "nosuch_0"), "nosuch_0"),
         (("--device", "xdp:device=lo"), "only devices of verbs have sniffer rules"),
         (("--device", "softnic:fabric=x"), "port=NUMBER is missing"),
