@@ -430,7 +430,7 @@ void sn_fabric_forget(struct sn_fabric *f)
 	pthread_mutex_init(&fabrics_mutex, NULL);
 	pthread_mutex_init(&f->mutex, NULL);
 	f->hold = NULL;
-	f->pacer = NULL;
+	/* The pacer is freed with the fabric: queue pairs point to it. */
 	pv_list_del(&f->link);
 	if (f->wake_fd >= 0)
 		sn_sys(SYS_close, f->wake_fd);
