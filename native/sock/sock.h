@@ -418,4 +418,9 @@ pv_inline void pv_send_done(void)
 /* Which leg does a datagram to `to` (NULL: the peer) take? The lock is held. */
 bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to);
 
+/* ---- stats.c ----------------------------------------------------------------------------------------------------------- */
+
+/* The interface that an offloaded socket is bound to, by itself or by its address; 0: it may use several. The lock is held. */
+uint32_t pv_sock_iface(const struct pv_sock *so);
+
 #endif

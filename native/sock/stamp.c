@@ -347,16 +347,9 @@ void pv_stamp_sent(struct pv_sock *so)
 /* The interface that it is bound to, or else sends by; of one that has several the first. 0: none. */
 static uint32_t iface_of(const struct pv_sock *so)
 {
-	const struct pv_engine *e = &pv_engine;
-	struct pv_endpoint local;
-	uint32_t index;
+	uint32_t index = pv_sock_iface(so);
 
-	if (so->tc)
-		pv_tcp_local(so->tc, &local);
-	else
-		pv_udp_local(so->u, &local);
-	index = local.iface ? local.iface : pv_net_addr_owner(e->net, &local.addr);
-	return index || !e->nports ? index : e->ports[0].index;
+	return index || !pv_engine.nports ? index : pv_engine.ports[0].index;
 }
 
 int pyvma_sock_stamps(pyvma_sock *h, struct pyvma_sock_stamps *out)

@@ -250,17 +250,22 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 	return 0;
 }
 
-static void core_text(struct pv_sock *so, char *text, size_t size)
+uint32_t pv_sock_iface(const struct pv_sock *so)
 {
-	const struct pv_engine *e = &pv_engine;
 	struct pv_endpoint local;
-	uint32_t index;
 
 	if (so->tc)
 		pv_tcp_local(so->tc, &local);
 	else
 		pv_udp_local(so->u, &local);
-	index = local.iface ? local.iface : pv_net_addr_owner(e->net, &local.addr);
+	return local.iface ? local.iface : pv_net_addr_owner(pv_engine.net, &local.addr);
+}
+
+static void core_text(struct pv_sock *so, char *text, size_t size)
+{
+	const struct pv_engine *e = &pv_engine;
+	uint32_t index = pv_sock_iface(so);
+
 	for (uint32_t i = 0; i < e->nports; i++)
 		if (e->ports[i].index == index || (!index && i == 0)) {
 			snprintf(text, size, "%s%s", e->ports[i].label, !index && e->nports > 1 ? " and the others" : "");

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from actor import Actor
-from exchange import ACCEPT, CONNECT, LISTEN, RESET_AT_CLOSE, wait_for
+from exchange import ACCEPT, CONNECT, LISTEN, RECEIVE_BYTES, RESET_AT_CLOSE, SEND_BYTES, wait_for
 from netns import Namespace, usable
 from veth import ENGINE, KERNEL, Veth, namespaces, pair
 
@@ -23,19 +23,6 @@ pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `
 BULK = 8 << 20
 LIMIT_S = 120.0
 FAMILIES = [4, 6]
-
-SEND = """
-import random
-s.sendall(random.Random(seed).randbytes(size))
-"""
-RECEIVE = """
-import hashlib
-digest, left = hashlib.sha256(), size
-while left and (part := s.recv(min(left, 1 << 18))):
-    digest.update(part)
-    left -= len(part)
-digest.hexdigest()
-"""
 
 
 @pytest.fixture(scope="module", params=["generic", "native"])
@@ -67,8 +54,8 @@ def close(net: Veth, server: Actor | None = None) -> None:
 def transfer(sender: Actor, receiver: Actor, seed: int, size: int = BULK) -> None:
     import random
 
-    sender.start(SEND, seed=seed, size=size)
-    got = receiver(RECEIVE, size=size, limit_s=LIMIT_S)
+    sender.start(SEND_BYTES, seed=seed, size=size)
+    got = receiver(RECEIVE_BYTES, size=size, limit_s=LIMIT_S)
     sender.finish(LIMIT_S)
     assert got == hashlib.sha256(random.Random(seed).randbytes(size)).hexdigest()
 

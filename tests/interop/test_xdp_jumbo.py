@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from actor import Actor
+from exchange import RECEIVE_BYTES, SEND_BYTES
 from netns import usable
 from veth import ENGINE, Veth, namespaces, pair
 
@@ -18,16 +19,6 @@ MTU = 9000
 EDGES = (3798, 3826, 7638, 7666, 3908, 7816)
 SIZES = [0, 1, 1472, *(edge + off for edge in EDGES for off in range(-20, 21)), 8951, 8952, 8953, 8971, 8972, 8973, 20000, 65507]
 BULK = 6 << 20
-
-SEND = "import random\ns.sendall(random.Random(seed).randbytes(size))"
-RECEIVE = """
-import hashlib
-digest, left = hashlib.sha256(), size
-while left and (part := s.recv(min(left, 1 << 18))):
-    digest.update(part)
-    left -= len(part)
-digest.hexdigest()
-"""
 
 
 @pytest.fixture(scope="module", params=["generic", "native"])
@@ -61,8 +52,8 @@ def test_bulk_each_way(net: Veth, family: int, engine_serves: bool) -> None:
     net.connect(family, engine_serves)
     for number, (sender, receiver) in enumerate(((net.engine, net.kernel), (net.kernel, net.engine))):
         before = frames(net, "v1")
-        sender.start(SEND, seed=number, size=BULK)
-        assert receiver(RECEIVE, size=BULK, limit_s=120) == hashlib.sha256(random.Random(number).randbytes(BULK)).hexdigest()
+        sender.start(SEND_BYTES, seed=number, size=BULK)
+        assert receiver(RECEIVE_BYTES, size=BULK, limit_s=120) == hashlib.sha256(random.Random(number).randbytes(BULK)).hexdigest()
         sender.finish(120)
         after = frames(net, "v1")
         if sender is net.engine:
@@ -88,8 +79,8 @@ def test_a_peer_with_a_smaller_segment_size(net: Veth) -> None:
         port=port,
     )
     net.kernel("s, peer = l.accept()\ns.settimeout(60)")
-    net.engine.start(SEND, seed=5, size=BULK)
-    assert net.kernel(RECEIVE, size=BULK, limit_s=120) == hashlib.sha256(random.Random(5).randbytes(BULK)).hexdigest()
+    net.engine.start(SEND_BYTES, seed=5, size=BULK)
+    assert net.kernel(RECEIVE_BYTES, size=BULK, limit_s=120) == hashlib.sha256(random.Random(5).randbytes(BULK)).hexdigest()
     net.engine.finish(120)
     # What the kernel says it has received at a time: struct tcp_info, tcpi_rcv_mss.
     assert net.kernel("struct.unpack_from('I', s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 20)[0]") <= 5000

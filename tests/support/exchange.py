@@ -132,6 +132,16 @@ for size in sizes:
 """
 
 # Streams, of either family.
+# `size` bytes that both sides know by their `seed`, over the connection `s`.
+SEND_BYTES = "import random\ns.sendall(random.Random(seed).randbytes(size))"
+RECEIVE_BYTES = """
+import hashlib
+digest, left = hashlib.sha256(), size
+while left and (part := s.recv(min(left, 1 << 18))):
+    digest.update(part)
+    left -= len(part)
+digest.hexdigest()
+"""
 LISTEN = """
 l = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_STREAM)
 l.bind((host, 0))
