@@ -567,7 +567,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         deadline = time.monotonic_ns() + timeout_ns if timeout_ns > 0 else 0
         while True:
             rc: int = call(*args, timeout_ns)
-            if rc == -errno.ETIMEDOUT and deadline:
+            if rc == -errno.EAGAIN and deadline:
                 raise TimeoutError("timed out")
             if rc != -errno.EINTR:
                 return check(rc)
@@ -617,7 +617,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
             left = -1 if timeout_ns < 0 else max(deadline - time.monotonic_ns(), 0)
             rc = lib.pyvma_sock_poll(sock, select.POLLOUT, left)
             if rc >= 0:
-                rc = -self.getsockopt(_std.SOL_SOCKET, _std.SO_ERROR) if rc else -errno.ETIMEDOUT
+                rc = -self.getsockopt(_std.SOL_SOCKET, _std.SO_ERROR) if rc else -errno.EINPROGRESS
         return rc
 
     @_face(1, 1)
@@ -625,7 +625,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         """As socket.connect(address)."""
         rc = self._connect(address)
         self._tell_again()
-        if rc == -errno.ETIMEDOUT and self.gettimeout():
+        if rc == -errno.EINPROGRESS and self.gettimeout():
             raise TimeoutError("timed out")
         return rc if rc is NotImplemented else check(rc) or None
 
@@ -634,7 +634,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         """As socket.connect_ex(address): the error's number, 0 for none."""
         rc = self._connect(address)
         self._tell_again()
-        if rc == -errno.ETIMEDOUT and self.gettimeout():
+        if rc == -errno.EINPROGRESS and self.gettimeout():
             return errno.EAGAIN
         return rc if rc is NotImplemented else -rc
 

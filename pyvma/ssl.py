@@ -67,7 +67,7 @@ def _within(call: Callable[..., int], deadline: int, *args: Any) -> int:
             raise TimeoutError("timed out")
         rc = call(*args, left)
         if rc != -errno.EINTR:
-            return rc if rc == -errno.ETIMEDOUT else check(rc)
+            return rc if rc == -errno.EAGAIN else check(rc)
 
 
 class _Tunnel:

@@ -11,7 +11,7 @@
  *   int tr_reply(struct tr *, int i, uint8_t *msg, uint32_t len)    sends it back (-1: the one of tr_recv)
  *   void tr_done(struct tr *, uint32_t n)                           those of the last receive may be overwritten
  *
- * All are static inline, so that a loop is compiled with its transport in it. -EINTR, -EAGAIN and -ETIMEDOUT count as "none yet".
+ * All are static inline, so that a loop is compiled with its transport in it. -EINTR and -EAGAIN count as "none yet".
  */
 #ifndef BENCH_LOOPS_H
 #define BENCH_LOOPS_H
@@ -25,7 +25,7 @@
 
 static inline bool later(int rc)
 {
-	return rc == -EAGAIN || rc == -EINTR || rc == -ETIMEDOUT || rc == -ECONNREFUSED;
+	return rc == -EAGAIN || rc == -EINTR || rc == -ECONNREFUSED;
 }
 
 static inline int send_one(struct tr *t, uint64_t seq, uint16_t flags, uint32_t size)

@@ -137,6 +137,7 @@ PYVMA_EXPORT int pyvma_sock_fileno(pyvma_sock *s);
 PYVMA_EXPORT int pyvma_sock_fd(pyvma_sock *s);
 
 PYVMA_EXPORT int pyvma_sock_bind(pyvma_sock *s, const struct sockaddr *addr, socklen_t len);
+/* -EINPROGRESS when a stream's handshake goes on after timeout_ns (-1: none, or SO_SNDTIMEO), or was not to be waited for. */
 PYVMA_EXPORT int pyvma_sock_connect(pyvma_sock *s, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns);
 /* As listen(2). A listener bound to all addresses listens in the kernel, too. */
 PYVMA_EXPORT int pyvma_sock_listen(pyvma_sock *s, int backlog);
@@ -187,7 +188,7 @@ PYVMA_EXPORT int pyvma_sock_pacing(pyvma_sock *s, unsigned int i, struct pyvma_p
 #define PYVMA_MSG_BATCH 0x40000 /* as the kernel's MSG_BATCH */
 PYVMA_EXPORT void pyvma_flush(void);
 
-/* timeout_ns: -1 waits for ever (or SO_RCVTIMEO/SO_SNDTIMEO), 0 not at all (-EAGAIN), else -ETIMEDOUT after that long. A
+/* timeout_ns: -1 waits for ever (or SO_RCVTIMEO/SO_SNDTIMEO), 0 not at all, else so long: -EAGAIN when that is over. A
  * non-blocking socket or MSG_DONTWAIT waits not at all whatever is given. */
 PYVMA_EXPORT int64_t pyvma_sock_send(pyvma_sock *s, const void *buf, size_t len, int flags, int64_t timeout_ns);
 PYVMA_EXPORT int64_t pyvma_sock_recv(pyvma_sock *s, void *buf, size_t len, int flags, int64_t timeout_ns);

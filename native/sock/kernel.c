@@ -40,13 +40,13 @@ int pv_kernel_poll(int fd, int events, int64_t timeout_ns)
 	return n ? p.revents : 0;
 }
 
-/* After a call that would have blocked: 0 to try again, -ETIMEDOUT, -EINTR. */
+/* After a call that would have blocked: 0 to try again, -EAGAIN when the time is over, -EINTR. */
 static int wait_again(int fd, int events, int64_t deadline)
 {
 	int64_t left = deadline - mono_ns();
 	int rc = left > 0 ? pv_kernel_poll(fd, events, left) : 0;
 
-	return rc > 0 ? 0 : rc < 0 ? rc : -ETIMEDOUT;
+	return rc > 0 ? 0 : rc < 0 ? rc : -EAGAIN;
 }
 
 static bool would_block(int64_t rc)

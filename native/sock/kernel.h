@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Kernel sockets with this library's rules of waiting: a timeout a call, -errno, a signal ends the wait with -EINTR. Any thread.
- * timeout_ns: -1 as the fd itself waits (O_NONBLOCK, SO_RCVTIMEO), 0 not at all (-EAGAIN), else -ETIMEDOUT after that long.
+ * timeout_ns: -1 as the fd itself waits (O_NONBLOCK, SO_RCVTIMEO), else so long, 0 not at all: -EAGAIN then.
  */
 #ifndef PV_SOCK_KERNEL_H
 #define PV_SOCK_KERNEL_H

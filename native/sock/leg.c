@@ -313,7 +313,6 @@ bool pv_leg_ask_kernel(struct pv_sock *so, const struct pv_endpoint *to, int64_t
 	switch (rc) {
 	case -ENOBUFS:
 	case -EAGAIN:
-	case -ETIMEDOUT:
 	case -EINTR:
 	case -EBADF:
 	case -EMSGSIZE:

@@ -157,12 +157,11 @@ static void watch_kernel(struct pv_sock *so, struct pv_wait *w)
 static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
 {
 	struct pv_engine *e = &pv_engine;
-	bool by_option = timeout_ns < 0 && so->rcvtimeo_ns;
 	uint32_t gen = h->gen;
 	struct pv_wait w;
 	int64_t n;
 
-	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
+	pv_wait_init(&w, &so->watch, timeout_ns < 0 && so->rcvtimeo_ns ? so->rcvtimeo_ns : timeout_ns);
 	for (;;) {
 		watch_kernel(so, &w); /* legs and fd may change meanwhile */
 		int rc = pv_wait(e, &w);
@@ -175,7 +174,7 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 		if (n != -EAGAIN)
 			break;
 		if (rc) {
-			n = rc == -ETIMEDOUT && by_option ? -EAGAIN : rc;
+			n = rc == -ETIMEDOUT ? -EAGAIN : rc;
 			break;
 		}
 	}

@@ -49,10 +49,9 @@ static bool may_wait(const struct pv_sock *so, int64_t n)
 static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int64_t n, int64_t timeout_ns)
 {
 	struct pv_engine *e = &pv_engine;
-	bool by_option = timeout_ns < 0 && so->sndtimeo_ns;
 	uint32_t gen = h->gen;
 	struct pv_wait w;
-	int64_t limit = by_option ? so->sndtimeo_ns : timeout_ns;
+	int64_t limit = timeout_ns < 0 && so->sndtimeo_ns ? so->sndtimeo_ns : timeout_ns;
 	bool capped = n == -ENOBUFS && (limit < 0 || limit > ROOM_MAX_NS);
 
 	pv_wait_init(&w, &so->watch, capped ? ROOM_MAX_NS : limit);
@@ -76,7 +75,7 @@ static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct 
 			if (rc != -ETIMEDOUT)
 				n = rc;
 			else if (!capped)
-				n = by_option ? -EAGAIN : -ETIMEDOUT;
+				n = -EAGAIN;
 			break;
 		}
 	}

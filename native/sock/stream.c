@@ -294,12 +294,11 @@ static int accept_try(struct pv_sock *so, struct accepted *a)
 
 static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted *a, int64_t timeout_ns)
 {
-	bool by_option = timeout_ns < 0 && so->rcvtimeo_ns;
 	uint32_t gen = h->gen;
 	struct pv_wait w;
 	int rc, n = -EAGAIN;
 
-	pv_wait_init(&w, &so->watch, by_option ? so->rcvtimeo_ns : timeout_ns);
+	pv_wait_init(&w, &so->watch, timeout_ns < 0 && so->rcvtimeo_ns ? so->rcvtimeo_ns : timeout_ns);
 	while (n == -EAGAIN) {
 		w.kfd = so->kernel_leg ? pv_sock_kfd(so) : -1;
 		w.kevents = POLLIN;
@@ -310,7 +309,7 @@ static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 		}
 		n = accept_try(so, a);
 		if (n == -EAGAIN && rc) {
-			n = rc == -ETIMEDOUT && by_option ? -EAGAIN : rc;
+			n = rc == -ETIMEDOUT ? -EAGAIN : rc;
 			break;
 		}
 	}
@@ -370,7 +369,7 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 			return pv_sock_lock_failed(NULL, so);
 		rc = timeout_ns >= 0 ? pv_kernel_poll(pv_sock_kfd(so), POLLIN, timeout_ns) : 1;
 		if (rc <= 0)
-			return rc ? rc : timeout_ns ? -ETIMEDOUT : -EAGAIN;
+			return rc ? rc : -EAGAIN;
 		a.fd = accept4(pv_sock_kfd(so), NULL, NULL, SOCK_CLOEXEC);
 		rc = a.fd < 0 ? -errno : 0;
 	} else {
@@ -407,12 +406,11 @@ static bool connecting(const struct pv_tcp *tc)
 /* Waits for the handshake's end: 0 or what became of it. */
 static int connect_wait(struct pyvma_sock *h, struct pv_sock *so, int64_t timeout_ns)
 {
-	bool by_option = timeout_ns < 0 && so->sndtimeo_ns;
 	uint32_t gen = h->gen;
 	struct pv_wait w;
 	int rc = 0;
 
-	pv_wait_init(&w, &so->watch, by_option ? so->sndtimeo_ns : timeout_ns);
+	pv_wait_init(&w, &so->watch, timeout_ns < 0 && so->sndtimeo_ns ? so->sndtimeo_ns : timeout_ns);
 	while (connecting(so->tc) && !rc) {
 		pv_engine_timers(&pv_engine);
 		rc = pv_wait(&pv_engine, &w);
@@ -424,7 +422,7 @@ static int connect_wait(struct pyvma_sock *h, struct pv_sock *so, int64_t timeou
 	}
 	pv_wait_fini(&pv_engine, &w);
 	if (connecting(so->tc))
-		return rc == -ETIMEDOUT && by_option ? -EINPROGRESS : rc;
+		return rc == -ETIMEDOUT ? -EINPROGRESS : rc;
 	return -pv_tcp_error(so->tc);
 }
 

@@ -35,7 +35,7 @@ struct op {
 	struct pyvma_sock *h;
 	struct pv_sock *so;
 	uint32_t gen;
-	bool by_option, may_wait;
+	bool may_wait;
 	uint32_t stamp; /* of a send: PV_STAMP_TX */
 	struct pv_wait w;
 };
@@ -51,9 +51,8 @@ pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so,
 	op->h = h;
 	op->so = so;
 	op->gen = op->h->gen;
-	op->by_option = timeout_ns < 0 && option_ns;
 	op->may_wait = timeout_ns != 0 && !(flags & MSG_DONTWAIT) && !pv_sock_nonblock(op->so);
-	pv_wait_init(&op->w, &op->so->watch, op->by_option ? option_ns : timeout_ns);
+	pv_wait_init(&op->w, &op->so->watch, timeout_ns < 0 && option_ns ? option_ns : timeout_ns);
 }
 
 /* 0: try again. Else the call's result; -EBADF and -ENETDOWN: the socket must not be touched any more. */
@@ -66,7 +65,7 @@ static int op_wait(struct op *op)
 	rc = pv_wait(&pv_engine, &op->w);
 	if (op->h->gen != op->gen || pv_handle_sock(op->h) != op->so || !op->so->tc)
 		return pv_sock_gone(op->h, op->so, op->gen);
-	return rc == -ETIMEDOUT && op->by_option ? -EAGAIN : rc;
+	return rc == -ETIMEDOUT ? -EAGAIN : rc;
 }
 
 static void op_end(struct op *op)

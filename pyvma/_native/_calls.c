@@ -203,7 +203,7 @@ int64_t calls_now_ns(void)
 
 int64_t calls_raise(int64_t rc, int64_t timeout_ns)
 {
-	if (rc == -ETIMEDOUT && timeout_ns > 0) {
+	if (rc == -EAGAIN && timeout_ns > 0) {
 		PyErr_SetString(PyExc_TimeoutError, "timed out");
 	} else {
 		errno = (int)-rc;
@@ -219,7 +219,7 @@ int calls_after_signal(int64_t deadline, int64_t *timeout_ns)
 	if (*timeout_ns <= 0)
 		return 0;
 	*timeout_ns = deadline - calls_now_ns();
-	return *timeout_ns > 0 ? 0 : (int)calls_raise(-ETIMEDOUT, 1);
+	return *timeout_ns > 0 ? 0 : (int)calls_raise(-EAGAIN, 1);
 }
 
 int64_t calls_run(const struct handle *h, struct io *io, engine_call *call)
@@ -258,15 +258,6 @@ static bool waits(const struct handle *h, const struct io *io)
 	return h->timeout_ns > 0 || (h->timeout_ns < 0 && !(io->flags & MSG_DONTWAIT));
 }
 
-/* -ETIMEDOUT may be the connection's end instead of the wait's: then it has hung up, and nothing but that was there to be told. */
-static bool connection_timed_out(struct handle *h, struct io *io, engine_call *call, int64_t *n)
-{
-	if (!h->stream || !(h->timeout_ns && h->quick) || !(pyvma_sock_poll(io->sock, POLLHUP, 0) & POLLHUP))
-		return !(h->timeout_ns && h->quick);
-	*n = call(io, 0);
-	return *n == 0;
-}
-
 /* Nothing was there: the whole wait begins now, HOLD_NS later than it could have. */
 int64_t calls_receive_again(struct handle *h, struct io *io, engine_call *call, int64_t n)
 {
@@ -274,11 +265,7 @@ int64_t calls_receive_again(struct handle *h, struct io *io, engine_call *call, 
 
 	if (n == -EINTR && PyErr_CheckSignals())
 		return -1;
-	if (n == -ETIMEDOUT && connection_timed_out(h, io, call, &n))
-		return calls_raise(-ETIMEDOUT, 0);
-	if (n >= 0)
-		return n;
-	if (n != -EINTR && n != -ETIMEDOUT && (n != -EAGAIN || !waits(h, io)))
+	if (n != -EINTR && (n != -EAGAIN || !waits(h, io)))
 		return calls_raise(n, 0);
 	start = calls_now_ns();
 	n = calls_run(h, io, call);
@@ -354,7 +341,7 @@ static int64_t send_rest(const struct handle *h, struct io *io, int64_t n, int64
 		io->buf = (char *)io->buf + n;
 		io->len -= (size_t)n;
 		if (h->timeout_ns > 0 && (left.timeout_ns = deadline - calls_now_ns()) <= 0)
-			return calls_raise(-ETIMEDOUT, 1);
+			return calls_raise(-EAGAIN, 1);
 		n = run_send(&left, io, do_send);
 	}
 	return n;
