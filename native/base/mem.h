@@ -15,6 +15,9 @@ struct pv_mem {
 	/* Page-aligned zeroed memory fit for registration with a device, or NULL. `size` is a multiple of 4096. */
 	void *(*alloc_dma)(void *ctx, size_t size);
 	void (*free_dma)(void *ctx, void *p, size_t size);
+	/* As alloc, of an object that other processes may read (base/stats.h); NULL functions: alloc and free serve. */
+	void *(*alloc_shown)(void *ctx, size_t size);
+	void (*free_shown)(void *ctx, void *p, size_t size);
 	void *ctx;
 };
 

@@ -181,7 +181,7 @@ static int steer(struct tr *t, const struct bench_opts *o)
 
 static int open_ring(struct tr *t, const struct bench_opts *o)
 {
-	static const struct pv_mem mem = { heap_alloc, heap_free, dma_alloc, dma_free, NULL };
+	static const struct pv_mem mem = { .alloc = heap_alloc, .free = heap_free, .alloc_dma = dma_alloc, .free_dma = dma_free };
 	struct pv_xdp_cfg cfg = { .ifname = o->device };
 	struct pv_pool_cfg pool = { 0 };
 	char err[256] = "";
