@@ -49,7 +49,12 @@ static inline void testmem_free(void *ctx, void *p, size_t size)
 
 static inline const struct pv_mem *testmem_init(struct testmem *m)
 {
-	*m = (struct testmem){ .mem = { testmem_alloc, testmem_free, testmem_alloc_dma, testmem_free, m }, .fail_in = -1 };
+	*m = (struct testmem){ .mem = { .alloc = testmem_alloc,
+					.free = testmem_free,
+					.alloc_dma = testmem_alloc_dma,
+					.free_dma = testmem_free,
+					.ctx = m },
+			       .fail_in = -1 };
 	return &m->mem;
 }
 
