@@ -1,7 +1,9 @@
-"""Writes native/doc/config.md from the engine's table of settings.
+"""Writes docs/reference/settings.md and docs/reference/vma.md from the engine's table of settings.
 
-    gen_config_doc.py [LIBPYVMA]           write it
-    gen_config_doc.py --check [LIBPYVMA]   exit 1 when it is not what the table says
+    gen_config_doc.py [LIBPYVMA]           write them
+    gen_config_doc.py --check [LIBPYVMA]   exit 1 when they are not what the table says
+
+What became of VMA's variables that are no setting is in docs/reference/vma-others.txt.
 
 Without LIBPYVMA the library of build/release is asked, else the installed package's.
 """
@@ -14,44 +16,79 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "native" / "doc" / "config.md"
+REFERENCE = ROOT / "docs" / "reference"
+OTHERS = REFERENCE / "vma-others.txt"
 
-HEAD = """\
+SETTINGS_HEAD = """\
 # Settings
 
-Written by `tools/gen_config_doc.py` from `native/rt/config_table.h`; do not edit.
+<!-- Written by tools/gen_config_doc.py from native/rt/config_table.h; do not edit. -->
 
 Later wins: the defaults below, the file named by `PYVMA_CONFIG`, the `VMA_*` variable where one is given, `PYVMA_<NAME>` in capitals,
-`pyvma_config_set` (`pyvma.configure` from Python). Settings end with the first UDP socket. An unknown `PYVMA_*` name, a malformed value and
-a file that cannot be parsed are errors that name what is wrong; `VMA_*` variables that are not in the table are ignored.
+`pyvma.configure` (`pyvma_config_set` in C), and options of `python -m pyvma`. Settings end when the engine starts: with the first socket.
+An unknown `PYVMA_*` name, a malformed value and a file that cannot be parsed are errors that name what is wrong; `VMA_*` variables that
+are not in the table are ignored.
 
 The file is TOML, cut down: `name = value` lines with integers, booleans, texts and arrays of texts (joined by `;`), comments, and
 optionally the header `[pyvma]`. Numbers take the suffixes K, M and G (powers of 1024) when given as texts or variables. Switches are
 1, true, yes, on and 0, false, no, off.
 
-    PYVMA_INTERFACES="softnic:fabric=demo,port=0,addr=10.9.0.1/24,addr=fd00::1/64"
+`pyvma config` prints every setting with its value and where that comes from.
 
 | Setting | Type | Default | Unit | VMA | Meaning |
 |---|---|---|---|---|---|
 """
 
+VMA_HEAD = """\
+# VMA's variables
+
+<!-- Written by tools/gen_config_doc.py from native/rt/config_table.h and vma-others.txt; do not edit. -->
+
+Every variable of VMA, and what it is here. One that is a setting's other name is read under the name that it has in VMA; `PYVMA_<NAME>`
+beside it wins. The others are ignored. [Settings](settings.md) has the meanings, [Moving from VMA](../moving-from-vma.md) the rest.
+
+| VMA | here |
+|---|---|
+"""
+
+
+FIELDS = ("name", "type", "unit", "vma_alias", "default_value", "help")
+
 
 class Row(ctypes.Structure):
     """struct pyvma_config_row."""
 
-    _fields_ = [(name, ctypes.c_char_p) for name in ("name", "type", "unit", "vma_alias", "default_value", "help")]
+    _fields_ = [(name, ctypes.c_char_p) for name in FIELDS]
 
 
-def document(library: str) -> str:
-    """The whole page, from the table in this library."""
+def rows(library: str) -> list[dict[str, str]]:
+    """The table in this library."""
     lib = ctypes.CDLL(library)
     row = Row()
-    lines: list[str] = []
-    fields = ("name", "type", "unit", "vma_alias", "default_value", "help")
-    while lib.pyvma_config_row(len(lines), ctypes.byref(row)) == 0:
-        name, kind, unit, alias, default, text = (getattr(row, field).decode() for field in fields)
-        lines.append(f"| `{name}` | {kind} | {f'`{default}`' if default else ''} | {unit} | {f'`{alias}`' if alias else ''} | {text} |\n")
-    return HEAD + "".join(lines)
+    found: list[dict[str, str]] = []
+    while lib.pyvma_config_row(len(found), ctypes.byref(row)) == 0:
+        found.append({field: getattr(row, field).decode() for field in FIELDS})
+    return found
+
+
+def settings(table: list[dict[str, str]]) -> str:
+    """The page of all settings."""
+
+    def code(text: str) -> str:
+        return f"`{text}`" if text else ""
+
+    lines = [
+        f"| `{row['name']}` | {row['type']} | {code(row['default_value'])} | {row['unit']} | {code(row['vma_alias'])} | {row['help']} |\n"
+        for row in table
+    ]
+    return SETTINGS_HEAD + "".join(lines)
+
+
+def vma(table: list[dict[str, str]]) -> str:
+    """The page of VMA's variables. One that has become a setting since it was put into the other list is a setting."""
+    known = dict(line.split(": ", 1) for line in OTHERS.read_text().splitlines() if line.startswith("VMA_"))
+    known |= {row["vma_alias"]: f"the setting `{row['name']}`" for row in table if row["vma_alias"]}
+    return VMA_HEAD + "".join(f"| `{name}` | {text} |\n" for name, text in sorted(known.items()))
 
 
 def find_library() -> str:
@@ -74,12 +111,13 @@ def main(arguments: list[str]) -> int:
     if len(names) > 1 or (names and names[0].startswith("-")):
         print(__doc__, file=sys.stderr)
         return 2
-    text = document(names[0] if names else find_library())
-    if not check:
-        DOCUMENT.write_text(text)
-    elif DOCUMENT.read_text() != text:
-        print(f"{DOCUMENT} is not what the table says: run tools/gen_config_doc.py", file=sys.stderr)
-        return 1
+    table = rows(names[0] if names else find_library())
+    for path, text in ((REFERENCE / "settings.md", settings(table)), (REFERENCE / "vma.md", vma(table))):
+        if not check:
+            path.write_text(text)
+        elif path.read_text() != text:
+            print(f"{path} is not what the table says: run tools/gen_config_doc.py", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -320,7 +320,7 @@ static int load_env(struct pv_config *cfg)
 
 		snprintf(where, sizeof(where), "%.*s", (int)(eq - *e), *e);
 		if (!row_find(name))
-			return pv_error(-EINVAL, "%s: there is no such setting (the table is in native/doc/config.md)", where);
+			return pv_error(-EINVAL, "%s: there is no such setting (`pyvma config` lists all)", where);
 		int rc = pv_config_apply(cfg, name, eq + 1, where);
 
 		if (rc)

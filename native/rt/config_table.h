@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The one table of settings. Structure, parsing, PYVMA_* and VMA_* variables, pyvma_config_row and native/doc/config.md all come
+ * The one table of settings. Structure, parsing, PYVMA_* and VMA_* variables, pyvma_config_row and docs/reference/settings.md all come
  * from it: a setting exists because it has a row here.
  *
  * X(kind, name, default, min, max, unit, alias, alias_div, help)
