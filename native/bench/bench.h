@@ -40,6 +40,7 @@ struct bench_opts {
 	bool mixed; /* requests beside a bulk stream, each on a connection of its own */
 	bool tcp; /* one connection instead of datagrams */
 	bool block; /* wait in the kernel or engine instead of polling from here */
+	bool histogram; /* the report has all of the latencies, too */
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
 	const char *interfaces; /* pyvma: the setting */
 	/* raw */
@@ -90,6 +91,8 @@ struct hist {
 };
 
 void hist_init(struct hist *h);
+/* The middle of a slot. */
+double hist_value(uint32_t slot);
 /* Value below which a part `q` (0..1) of the observations lies: the middle of its slot; 0 when there are none. */
 double hist_quantile(const struct hist *h, double q);
 

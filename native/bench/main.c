@@ -26,6 +26,7 @@ static const char usage[] =
     "                     stream in one engine, CHUNK bytes a call (0: no such stream)\n"
     "  --tcp              one TCP connection with TCP_NODELAY instead of datagrams (pyvma and kernel)\n"
     "  --block            wait in the kernel or asleep in the engine; default: spin\n"
+    "  --histogram        all latencies in the report\n"
     "  --interfaces SPEC  pyvma: the setting of that name\n"
     "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n"
     "                   the software NIC's or the system's libibverbs; --library xdp: AF_XDP, DEVICE is an interface\n";
@@ -112,6 +113,7 @@ enum {
 	O_CPU,
 	O_CPU2,
 	O_BLOCK,
+	O_HISTOGRAM,
 	O_TCP,
 	O_INTERFACES,
 	O_LIBRARY,
@@ -136,6 +138,7 @@ static const struct option options[] = {
 	{ "cpu", 1, NULL, O_CPU },
 	{ "cpu2", 1, NULL, O_CPU2 },
 	{ "block", 0, NULL, O_BLOCK },
+	{ "histogram", 0, NULL, O_HISTOGRAM },
 	{ "tcp", 0, NULL, O_TCP },
 	{ "interfaces", 1, NULL, O_INTERFACES },
 	{ "library", 1, NULL, O_LIBRARY },
@@ -188,6 +191,9 @@ static int parse_one(int c, const char *v, struct args *a)
 		return parse_mac(v, a->o.peer_mac);
 	case O_BLOCK:
 		a->o.block = true;
+		return 0;
+	case O_HISTOGRAM:
+		a->o.histogram = true;
 		return 0;
 	case O_TCP:
 		a->o.tcp = true;

@@ -39,6 +39,23 @@ static void print_latency(const struct hist *h, double half_us)
 		printf(", \"p%g_us\": %.4f", ladder[i], hist_quantile(h, ladder[i] / 100) * half_us);
 }
 
+/* Pairs of a half round trip in nanoseconds, the middle of its slot, and how many there were; the shortest first. */
+static void print_histogram(const struct hist *h, double half_ns)
+{
+	const char *before = "";
+
+	printf(", \"histogram_ns\": [");
+	for (uint32_t i = 0; i < HIST_SLOTS; i++) {
+		double v = PV_MIN(PV_MAX(hist_value(i), (double)h->min), (double)h->max);
+
+		if (!h->slot[i])
+			continue;
+		printf("%s[%.1f, %llu]", before, v * half_ns, (unsigned long long)h->slot[i]);
+		before = ", ";
+	}
+	printf("]");
+}
+
 void bench_report(const struct bench_opts *o, const struct bench_result *r)
 {
 	double tick_ns = bench_tick_ns(), seconds = (double)(r->end - r->start) * tick_ns / 1e9;
@@ -53,6 +70,8 @@ void bench_report(const struct bench_opts *o, const struct bench_result *r)
 		printf(", \"bytes\": %llu", (unsigned long long)r->bytes);
 	if (r->rtt.count)
 		print_latency(&r->rtt, tick_ns / 2000);
+	if (r->rtt.count && o->histogram)
+		print_histogram(&r->rtt, tick_ns / 2);
 	if (r->wake.count)
 		printf(", \"wake_observations\": %llu, \"wake_min_us\": %.3f, \"wake_p50_us\": %.3f, \"wake_p99_us\": %.3f",
 		       (unsigned long long)r->wake.count, (double)r->wake.min / 1e3, hist_quantile(&r->wake, 0.5) / 1e3,

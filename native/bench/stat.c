@@ -50,6 +50,17 @@ void hist_init(struct hist *h)
 	h->min = UINT64_MAX;
 }
 
+double hist_value(uint32_t slot)
+{
+	uint32_t octave = slot >> HIST_BITS;
+	double width;
+
+	if (octave < 2)
+		return slot;
+	width = ldexp(1, (int)octave - 1);
+	return (double)((slot & ((1u << HIST_BITS) - 1)) + (1u << HIST_BITS)) * width + (width - 1) / 2;
+}
+
 double hist_quantile(const struct hist *h, double q)
 {
 	uint64_t rank = (uint64_t)ceil(q * (double)h->count), seen = 0;
@@ -59,16 +70,8 @@ double hist_quantile(const struct hist *h, double q)
 	rank = PV_MAX(rank, UINT64_C(1));
 	for (uint32_t i = 0; i < HIST_SLOTS; i++) {
 		seen += h->slot[i];
-		if (seen >= rank) {
-			uint32_t octave = i >> HIST_BITS;
-			double low = i, width = 1;
-
-			if (octave >= 2) {
-				width = ldexp(1, (int)octave - 1);
-				low = (double)((i & ((1u << HIST_BITS) - 1)) + (1u << HIST_BITS)) * width;
-			}
-			return PV_MIN(PV_MAX(low + (width - 1) / 2, (double)h->min), (double)h->max);
-		}
+		if (seen >= rank)
+			return PV_MIN(PV_MAX(hist_value(i), (double)h->min), (double)h->max);
 	}
 	return (double)h->max;
 }

@@ -70,6 +70,15 @@ TEST(slots_meet_without_gap_or_overlap)
 	CHECK(hist_slot(UINT64_MAX) == HIST_SLOTS - 1);
 }
 
+TEST(the_middle_of_a_slot_is_in_it)
+{
+	uint32_t last = hist_slot(UINT64_C(1) << 41);
+
+	for (uint32_t slot = 0; slot <= last; slot++)
+		CHECK_EQ(hist_slot((uint64_t)hist_value(slot)), slot);
+	CHECK(hist_value(511) == 511 && hist_value(512) == 512.5 && hist_value(768) == 1025.5);
+}
+
 TEST(empty_histogram)
 {
 	static struct hist h;
