@@ -20,6 +20,8 @@ class Row:
     help: str
     value: str
     origin: str
+    live: bool
+    """May be changed in a running process: `pyvma stats control`."""
 
 
 def _text(pointer: object) -> str:
@@ -55,5 +57,5 @@ def rows() -> list[Row]:
         name, alias, default = _text(row.name), _text(row.vma_alias), _text(row.default_value)
         value = value_of(name)
         origin = _origin(name, alias, value, default)
-        found.append(Row(name, _text(row.type), _text(row.unit), alias, default, _text(row.help), value, origin))
+        found.append(Row(name, _text(row.type), _text(row.unit), alias, default, _text(row.help), value, origin, bool(row.live)))
     return found

@@ -33,7 +33,8 @@ The file is TOML, cut down: `name = value` lines with integers, booleans, texts 
 optionally the header `[pyvma]`. Numbers take the suffixes K, M and G (powers of 1024) when given as texts or variables. Switches are
 1, true, yes, on and 0, false, no, off.
 
-`pyvma config` prints every setting with its value and where that comes from.
+`pyvma config` prints every setting with its value and where that comes from. Those marked ⟳ can be changed in a running process:
+`pyvma stats control PID set NAME VALUE`.
 
 | Setting | Type | Default | Unit | VMA | Meaning |
 |---|---|---|---|---|---|
@@ -58,7 +59,7 @@ FIELDS = ("name", "type", "unit", "vma_alias", "default_value", "help")
 class Row(ctypes.Structure):
     """struct pyvma_config_row."""
 
-    _fields_ = [(name, ctypes.c_char_p) for name in FIELDS]
+    _fields_ = [*((name, ctypes.c_char_p) for name in FIELDS), ("live", ctypes.c_int)]
 
 
 def rows(library: str) -> list[dict[str, str]]:
@@ -67,7 +68,7 @@ def rows(library: str) -> list[dict[str, str]]:
     row = Row()
     found: list[dict[str, str]] = []
     while lib.pyvma_config_row(len(found), ctypes.byref(row)) == 0:
-        found.append({field: getattr(row, field).decode() for field in FIELDS})
+        found.append({field: getattr(row, field).decode() for field in FIELDS} | {"mark": " ⟳" if row.live else ""})
     return found
 
 
@@ -78,7 +79,7 @@ def settings(table: list[dict[str, str]]) -> str:
         return f"`{text}`" if text else ""
 
     lines = [
-        f"| `{row['name']}` | {row['type']} | {code(row['default_value'])} | {row['unit']} | {code(row['vma_alias'])} | {row['help']} |\n"
+        f"| `{row['name']}`{row['mark']} | {row['type']} | {code(row['default_value'])} | {row['unit']} | {code(row['vma_alias'])} | {row['help']} |\n"
         for row in table
     ]
     return SETTINGS_HEAD + "".join(lines)

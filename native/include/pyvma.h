@@ -34,6 +34,7 @@ PYVMA_EXPORT int pyvma_config_get(const char *name, char *buf, size_t size);
 /* The table: row `i`, or -ENOENT past the end. Strings live for ever. */
 struct pyvma_config_row {
 	const char *name, *type, *unit, *vma_alias, *default_value, *help;
+	int live; /* may be changed in a running process, by its control socket */
 };
 PYVMA_EXPORT int pyvma_config_row(unsigned int i, struct pyvma_config_row *row);
 

@@ -87,6 +87,13 @@ int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg)
 	return 0;
 }
 
+void pv_net_tune(struct pv_net *net, uint32_t icmp_rate, int64_t reass_timeout_ns)
+{
+	net->cfg.icmp_rate = icmp_rate;
+	net->cfg.reass_timeout_ns = reass_timeout_ns;
+	net_defaults(&net->cfg);
+}
+
 void pv_net_close(struct pv_net *net)
 {
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)

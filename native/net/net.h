@@ -58,6 +58,8 @@ struct pv_net_cfg {
 int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg);
 /* Interfaces first (pv_net_iface_del). */
 void pv_net_close(struct pv_net *net);
+/* Other values of what pv_net_cfg calls the same, from now on. Zero: their defaults. */
+void pv_net_tune(struct pv_net *net, uint32_t icmp_rate, int64_t reass_timeout_ns);
 
 /* ---- interfaces -------------------------------------------------------------------------------------------------------- */
 

@@ -61,6 +61,20 @@ static bool config_loaded, config_frozen;
 static int config_rc;
 static char config_rc_text[1024];
 
+/* Of PV_CONFIG_LIVE; its names are those of fields, or this does not compile. */
+static bool row_live(const struct config_row *row)
+{
+	static const size_t live[] = {
+#define PV_CONFIG_LIVE_OFF(n) offsetof(struct pv_config, n),
+		PV_CONFIG_LIVE(PV_CONFIG_LIVE_OFF)
+	};
+
+	for (size_t i = 0; i < pv_array_size(live); i++)
+		if (live[i] == row->off)
+			return true;
+	return false;
+}
+
 static const struct config_row *row_find(const char *name)
 {
 	for (size_t i = 0; i < CONFIG_ROWS; i++)
@@ -392,39 +406,74 @@ int pyvma_config_set(const char *name, const char *value)
 	return rc;
 }
 
+/* config_mutex is held; as snprintf. */
+static int row_text(const struct config_row *row, char *buf, size_t size)
+{
+	const void *field = row_field(&config_values, row);
+	const char *choice;
+	size_t n;
+
+	switch (row->kind) {
+	case KIND_BOOL:
+		return snprintf(buf, size, "%d", *(const bool *)field);
+	case KIND_INT:
+		return snprintf(buf, size, "%lld", (long long)*(const int64_t *)field);
+	case KIND_LEVEL:
+		return snprintf(buf, size, "%s", level_names[*(const int64_t *)field]);
+	case KIND_CHOICE:
+		n = choice_name(row->unit, *(const int64_t *)field, &choice);
+		return snprintf(buf, size, "%.*s", (int)n, choice);
+	case KIND_TEXT:
+		return snprintf(buf, size, "%s", *(char *const *)field ? *(char *const *)field : "");
+	}
+	return -ENOENT;
+}
+
 int pyvma_config_get(const char *name, char *buf, size_t size)
 {
 	const struct config_row *row = name ? row_find(name) : NULL;
-	const char *choice;
-	int rc = -ENOENT;
-	size_t n;
+	int rc;
 
 	if (!row)
 		return pv_error(-ENOENT, "%s: there is no such setting", name ? name : "(null)");
 	pthread_mutex_lock(&config_mutex);
 	config_ensure();
-	const void *field = row_field(&config_values, row);
-
-	switch (row->kind) {
-	case KIND_BOOL:
-		rc = snprintf(buf, size, "%d", *(const bool *)field);
-		break;
-	case KIND_INT:
-		rc = snprintf(buf, size, "%lld", (long long)*(const int64_t *)field);
-		break;
-	case KIND_LEVEL:
-		rc = snprintf(buf, size, "%s", level_names[*(const int64_t *)field]);
-		break;
-	case KIND_CHOICE:
-		n = choice_name(row->unit, *(const int64_t *)field, &choice);
-		rc = snprintf(buf, size, "%.*s", (int)n, choice);
-		break;
-	case KIND_TEXT:
-		rc = snprintf(buf, size, "%s", *(char *const *)field ? *(char *const *)field : "");
-		break;
-	}
+	rc = row_text(row, buf, size);
 	pthread_mutex_unlock(&config_mutex);
 	return rc;
+}
+
+int pv_config_tune(const char *name, const char *value, const char *where)
+{
+	const struct config_row *row = row_find(name);
+	int rc;
+
+	if (!row)
+		return pv_error(-ENOENT, "%s: there is no setting \"%s\"", where, name);
+	if (!row_live(row))
+		return pv_error(-EPERM, "%s: %s cannot change while the process runs", where, name);
+	pthread_mutex_lock(&config_mutex);
+	rc = row_set(&config_values, row, value, where, false);
+	pthread_mutex_unlock(&config_mutex);
+	return rc;
+}
+
+int pv_config_live(uint32_t i, struct pv_config_live *out)
+{
+	for (size_t k = 0; k < CONFIG_ROWS; k++) {
+		const struct config_row *row = &config_rows[k];
+
+		if (!row_live(row) || i--)
+			continue;
+		*out = (struct pv_config_live){
+			.name = row->name, .type = kind_names[row->kind], .unit = row->unit, .min = row->min, .max = row->max
+		};
+		pthread_mutex_lock(&config_mutex);
+		row_text(row, out->value, sizeof(out->value));
+		pthread_mutex_unlock(&config_mutex);
+		return 0;
+	}
+	return -ENOENT;
 }
 
 int pyvma_config_row(unsigned int i, struct pyvma_config_row *row)
@@ -438,6 +487,7 @@ int pyvma_config_row(unsigned int i, struct pyvma_config_row *row)
 					  .unit = r->unit,
 					  .vma_alias = r->alias ? r->alias : "",
 					  .default_value = r->def,
-					  .help = r->help };
+					  .help = r->help,
+					  .live = row_live(r) };
 	return 0;
 }

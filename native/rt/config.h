@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Settings: the values of config_table.h. Filled once before the engine starts and read-only from then on, so the engine's threads
- * read the structure without a lock.
+ * read the structure without a lock; but those of PV_CONFIG_LIVE, which change and are read with the engine's lock.
  */
 #ifndef PV_RT_CONFIG_H
 #define PV_RT_CONFIG_H
@@ -30,6 +30,17 @@ int pv_config_load(const struct pv_config **out);
 /* No setting may change after this. */
 void pv_config_freeze(void);
 void pv_config_thaw(void);
+
+/* One value of the process's settings while the engine runs; its lock is held. 0, -ENOENT (name), -EPERM (not of PV_CONFIG_LIVE), -EINVAL
+ * (value), with a text that `where` begins. The engine has it after pv_tune_apply. */
+int pv_config_tune(const char *name, const char *value, const char *where);
+struct pv_config_live {
+	const char *name, *type, *unit; /* `type` as pyvma_config_row has it; strings of the table */
+	int64_t min, max; /* of an int */
+	char value[64];
+};
+/* Number `i` of those that may change, from 0; -ENOENT past the end. */
+int pv_config_live(uint32_t i, struct pv_config_live *out);
 
 /* One value into `cfg`; `where` begins the error text ("PYVMA_RX_POLL", "line 3 of FILE"). 0, -EINVAL (value), -ENOENT (name). */
 int pv_config_apply(struct pv_config *cfg, const char *name, const char *value, const char *where);

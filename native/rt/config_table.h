@@ -6,6 +6,7 @@
  * X(kind, name, default, min, max, unit, alias, alias_div, help)
  * kind: BOOL, INT (with K, M, G suffixes), TEXT, LEVEL (log level by name or number), CHOICE (one of the names in the unit's column, or
  * its number from 0). min and max are for INT.
+ * PV_CONFIG_LIVE names those that a live engine takes over at once (rt/tune.h).
  * alias: the VMA variable that means the same, or NULL; a positive number given by it is divided by alias_div.
  */
 #ifndef PV_RT_CONFIG_TABLE_H
@@ -62,6 +63,8 @@
 	X(TEXT, asyncio_mode, "fd", 0, 0, "", NULL, 1,                                                                             \
 	  "how the event loop of pyvma.asyncio waits: fd sleeps when idle, busy spins")                                            \
 	X(LEVEL, log_level, "warn", 0, 0, "", "VMA_TRACELEVEL", 1, "none, error, warn, info or debug")                             \
+	X(INT, log_details, "0", 0, 3, "", "VMA_LOG_DETAILS", 1,                                                                   \
+	  "what a log line begins with beside its level and the process's id: 1 and 2: the thread's id; 3: the time, too")         \
 	X(TEXT, log_file, "", 0, 0, "", "VMA_LOG_FILE", 1,                                                                         \
 	  "append log lines to this file instead of stderr; %d is the process id")                                                 \
 	X(INT, seed, "0", 0, INT64_MAX, "", NULL, 1, "seed of hash keys, ports and identifications; 0: a random one")              \
@@ -100,5 +103,16 @@
 	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
 	  "misbehave between ring and stack, by chances from 0 to 1 and a seed: rx_drop=0.01,tx_drop=0,rx_duplicate=0,"            \
 	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,error=0,seed=1")
+
+/* What may be changed in a live process; all else is read when the engine, a ring or a socket is opened. */
+#define PV_CONFIG_LIVE(X)                                                                                                          \
+	X(rx_poll)                                                                                                                 \
+	X(kernel_poll_ratio)                                                                                                       \
+	X(rx_batch)                                                                                                                \
+	X(progress_interval)                                                                                                       \
+	X(log_level)                                                                                                               \
+	X(log_details)                                                                                                             \
+	X(reass_timeout)                                                                                                           \
+	X(icmp_rate)
 
 #endif

@@ -13,6 +13,7 @@
 #include "rt/capture.h"
 #include "rt/control_msg.h"
 #include "rt/control_path.h"
+#include "rt/control_tune.h"
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
@@ -207,7 +208,7 @@ static int act(struct pv_engine *e, struct client *c, int *fd)
 		rc = pv_control_only(in, verbs[i].keys);
 		return rc ? rc : verbs[i].fn(e, c, fd);
 	}
-	return pv_error(-EOPNOTSUPP, "control: \"%s\" is not known here", in->verb);
+	return pv_control_tune(e, in, &e->control->out);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */

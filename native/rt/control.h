@@ -9,6 +9,9 @@
  *	capture [iface snaplen count bytes filter      the answer carries the memfd of rt/capture.h; one at a time a connection. stamps=1:
  *	         stamps]                                devices stamp what they receive, until the engine stops
  *	stop                                           ends the connection's capture, its counters brought up to date
+ *	tunables                                       settings that may change now: NAME=VALUE TYPE MIN MAX UNIT
+ *	tune name value                                changes one: the answer has `old` and `new`
+ *	log-level [level details]                      the log's, the answer has both
  * What a connection asked for ends with it, so a reader that is killed leaves nothing.
  *
  * Served by the progress thread, without waiting for anybody; where that is switched off there is no socket. A socket that cannot be made

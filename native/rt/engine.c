@@ -16,6 +16,7 @@
 #include "rt/log.h"
 #include "rt/mem.h"
 #include "rt/tstamp_engine.h"
+#include "rt/tune.h"
 #include "rt/wait.h"
 
 #define EVENTS_AT_ONCE 32
@@ -147,9 +148,7 @@ static void close_all(struct pv_engine *e)
 static int run(struct pv_engine *e, const struct pv_config *cfg)
 {
 	e->cfg = cfg;
-	e->rx_budget = (uint32_t)cfg->rx_batch;
-	e->spin_ns = cfg->rx_poll < 0 ? PV_NEVER : cfg->rx_poll * PV_NS_PER_US;
-	e->kernel_ratio = (uint32_t)cfg->kernel_poll_ratio;
+	pv_tune_apply(e);
 	if (!cfg->progress)
 		return 0;
 	pv_control_open(e);
@@ -187,6 +186,7 @@ static int start_with(struct pv_engine *e, const struct pv_config *cfg)
 	int rc, n;
 
 	pv_log_open((enum pv_log_level)cfg->log_level, cfg->log_file);
+	pv_log_set((enum pv_log_level)cfg->log_level, (int)cfg->log_details);
 	if (cfg->port_low > cfg->port_high)
 		return pv_error(-EINVAL, "port_low is above port_high");
 	n = cfg->offload ? pv_ifspec_parse(cfg->interfaces, specs, PV_IFACE_MAX) : 0;

@@ -8,9 +8,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static _Atomic int log_level = PV_LOG_WARN;
+static _Atomic int log_details;
 static _Atomic int log_fd = STDERR_FILENO;
 
 /* Only "%d" means something in the name; any other '%' stands for itself. */
@@ -59,16 +61,44 @@ void pv_log_open(enum pv_log_level level, const char *file)
 	atomic_store(&log_fd, fd);
 }
 
+void pv_log_set(enum pv_log_level level, int details)
+{
+	atomic_store(&log_level, (int)level);
+	atomic_store(&log_details, details);
+}
+
+bool pv_log_shows(enum pv_log_level level)
+{
+	return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+/* What a line begins with; its length. */
+static int begin_line(char *line, size_t size, const char *level)
+{
+	int details = atomic_load_explicit(&log_details, memory_order_relaxed), n = 0;
+	struct timespec now;
+	struct tm tm;
+
+	if (details >= 3 && !clock_gettime(CLOCK_REALTIME, &now) && localtime_r(&now.tv_sec, &tm))
+		n = (int)strftime(line, size, "%F %T", &tm);
+	if (n)
+		n += snprintf(line + n, size - (size_t)n, ".%06ld ", now.tv_nsec / 1000);
+	n += snprintf(line + n, size - (size_t)n, "pyvma[%d", (int)getpid());
+	if (details >= 1)
+		n += snprintf(line + n, size - (size_t)n, "/%d", (int)gettid());
+	return n + snprintf(line + n, size - (size_t)n, "] %s: ", level);
+}
+
 void pv_log(enum pv_log_level level, const char *fmt, ...)
 {
 	static const char *const names[] = { "", "error", "warning", "info", "debug" };
 	char line[1200];
 	va_list ap;
 
-	if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
+	if (!pv_log_shows(level))
 		return;
 	int saved = errno;
-	int n = snprintf(line, sizeof(line), "pyvma[%d] %s: ", (int)getpid(), names[level]);
+	int n = begin_line(line, sizeof(line), names[level]);
 
 	va_start(ap, fmt);
 	int m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);

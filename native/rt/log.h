@@ -3,6 +3,7 @@
 #ifndef PV_RT_LOG_H
 #define PV_RT_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum pv_log_level { PV_LOG_NONE, PV_LOG_ERROR, PV_LOG_WARN, PV_LOG_INFO, PV_LOG_DEBUG };
@@ -10,6 +11,9 @@ enum pv_log_level { PV_LOG_NONE, PV_LOG_ERROR, PV_LOG_WARN, PV_LOG_INFO, PV_LOG_
 /* `file` empty: stderr; %d in it is the process id. A file that cannot be opened is said on stderr, which is used instead. */
 void pv_log_open(enum pv_log_level level, const char *file);
 void pv_log_close(void);
+/* Any thread, also while lines are written. `details` as the setting log_details has it. */
+void pv_log_set(enum pv_log_level level, int details);
+bool pv_log_shows(enum pv_log_level level);
 /* A file name with "%d" replaced by the process id. */
 void pv_log_expand_pid(const char *in, char *out, size_t size);
 void pv_log(enum pv_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -35,6 +35,11 @@ struct pv_stack {
 	const struct pv_mem *mem;
 };
 
+void pv_stack_set_rx_batch(struct pv_stack *s, uint32_t rx_batch)
+{
+	s->rx_batch = rx_batch ? PV_MIN(rx_batch, PV_RING_BATCH_MAX) : 32;
+}
+
 int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg)
 {
 	struct pv_net_cfg net = cfg->net;
@@ -47,7 +52,7 @@ int pv_stack_open(struct pv_stack **out, const struct pv_stack_cfg *cfg)
 	if (!s)
 		return -ENOMEM;
 	s->mem = cfg->mem;
-	s->rx_batch = cfg->rx_batch ? PV_MIN(cfg->rx_batch, PV_RING_BATCH_MAX) : 32;
+	pv_stack_set_rx_batch(s, cfg->rx_batch);
 	net.mem = cfg->mem;
 	net.seed = cfg->seed;
 	udp.seed = cfg->seed ^ UINT64_C(0x9e3779b97f4a7c15);

@@ -45,6 +45,8 @@ int pv_stack_iface_fail(struct pv_stack *s, uint32_t index);
 /* Receives at most `rx_budget` frames over all rings (fair between them), finishes sends, refills, runs due timers and kicks
  * what that posted. Returns the number of frames and timers handled; 0: nothing to do now. */
 uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget);
+/* Another number of frames at once, as pv_stack_cfg has it. */
+void pv_stack_set_rx_batch(struct pv_stack *s, uint32_t rx_batch);
 /* When pv_stack_poll has timer work next; PV_NEVER: none. */
 int64_t pv_stack_deadline(const struct pv_stack *s);
 uint32_t pv_stack_events(struct pv_stack *s, struct pv_event *out, uint32_t n);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "rt/config.h"
 #include "rt/control_msg.h"
 #include "rt/error.h"
 #include "rt/filter.h"
@@ -26,6 +27,10 @@ static void message(const uint8_t *data, size_t size)
 	(void)pv_control_only(&in, keys);
 	rc = pv_control_number(&in, "count", 1000, &n);
 	REQUIRE(rc == -EINVAL || n <= 1000);
+	for (uint32_t i = 0; i < in.n; i++) {
+		rc = pv_config_tune(in.pair[i].key, in.pair[i].value, "tune");
+		REQUIRE(rc == 0 || ((rc == -ENOENT || rc == -EPERM || rc == -EINVAL) && *pv_error_text()));
+	}
 	/* What was taken apart and put together is the same message. */
 	if (out.len && pv_control_parse(&in, out.text, out.len) == 0)
 		REQUIRE(in.n <= PV_CONTROL_PAIRS);
