@@ -8,12 +8,12 @@
  * first and gone when none was held for a second. Everything held leaves through a view of the port with a lane of its own, under
  * the hold's mutex, so that the sender's lane keeps one writer. Lock order: hold, then fabric.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "softnic/fab.h"
+#include "softnic/fab_worker.h"
 
 #define HOLD_MAX 16384u /* frames of a process; one more is lost, as in a full queue */
 #define LATE_MIN_NS 1000000u /* how long a frame waits to be passed, at least */
@@ -42,14 +42,11 @@ struct sn_impair_state {
 };
 
 struct sn_hold {
-	pthread_mutex_t mutex;
-	pthread_cond_t cond;
+	struct sn_worker worker;
 	struct pv_list ports;
 	struct sn_held **heap; /* earliest first */
 	uint32_t n, room;
 	uint64_t wake_ns; /* when the thread looks again */
-	bool running, stop, joinable;
-	pthread_t thread;
 };
 
 static uint64_t now_ns(void)
@@ -180,8 +177,8 @@ static void *hold_run(void *arg)
 
 	prctl(PR_SET_NAME, "softnic-hold");
 	prctl(PR_SET_TIMERSLACK, 1);
-	pthread_mutex_lock(&h->mutex);
-	while (!h->stop) {
+	pthread_mutex_lock(&h->worker.mutex);
+	while (!h->worker.stop) {
 		uint64_t now = now_ns(), next = release(h, now);
 		bool idle = next == UINT64_MAX;
 		struct timespec until;
@@ -190,29 +187,12 @@ static void *hold_run(void *arg)
 		next = idle ? now + IDLE_NS : next;
 		until.tv_sec = (time_t)(next / 1000000000u);
 		until.tv_nsec = (long)(next % 1000000000u);
-		if (pthread_cond_timedwait(&h->cond, &h->mutex, &until) == ETIMEDOUT && idle && !h->n)
+		if (pthread_cond_timedwait(&h->worker.cond, &h->worker.mutex, &until) == ETIMEDOUT && idle && !h->n)
 			break;
 	}
-	h->running = false;
-	pthread_mutex_unlock(&h->mutex);
+	h->worker.running = false;
+	pthread_mutex_unlock(&h->worker.mutex);
 	return NULL;
-}
-
-/* Has the thread look at the heap again. With the mutex. */
-static void hold_start(struct sn_hold *h)
-{
-	sigset_t all, old;
-
-	if (h->running) {
-		pthread_cond_signal(&h->cond);
-		return;
-	}
-	if (h->joinable)
-		pthread_join(h->thread, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	h->joinable = h->running = pthread_create(&h->thread, NULL, hold_run, h) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 /* ---- settings ---- */
@@ -249,7 +229,6 @@ int sn_port_impair(struct sn_port *p, const struct sn_impairments *imp)
 static struct sn_hold *hold_get(struct sn_fabric *f)
 {
 	struct sn_hold *h, *none = NULL;
-	pthread_condattr_t attr;
 
 	h = __atomic_load_n(&f->hold, __ATOMIC_ACQUIRE);
 	if (h)
@@ -257,16 +236,11 @@ static struct sn_hold *hold_get(struct sn_fabric *f)
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return NULL;
-	pthread_mutex_init(&h->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	sn_worker_init(&h->worker);
 	pv_list_init(&h->ports);
 	if (__atomic_compare_exchange_n(&f->hold, &none, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return h;
-	pthread_cond_destroy(&h->cond);
-	pthread_mutex_destroy(&h->mutex);
+	sn_worker_fini(&h->worker);
 	free(h);
 	return none;
 }
@@ -310,9 +284,9 @@ static struct sn_impair_state *state_get(struct sn_port *p)
 			free(st);
 			return NULL;
 		}
-		pthread_mutex_lock(&h->mutex);
+		pthread_mutex_lock(&h->worker.mutex);
 		pv_list_add(&h->ports, &st->link);
-		pthread_mutex_unlock(&h->mutex);
+		pthread_mutex_unlock(&h->worker.mutex);
 		p->impair = st;
 	}
 	memset(&set, 0, sizeof(set));
@@ -329,9 +303,9 @@ static struct sn_impair_state *state_get(struct sn_port *p)
 
 		/* Senders on one port draw from streams of their own. */
 		pv_rng_seed(&st->rng, set.seed + p->ordinal * UINT64_C(0x9e3779b97f4a7c15));
-		pthread_mutex_lock(&h->mutex);
+		pthread_mutex_lock(&h->worker.mutex);
 		st->set = set;
-		pthread_mutex_unlock(&h->mutex);
+		pthread_mutex_unlock(&h->worker.mutex);
 		st->seeded = true;
 	}
 	return st;
@@ -381,13 +355,13 @@ static void hold_frame(struct sn_port *p, struct sn_impair_state *st, const uint
 	struct sn_held *x = held_make(p, st, frame, len);
 	uint64_t next;
 
-	pthread_mutex_lock(&h->mutex);
+	pthread_mutex_lock(&h->worker.mutex);
 	if (x) {
 		x->seq = st->seq + 1;
 		x->due_ns = PV_MAX(x->due_ns, st->last_due_ns);
 	}
 	if (!x || h->n >= HOLD_MAX || heap_put(h, x)) {
-		pthread_mutex_unlock(&h->mutex);
+		pthread_mutex_unlock(&h->worker.mutex);
 		free(x);
 		sn_count(&p->count->tx_loss, 1);
 		return;
@@ -397,9 +371,9 @@ static void hold_frame(struct sn_port *p, struct sn_impair_state *st, const uint
 	st->held++;
 	sn_count(&st->out->count->held_in, 1);
 	next = release(h, now_ns());
-	if (next < h->wake_ns || (next != UINT64_MAX && !h->running))
-		hold_start(h);
-	pthread_mutex_unlock(&h->mutex);
+	if (next < h->wake_ns || (next != UINT64_MAX && !h->worker.running))
+		sn_worker_start(&h->worker, hold_run, h);
+	pthread_mutex_unlock(&h->worker.mutex);
 }
 
 void sn_impair_send(struct sn_port *p, uint8_t *frame, uint32_t len)
@@ -437,9 +411,9 @@ bool sn_impair_holds(struct sn_port *p)
 
 	if (!p->impair || !h)
 		return false;
-	pthread_mutex_lock(&h->mutex);
+	pthread_mutex_lock(&h->worker.mutex);
 	holds = p->impair->held != 0;
-	pthread_mutex_unlock(&h->mutex);
+	pthread_mutex_unlock(&h->worker.mutex);
 	return holds;
 }
 
@@ -452,7 +426,7 @@ void sn_impair_detach(struct sn_port *p)
 
 	if (!st)
 		return;
-	pthread_mutex_lock(&h->mutex);
+	pthread_mutex_lock(&h->worker.mutex);
 	for (uint32_t i = 0; i < h->n; i++) {
 		if (h->heap[i]->of == st)
 			h->heap[i]->due_ns = 0;
@@ -464,7 +438,7 @@ void sn_impair_detach(struct sn_port *p)
 		come_due(heap_take(h));
 	leave_late(st);
 	pv_list_del(&st->link);
-	pthread_mutex_unlock(&h->mutex);
+	pthread_mutex_unlock(&h->worker.mutex);
 	if (!sn_lock(p->f)) {
 		sn_lane_put(p->f, st->out->lane_no);
 		sn_unlock(p->f);
@@ -480,17 +454,10 @@ void sn_hold_close(struct sn_fabric *f)
 
 	if (!h)
 		return;
-	pthread_mutex_lock(&h->mutex);
-	h->stop = true;
-	pthread_cond_signal(&h->cond);
-	pthread_mutex_unlock(&h->mutex);
-	if (h->joinable)
-		pthread_join(h->thread, NULL);
+	sn_worker_fini(&h->worker);
 	for (uint32_t i = 0; i < h->n; i++)
 		free(h->heap[i]);
 	free(h->heap);
-	pthread_cond_destroy(&h->cond);
-	pthread_mutex_destroy(&h->mutex);
 	free(h);
 	f->hold = NULL;
 }

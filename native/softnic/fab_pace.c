@@ -13,12 +13,12 @@
  * what is due, too. Frames leave by the sender's own port object, always with the mutex, so that its lane has one writer. Lock order: this
  * mutex, then the impairments', then the fabric's.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "softnic/fab.h"
+#include "softnic/fab_worker.h"
 
 #define RELEASE_MAX 64u /* frames let out at a time before others get the mutex */
 #define IDLE_NS PV_NS_PER_S
@@ -51,12 +51,9 @@ struct sn_pace {
 };
 
 struct sn_pacer {
-	pthread_mutex_t mutex;
-	pthread_cond_t cond;
+	struct sn_worker worker;
 	struct pv_list busy;
 	uint64_t wake_ns; /* when the thread looks again */
-	bool running, stop, joinable;
-	pthread_t thread;
 };
 
 /* ---- the schedule ---------------------------------------------------------------------------------------------------------------- */
@@ -172,7 +169,7 @@ static void wait_until(struct sn_pacer *h, uint64_t next, uint64_t now)
 	until.tv_sec += (time_t)(wait / PV_NS_PER_S);
 	until.tv_nsec = (long)(wait % PV_NS_PER_S);
 	h->wake_ns = next;
-	pthread_cond_timedwait(&h->cond, &h->mutex, &until);
+	pthread_cond_timedwait(&h->worker.cond, &h->worker.mutex, &until);
 }
 
 static void *pacer_run(void *arg)
@@ -182,13 +179,13 @@ static void *pacer_run(void *arg)
 
 	prctl(PR_SET_NAME, "softnic-pace");
 	prctl(PR_SET_TIMERSLACK, 1);
-	pthread_mutex_lock(&h->mutex);
-	while (!h->stop) {
+	pthread_mutex_lock(&h->worker.mutex);
+	while (!h->worker.stop) {
 		uint64_t now = sn_true_ns(), next = release(h, now);
 
 		if (next <= now) {
-			pthread_mutex_unlock(&h->mutex);
-			pthread_mutex_lock(&h->mutex);
+			pthread_mutex_unlock(&h->worker.mutex);
+			pthread_mutex_lock(&h->worker.mutex);
 			continue;
 		}
 		if (next != NEVER)
@@ -197,33 +194,16 @@ static void *pacer_run(void *arg)
 			break;
 		wait_until(h, next, now);
 	}
-	h->running = false;
-	pthread_mutex_unlock(&h->mutex);
+	h->worker.running = false;
+	pthread_mutex_unlock(&h->worker.mutex);
 	return NULL;
-}
-
-/* The head of a queue is due sooner than the thread knows. */
-static void pacer_start(struct sn_pacer *h)
-{
-	sigset_t all, old;
-
-	if (h->running) {
-		pthread_cond_signal(&h->cond);
-		return;
-	}
-	if (h->joinable)
-		pthread_join(h->thread, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	h->joinable = h->running = pthread_create(&h->thread, NULL, pacer_run, h) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 static void look_sooner(struct sn_pacer *h, uint64_t due_ns)
 {
-	if (!h->running || due_ns < h->wake_ns) {
+	if (!h->worker.running || due_ns < h->wake_ns) {
 		h->wake_ns = due_ns;
-		pacer_start(h);
+		sn_worker_start(&h->worker, pacer_run, h);
 	}
 }
 
@@ -232,7 +212,6 @@ static void look_sooner(struct sn_pacer *h, uint64_t due_ns)
 static struct sn_pacer *pacer_get(struct sn_fabric *f)
 {
 	struct sn_pacer *h, *none = NULL;
-	pthread_condattr_t attr;
 
 	h = __atomic_load_n(&f->pacer, __ATOMIC_ACQUIRE);
 	if (h)
@@ -240,16 +219,11 @@ static struct sn_pacer *pacer_get(struct sn_fabric *f)
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return NULL;
-	pthread_mutex_init(&h->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	sn_worker_init(&h->worker);
 	pv_list_init(&h->busy);
 	if (__atomic_compare_exchange_n(&f->pacer, &none, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return h;
-	pthread_cond_destroy(&h->cond);
-	pthread_mutex_destroy(&h->mutex);
+	sn_worker_fini(&h->worker);
 	free(h);
 	return none;
 }
@@ -275,12 +249,12 @@ void sn_pace_drop(struct sn_pace *q)
 {
 	uint64_t n = 0;
 
-	pthread_mutex_lock(&q->pacer->mutex);
+	pthread_mutex_lock(&q->pacer->worker.mutex);
 	for (; q->head; n++)
 		free(take_head(q));
 	sn_count(&q->port->count->held_lost, n);
 	atomic_fetch_add(&q->left, n);
-	pthread_mutex_unlock(&q->pacer->mutex);
+	pthread_mutex_unlock(&q->pacer->worker.mutex);
 }
 
 void sn_pace_close(struct sn_pace *q)
@@ -293,7 +267,7 @@ void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate)
 {
 	uint64_t now, ahead = 0;
 
-	pthread_mutex_lock(&q->pacer->mutex);
+	pthread_mutex_lock(&q->pacer->worker.mutex);
 	now = sn_true_ns();
 	/* What is in the bucket are bytes: at another rate they take another time. */
 	if (q->rate.kbps && rate->kbps && q->empty_ns > now)
@@ -312,7 +286,7 @@ void sn_pace_set(struct sn_pace *q, const struct sn_rate *rate)
 			look_sooner(q->pacer, q->due_ns);
 		}
 	}
-	pthread_mutex_unlock(&q->pacer->mutex);
+	pthread_mutex_unlock(&q->pacer->worker.mutex);
 }
 
 static int hold(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uint32_t len, struct paced_frame *like)
@@ -350,7 +324,7 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 
 	for (uint32_t i = 0; i < nseg; i++)
 		len += seg[i].len;
-	pthread_mutex_lock(&q->pacer->mutex);
+	pthread_mutex_lock(&q->pacer->worker.mutex);
 	now = sn_true_ns();
 	/* Whoever waited for room that came late, or for a processor, is not to lose its rate by that. */
 	like.arrived_ns = sn_get_relaxed(&q->full) ? PV_MAX(q->last_ns, now - LATE_MAX_NS) : now;
@@ -367,7 +341,7 @@ int sn_pace_send(struct sn_pace *q, const struct sn_seg *seg, uint32_t nseg, uin
 		sn_set_relaxed(&q->full, false);
 		rc = hold(q, seg, nseg, (uint32_t)len, &like);
 	}
-	pthread_mutex_unlock(&q->pacer->mutex);
+	pthread_mutex_unlock(&q->pacer->worker.mutex);
 	return rc;
 }
 
@@ -375,7 +349,7 @@ bool sn_pace_tell(struct sn_pace *q, uint64_t *when)
 {
 	bool held;
 
-	pthread_mutex_lock(&q->pacer->mutex);
+	pthread_mutex_lock(&q->pacer->worker.mutex);
 	held = q->head != NULL;
 	if (held) {
 		struct paced_frame *x = pv_container_of(q->tail, struct paced_frame, next);
@@ -383,7 +357,7 @@ bool sn_pace_tell(struct sn_pace *q, uint64_t *when)
 		*when = 0;
 		x->when = x->when ? x->when : when;
 	}
-	pthread_mutex_unlock(&q->pacer->mutex);
+	pthread_mutex_unlock(&q->pacer->worker.mutex);
 	return held;
 }
 
@@ -408,14 +382,7 @@ void sn_pacer_close(struct sn_fabric *f)
 
 	if (!h)
 		return;
-	pthread_mutex_lock(&h->mutex);
-	h->stop = true;
-	pthread_cond_signal(&h->cond);
-	pthread_mutex_unlock(&h->mutex);
-	if (h->joinable)
-		pthread_join(h->thread, NULL);
-	pthread_cond_destroy(&h->cond);
-	pthread_mutex_destroy(&h->mutex);
+	sn_worker_fini(&h->worker);
 	free(h);
 	f->pacer = NULL;
 }
