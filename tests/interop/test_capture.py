@@ -235,7 +235,7 @@ def test_the_process_is_killed(tmp_path: Path, fabric: str) -> None:
     assert (done.returncode, done.stderr) == (1, f"pyvma capture: there is no process {pid}\n")
     with Actor([interface]) as other:
         other(START)
-        assert not any((folder / str(pid)).exists() for folder in capture._folders(os.geteuid()))
+        assert not any((folder / str(pid)).exists() for folder in capture.folders(os.geteuid()))
 
 
 def test_device_stamps(pair: Ends) -> None:
