@@ -7,7 +7,7 @@ from types import TracebackType
 
 from .. import _control
 
-__all__ = ["Control", "Tunable"]
+__all__ = ["Control", "Tunable", "dump", "log_level", "zero"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +65,30 @@ class Control:
         given = {key: value for key, value in (("level", level), ("details", details)) if value is not None}
         answer, _ = self._link.ask("log-level", **given)
         return answer["level"], int(answer["details"])
+
+    def zero(self) -> None:
+        """Zeroes every counter and maximum."""
+        self._link.ask("stats-zero")
+
+    def dump(self, fd: int, level: str | int = "info") -> tuple[int, bool]:
+        """Has it write a socket's statistics to its log, at that level; fd 0: those of all. How many, and whether the log shows that level."""
+        answer, _ = self._link.ask("dump", fd=fd, level=level)
+        return int(answer["sockets"]), answer["shown"] == "1"
+
+
+def zero(pid: int) -> None:
+    """As :meth:`Control.zero`, once."""
+    with Control(pid) as control:
+        control.zero()
+
+
+def log_level(pid: int, level: str | int | None = None, details: int | None = None) -> tuple[str, int]:
+    """As :meth:`Control.log`, once."""
+    with Control(pid) as control:
+        return control.log(level, details)
+
+
+def dump(pid: int, fd: int | str, level: str | int = "info") -> tuple[int, bool]:
+    """As :meth:`Control.dump`, once."""
+    with Control(pid) as control:
+        return control.dump(int(fd), level)
