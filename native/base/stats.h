@@ -26,7 +26,7 @@ enum pv_stat_kind {
 	PV_STAT_MAC, /* 6 bytes */
 	PV_STAT_TEXT, /* ends with a zero byte, or the field */
 	PV_STAT_ID, /* a number without arithmetic: fd, inode, thread, index */
-	PV_STAT_LINK, /* 8 bytes: another object's offset in the file; 0: none */
+	PV_STAT_LINK, /* 8 bytes: a pointer to another object; NULL: none */
 };
 
 struct pv_stat_field {
