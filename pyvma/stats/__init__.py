@@ -1,0 +1,44 @@
+"""What processes on pyvma do: their sockets, rings, pools and counters, read from the memory that they work in.
+
+    import pyvma.stats
+
+    for found in pyvma.stats.processes():
+        with pyvma.stats.attach(found.pid) as process:
+            before = process.snapshot()
+            time.sleep(1)
+            after = process.snapshot()
+            rates = pyvma.stats.delta(before, after)
+            for ring in rates.rings:
+                print(ring.name, rates.per_second(ring, "rx_packets"))
+
+Reading costs the process nothing: there is no call into it, and nothing is copied for readers. The names, units and meanings of all
+fields come with the file (`Snapshot.types`) and are listed in docs/reference/statistics.md. The native library is not needed.
+
+Whatever is wrong with a file, the exception is :class:`StatsError`.
+"""
+
+from __future__ import annotations
+
+from ._error import StatsError
+from ._file import Head
+from ._model import Record, Snapshot, delta, totals
+from ._process import Found, Process, attach, default_directory, own, processes
+from ._schema import Field, Type, Value
+
+__all__ = [
+    "Field",
+    "Found",
+    "Head",
+    "Process",
+    "Record",
+    "Snapshot",
+    "StatsError",
+    "Type",
+    "Value",
+    "attach",
+    "default_directory",
+    "delta",
+    "own",
+    "processes",
+    "totals",
+]
