@@ -71,7 +71,7 @@ class Control:
         self._link.ask("stats-zero")
 
     def dump(self, fd: int, level: str | int = "info") -> tuple[int, bool]:
-        """Has it write a socket's statistics to its log, at that level; fd 0: those of all. How many, and whether the log shows that level."""
+        """Has it log a socket's statistics at that level; fd 0: those of all. How many, and whether its log shows that level."""
         answer, _ = self._link.ask("dump", fd=fd, level=level)
         return int(answer["sockets"]), answer["shown"] == "1"
 
