@@ -49,6 +49,9 @@ libpython3.11-testsuite  # CPython's own test_socket
 codespell
 libbpf-dev             # libbpf: the AF_XDP ring
 libmnl-dev             # rtnetlink
+tmux                   # a terminal for the full-screen view, in tests
+zsh                    # shells that complete commands
+fish
 libxdp1                # attaches somebody else's XDP program, in a test
 LIST
 )
