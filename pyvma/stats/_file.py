@@ -25,7 +25,7 @@ __all__ = ["Entry", "Head", "StatsFile"]
 MAGIC = b"PYVMASTT"
 VERSION = 1
 ORDER = 0x01020304
-HEAD = struct.Struct("=8s4I10Q24x64s32s40s")
+HEAD = struct.Struct("=8s4I10Q24x64s32s40sQ")
 HEAD_BYTES = 4096
 SEGMENT = struct.Struct("=QII")
 ENTRY = struct.Struct("=IHHQ")
@@ -44,7 +44,8 @@ PAGE = mmap.PAGESIZE
 @dataclass(frozen=True)
 class Head:
     """The head of a file. `state` is "being made", "live" or "stopped"; `start_ticks` is field 22 of /proc/PID/stat; `started_ns` counts
-    from 1970, `started_monotonic_ns` is the same moment by CLOCK_MONOTONIC; `hidden` counts objects for which there was no room."""
+    from 1970, `started_monotonic_ns` is the same moment by CLOCK_MONOTONIC; `hidden` counts objects for which there was no room; `base` is
+    the address that the file has in the process."""
 
     state: str
     valid: int
@@ -60,6 +61,7 @@ class Head:
     program: str
     version: str
     boot_id: str
+    base: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class StatsFile:
             if self.head.schema_size > SCHEMA_BYTES_MAX:
                 raise self.error(f"its schema is of {self.head.schema_size} bytes")
             try:
-                self.types = _schema.parse(bytes(self.read(self.head.schema_offset, self.head.schema_size)))
+                self.types = _schema.parse(bytes(self.read(self.head.schema_offset, self.head.schema_size)), self.head.base)
             except StatsError as error:
                 raise error if str(error).startswith(path) else self.error(str(error)) from None
         except BaseException:
@@ -184,8 +186,10 @@ class StatsFile:
         for name, at, length in (("head", 0, HEAD_BYTES), ("schema", schema_offset, schema_size), ("directory", directory, SEGMENT.size)):
             if at + length > valid:
                 raise self.error(f"its {name} is outside: {length} bytes at {at} of {valid}")
-        texts = (_text(item) for item in raw[15:18])
-        return Head(STATES[state], valid, schema_offset, schema_size, directory, pid, ticks, uid, real, mono, hidden, *texts)
+        program, pyvma, boot = (_text(item) for item in raw[15:18])
+        return Head(
+            STATES[state], valid, schema_offset, schema_size, directory, pid, ticks, uid, real, mono, hidden, program, pyvma, boot, raw[18]
+        )
 
     def _check(self, what: str, offset: int, size: int) -> None:
         """It grows while it is read."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
-import signal
 import stat
 import sys
 from dataclasses import dataclass
@@ -144,15 +142,12 @@ class Process:
         return self.snapshot().memberships
 
 
-def _has_writer(fd: int) -> bool:
-    """Is it open for writing somewhere, perhaps in another pid namespace? A lease for reading is had only where nobody writes."""
+def _in_use(fd: int) -> bool:
+    """A process locks its file while it lives, and may do so in another pid namespace, where its number says nothing here."""
     try:
-        # Whoever opens it for writing meanwhile breaks the lease; SIGURG does nothing by itself, SIGIO would end this process.
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError as error:
-        return error.errno == errno.EAGAIN
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
     return False
 
 
@@ -165,7 +160,7 @@ def _remove(path: str) -> bool:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or os.pread(fd, len(MAGIC), 0) not in (MAGIC, bytes(len(MAGIC)), b""):
             return False
-        if _has_writer(fd) or not os.path.samestat(os.fstat(fd), os.lstat(path)):
+        if _in_use(fd) or not os.path.samestat(os.fstat(fd), os.lstat(path)):
             return False
         os.unlink(path)
     except OSError:

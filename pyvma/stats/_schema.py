@@ -40,7 +40,7 @@ class Field:
 
     `kind` says what the value is: counter, gauge, max (int), signed (int), enum (str), flag (bool), time (int, CLOCK_MONOTONIC in ns,
     0: never), addr (ipaddress), port (int), mac (str), text (str), id (int, None: there is none), link (int: another object's `place`,
-    0: none). `unit` is "" for a plain number.
+    0: none, None: one that is not shown). `unit` is "" for a plain number.
     """
 
     name: str
@@ -119,7 +119,16 @@ def _flag(mask: int) -> Callable[[Any], Value]:
     return bit
 
 
-def _decoder(found: Field) -> Callable[[Any], Value]:
+def _link(base: int) -> Callable[[Any], Value]:
+    def place(value: int) -> Value:
+        return None if 0 < value < base else value - base if value else 0
+
+    return place
+
+
+def _decoder(found: Field, base: int) -> Callable[[Any], Value]:
+    if found.kind == "link":
+        return _link(base)
     if found.kind == "enum":
         return _enum(found.names)
     if found.kind == "flag":
@@ -198,7 +207,7 @@ def _field(given: Any, size: int) -> Field | None:
     return Field(name, kind, offset, width, _item(given, "unit", str, ""), _item(given, "help", str, ""), tuple(names), mask)
 
 
-def _type(given: Any) -> Type:
+def _type(given: Any, base: int) -> Type:
     if not isinstance(given, dict):
         raise _bad(f"a type is {given!r:.40}")
     name, size, listed = _name(given), _item(given, "size", int), _item(given, "fields", list)
@@ -217,12 +226,12 @@ def _type(given: Any) -> Type:
     first = min((found.offset for found in held), default=0)
     layers, index = _layers(held, first)
     extent = max((found.offset + found.size for found in held), default=0) - first
-    decoders = {found.name: (index[found.name], _decoder(found)) for found in held}
+    decoders = {found.name: (index[found.name], _decoder(found, base)) for found in held}
     return Type(name, _item(given, "help", str, ""), size, fields, first, extent, layers, decoders)
 
 
-def parse(data: bytes) -> tuple[Type, ...]:
-    """The types of a schema, in its order. StatsError: it is not one."""
+def parse(data: bytes, base: int) -> tuple[Type, ...]:
+    """The types of a schema, in its order; `base` is where the file begins in the process. StatsError: it is not one."""
     try:
         found = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -232,7 +241,7 @@ def parse(data: bytes) -> tuple[Type, ...]:
     listed = _item(found, "types", list)
     if len(listed) > TYPES_MAX:
         raise _bad(f"{len(listed)} types")
-    types = tuple(_type(item) for item in listed)
+    types = tuple(_type(item, base) for item in listed)
     if len({item.name for item in types}) != len(types):
         raise _bad("two types of one name")
     return types

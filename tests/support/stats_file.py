@@ -12,6 +12,7 @@ from typing import Any
 
 HEAD_BYTES = 4096
 SEGMENT_ENTRIES = 16
+BASE = 0x7F0000000000  # where the file begins in the process
 SIZES = {"addr": 16, "mac": 6, "link": 8, "time": 8, "port": 2, "enum": 4, "flag": 4}
 
 
@@ -72,7 +73,7 @@ class Maker:
     _next: int = 0
 
     def add(self, kind: str, /, **values: Any) -> int:
-        """An object; its offset, which links to it name."""
+        """An object; its address, which links to it name."""
         if not self._next:
             self._next = HEAD_BYTES + len(self._schema()) + -len(self._schema()) % 64
         number = next(i for i, item in enumerate(self.types) if item["name"] == kind)
@@ -90,7 +91,7 @@ class Maker:
         offset = self._next
         self._objects.append((number + 1, data))
         self._next += len(data) + -len(data) % 64
-        return offset
+        return BASE + offset
 
     def _schema(self) -> bytes:
         return self.schema if self.schema is not None else json.dumps({"types": self.types}).encode()
@@ -131,9 +132,10 @@ class Maker:
             "program": self.program.encode(),
             "pyvma": b"0.1.0",
             "boot_id": boot_id().encode(),
+            "base": BASE,
             **self.head,
         }
-        struct.pack_into("=8s4I10Q24x64s32s40s", data, 0, *head.values())
+        struct.pack_into("=8s4I10Q24x64s32s40sQ", data, 0, *head.values())
         return data
 
     def write(self, directory: Path, name: str | None = None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import ipaddress
 import os
 import resource
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from exchange import wait_for
-from stats_file import Maker, start_ticks, type_of
+from stats_file import BASE, Maker, start_ticks, type_of
 
 from pyvma import stats
 from pyvma.stats import StatsError
@@ -78,6 +79,7 @@ def test_values(tmp_path: Path) -> None:
     assert last.local == ipaddress.IPv4Address("10.0.0.1")
     assert last.linked("ring") is ring
     assert last.linked("drift") is None
+    assert last.ring == ring.place
     assert last.figure("nothing", 7) == 7
     with pytest.raises(AttributeError, match="socket has no field 'nothing'"):
         last.nothing
@@ -110,6 +112,16 @@ def test_fields_that_overlap(tmp_path: Path) -> None:
     made.add("ring", whole=(7 << 32) + 3, more=11)
     with stats.attach(made.write(tmp_path)) as process:
         assert dict(process.rings[0]) == {"whole": (7 << 32) + 3, "low": 3, "high": 7, "more": 11}
+
+
+def test_links(tmp_path: Path) -> None:
+    made = maker(sockets=0)
+    for link in (0, BASE - 64, BASE + 2**40):
+        made.add("socket", ring=link)
+    with stats.attach(made.write(tmp_path)) as process:
+        found = process.sockets
+    assert [item.ring for item in found] == [0, None, 2**40]
+    assert [item.linked("ring") for item in found] == [None] * 3
 
 
 def test_delta_is_of_the_time_that_passed(tmp_path: Path) -> None:
@@ -347,7 +359,7 @@ def test_claims_are_bounded(tmp_path: Path) -> None:
     """Ten thousand entries for one object of a megabyte: ten gigabytes to read."""
     big = type_of("big", ("first", "gauge", 8), ("last", "gauge", {"size": 8, "offset": (1 << 20) - 8}))
     made = Maker([big])
-    offset = made.add("big")
+    offset = made.add("big") - BASE
     data = made.content()
     directory = len(data)
     count = 10000
@@ -388,9 +400,10 @@ def test_processes_and_stale_files(tmp_path: Path) -> None:
 
 
 def test_a_stale_file_that_is_in_use_stays(tmp_path: Path) -> None:
-    """A process in another pid namespace seems to be gone, but has its file open."""
+    """A process in another pid namespace seems to be gone, but has its file locked."""
     path = maker(start_ticks=5).write(tmp_path)
-    with path.open("r+b"):
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         assert stats.processes(str(tmp_path)) == []
         assert path.exists()
     assert stats.processes(str(tmp_path)) == []
