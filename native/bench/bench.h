@@ -155,6 +155,7 @@ struct seen {
 };
 
 void seen_init(struct seen *s);
+void seen_restart(struct seen *s); /* the next client begins with 1 */
 void seen_late(struct seen *s, uint64_t seq);
 
 pv_inline void seen_add(struct seen *s, uint64_t seq)
@@ -205,9 +206,18 @@ int bench_idle(const struct bench_opts *o);
 int bench_rules(const struct bench_opts *o);
 
 void bench_report(const struct bench_opts *o, const struct bench_result *r);
+/* Members of a JSON object, each after a comma, their names after `prefix`: what a message took, of a histogram with so many us a unit. */
+void bench_print_latency(const char *prefix, const struct hist *h, double us);
+/* Pairs of nanoseconds, the middle of a slot, and how many there were; the shortest first. `ns`: those of a unit. */
+void bench_print_histogram(const char *prefix, const struct hist *h, double ns);
 int bench_fail(const char *what, int rc); /* prints, returns 1 */
 /* The engine with the interfaces asked for; it never sleeps unless `block`. 0, or 1 and it was printed why not. */
 int bench_engine_start(const struct bench_opts *o, bool block);
 int bench_pin(int cpu);
+
+/* Values of a command line: 0, or -1. "ADDR:PORT", an IPv6 address in brackets; a whole number of lo..hi; a time above 0. */
+int bench_parse_addr(const char *text, struct sockaddr_storage *out);
+int bench_parse_num(const char *text, unsigned long lo, unsigned long hi, uint32_t *out);
+int bench_parse_seconds(const char *text, double *out);
 
 #endif

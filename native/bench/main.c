@@ -8,11 +8,13 @@
 #include "bench/bench.h"
 #include "bench/conns.h"
 #include "bench/load.h"
+#include "bench/perf.h"
 
 volatile sig_atomic_t bench_stop;
 
 static const char usage[] =
     "usage: pyvma-bench server|ping-pong|throughput|paced|mixed --transport raw|pyvma|kernel [options]\n"
+    "       pyvma-bench client|serve ...   as sockperf: see them\n"
     "       pyvma-bench line --cpu A --cpu2 B [--seconds S]\n"
     "       pyvma-bench idle [--interfaces SPEC] [--local ADDR:PORT] [--seconds S]\n"
     "       pyvma-bench connections --transport pyvma|kernel --local ADDR:PORT | --remote ADDR:PORT   orders: conns.h\n"
@@ -37,7 +39,7 @@ static void on_signal(int sig)
 	bench_stop = 1;
 }
 
-static int parse_addr(const char *text, struct sockaddr_storage *out)
+int bench_parse_addr(const char *text, struct sockaddr_storage *out)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)out;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)out;
@@ -77,8 +79,7 @@ static int parse_mac(const char *text, uint8_t *mac)
 	return 0;
 }
 
-/* A whole number of lo..hi. */
-static int parse_num(const char *text, unsigned long lo, unsigned long hi, uint32_t *out)
+int bench_parse_num(const char *text, unsigned long lo, unsigned long hi, uint32_t *out)
 {
 	char *end;
 	unsigned long v = strtoul(text, &end, 10);
@@ -89,7 +90,7 @@ static int parse_num(const char *text, unsigned long lo, unsigned long hi, uint3
 	return 0;
 }
 
-static int parse_seconds(const char *text, double *out)
+int bench_parse_seconds(const char *text, double *out)
 {
 	char *end;
 
@@ -158,35 +159,35 @@ static int parse_one(int c, const char *v, struct args *a)
 {
 	switch (c) {
 	case O_LOCAL:
-		return parse_addr(v, &a->o.local);
+		return bench_parse_addr(v, &a->o.local);
 	case O_REMOTE:
-		return parse_addr(v, &a->o.remote);
+		return bench_parse_addr(v, &a->o.remote);
 	case O_SIZE:
-		return parse_num(v, MSG_HLEN, BENCH_SIZE_MAX, &a->o.size);
+		return bench_parse_num(v, MSG_HLEN, BENCH_SIZE_MAX, &a->o.size);
 	case O_SECONDS:
-		return parse_seconds(v, &a->o.seconds);
+		return bench_parse_seconds(v, &a->o.seconds);
 	case O_BATCH:
-		return parse_num(v, 1, BENCH_BATCH_MAX, &a->o.batch);
+		return bench_parse_num(v, 1, BENCH_BATCH_MAX, &a->o.batch);
 	case O_WINDOW:
-		return parse_num(v, 0, 1u << 20, &a->o.window);
+		return bench_parse_num(v, 0, 1u << 20, &a->o.window);
 	case O_RULES:
-		return parse_num(v, 1, 60000, &a->o.rules);
+		return bench_parse_num(v, 1, 60000, &a->o.rules);
 	case O_CONNECTIONS:
-		return parse_num(v, 1, LOAD_MAX, &a->o.connections);
+		return bench_parse_num(v, 1, LOAD_MAX, &a->o.connections);
 	case O_HTTP:
 		a->o.http = a->o.tcp = true;
 		return 0;
 	case O_GAP:
-		return parse_num(v, 0, 1000000, &a->o.gap_us);
+		return bench_parse_num(v, 0, 1000000, &a->o.gap_us);
 	case O_CHUNK:
-		return parse_num(v, 0, 1u << 20, &a->o.chunk);
+		return bench_parse_num(v, 0, 1u << 20, &a->o.chunk);
 	case O_MIXED:
 		a->o.mixed = a->o.tcp = true;
 		return 0;
 	case O_CPU:
-		return parse_num(v, 0, 1023, &a->cpu);
+		return bench_parse_num(v, 0, 1023, &a->cpu);
 	case O_CPU2:
-		return parse_num(v, 0, 1023, &a->cpu2);
+		return bench_parse_num(v, 0, 1023, &a->cpu2);
 	case O_MAC:
 		return parse_mac(v, a->o.peer_mac);
 	case O_BLOCK:
@@ -295,15 +296,17 @@ int main(int argc, char **argv)
 	int rc;
 
 	bench_clock_start();
+	/* No SA_RESTART: a blocked receive comes back. */
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	if (argc > 1 && (!strcmp(argv[1], "client") || !strcmp(argv[1], "serve")))
+		return bench_perf(argc, argv);
 	rc = parse(argc, argv, &a);
 	if (rc < 0)
 		fputs(usage, stderr);
 	if (rc)
 		return 2;
 	role = argv[optind];
-	/* No SA_RESTART: a blocked receive comes back. */
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
 	if (!strcmp(role, "line"))
 		return bench_line((int)a.cpu, (int)a.cpu2, a.o.seconds);
 	if (!strcmp(role, "idle"))

@@ -28,29 +28,28 @@ void bench_ready(const struct bench_opts *o, const uint8_t *mac)
 	fflush(stdout);
 }
 
-static void print_latency(const struct hist *h, double half_us)
+void bench_print_latency(const char *prefix, const struct hist *h, double us)
 {
 	double n = (double)h->count, mean = h->sum / n, var = h->sum_sq / n - mean * mean;
 
-	printf(", \"observations\": %llu, \"avg_us\": %.4f, \"stddev_us\": %.4f, \"min_us\": %.4f, \"max_us\": %.4f",
-	       (unsigned long long)h->count, mean * half_us, sqrt(PV_MAX(var, 0)) * half_us, (double)h->min * half_us,
-	       (double)h->max * half_us);
+	printf(", \"%sobservations\": %llu, \"%savg_us\": %.4f, \"%sstddev_us\": %.4f, \"%smin_us\": %.4f, \"%smax_us\": %.4f",
+	       prefix, (unsigned long long)h->count, prefix, mean * us, prefix, sqrt(PV_MAX(var, 0)) * us, prefix,
+	       (double)h->min * us, prefix, (double)h->max * us);
 	for (size_t i = 0; i < pv_array_size(ladder); i++)
-		printf(", \"p%g_us\": %.4f", ladder[i], hist_quantile(h, ladder[i] / 100) * half_us);
+		printf(", \"%sp%g_us\": %.4f", prefix, ladder[i], hist_quantile(h, ladder[i] / 100) * us);
 }
 
-/* Pairs of a half round trip in nanoseconds, the middle of its slot, and how many there were; the shortest first. */
-static void print_histogram(const struct hist *h, double half_ns)
+void bench_print_histogram(const char *prefix, const struct hist *h, double ns)
 {
 	const char *before = "";
 
-	printf(", \"histogram_ns\": [");
+	printf(", \"%shistogram_ns\": [", prefix);
 	for (uint32_t i = 0; i < HIST_SLOTS; i++) {
 		double v = PV_MIN(PV_MAX(hist_value(i), (double)h->min), (double)h->max);
 
 		if (!h->slot[i])
 			continue;
-		printf("%s[%.1f, %llu]", before, v * half_ns, (unsigned long long)h->slot[i]);
+		printf("%s[%.1f, %llu]", before, v * ns, (unsigned long long)h->slot[i]);
 		before = ", ";
 	}
 	printf("]");
@@ -69,9 +68,9 @@ void bench_report(const struct bench_opts *o, const struct bench_result *r)
 	if (o->mixed)
 		printf(", \"bytes\": %llu", (unsigned long long)r->bytes);
 	if (r->rtt.count)
-		print_latency(&r->rtt, tick_ns / 2000);
+		bench_print_latency("", &r->rtt, tick_ns / 2000);
 	if (r->rtt.count && o->histogram)
-		print_histogram(&r->rtt, tick_ns / 2);
+		bench_print_histogram("", &r->rtt, tick_ns / 2);
 	if (r->wake.count)
 		printf(", \"wake_observations\": %llu, \"wake_min_us\": %.3f, \"wake_p50_us\": %.3f, \"wake_p99_us\": %.3f",
 		       (unsigned long long)r->wake.count, (double)r->wake.min / 1e3, hist_quantile(&r->wake, 0.5) / 1e3,

@@ -82,15 +82,19 @@ void seen_init(struct seen *s)
 	s->next = s->first = 1;
 }
 
+void seen_restart(struct seen *s)
+{
+	s->old_lost = seen_lost(s);
+	s->unique = 0;
+	memset(s->here, 0, sizeof(s->here));
+	s->next = s->first = 1;
+}
+
 /* Anything but the next number: a hole before it, a late or repeated one, or a new client that starts again. */
 void seen_late(struct seen *s, uint64_t seq)
 {
-	if (seq == 1 && s->next > 64) {
-		s->old_lost += seen_lost(s);
-		s->unique = 0;
-		memset(s->here, 0, sizeof(s->here));
-		s->next = s->first = 1;
-	}
+	if (seq == 1 && s->next > 64)
+		seen_restart(s);
 	if (seq >= s->next) {
 		uint64_t gap = PV_MIN(seq - s->next, (uint64_t)SEEN_WINDOW);
 
