@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   pyvma stats serve --once --openmetrics
 
 names: pyvma_<type>_<field>_<unit>, counters with _total; docs/reference/statistics.md has types, fields and units
-labels: pid, program; name (rings, pools); fd, object (sockets)
+labels: pid, program; interface (rings, pools); fd, object (sockets)
 
 exit status: 0 (also after Ctrl-C or SIGTERM), 1 (cannot listen or write: one line says why), 2 (options)
 """

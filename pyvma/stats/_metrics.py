@@ -7,8 +7,8 @@
 A field is `pyvma_<type>_<field>_<unit>`, a counter with `_total` behind it; the file's schema has the names, units and texts. Times are
 seconds, those of the clock since 1970. Enums are state sets; addresses, numbers and texts are labels of `pyvma_<type>_info`.
 
-Labels: `pid` and `program`; `name` of a ring or a pool; `fd` and `object` of what belongs to a socket. Series of sockets, connections and
-epoll sets come only when they are asked for, and of so many of a process at most.
+Labels: `pid` and `program`; `interface` of a ring or a pool; `fd` and `object` (its place) of a socket and its parts. Series
+of sockets, connections and epoll sets come only when they are asked for, and of so many of a process at most.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric, StateSetMetricFamily
 
 from . import Head, Process, Record, Snapshot, StatsError, attach, processes
-from ._schema import Field, Type
+from ._schema import Field
 
 __all__ = ["PER_SOCKET", "Collector", "family_name"]
 
-PER_SOCKET = ("socket", "udp", "tcp", "membership", "epoll")
+PER_SOCKET = ("socket", "udp", "tcp", "listener", "membership", "epoll")
+# Only texts: those that sockets link to are labels of theirs.
+LEFT_OUT = ("reason",)
 SOCKETS_MAX = 1000
 # To base units: the suffix, and what a value is divided by.
 UNITS = {
@@ -35,11 +37,16 @@ UNITS = {
     "s": ("seconds", 1),
     "KiB": ("bytes", 1 / 1024),
     "1/s": ("per_second", 1),
+    "bytes/s": ("bytes_per_second", 1),
+    "kbit/s": ("bytes_per_second", 1 / 125),
     "%": ("percent", 1),
 }
-LABELS = frozenset({"addr", "port", "mac", "text", "id"})
+LABELS = frozenset({"addr", "port", "mac", "text"})
+# Numbers that stay: others, such as sequence numbers, would make new series all the time.
+IDS = frozenset({"index", "protocol", "interface"})
+# "For ever", or "not known".
+GREATEST = frozenset({2**64 - 1, 2**63 - 1})
 RESERVED = ("_total", "_count", "_sum", "_bucket", "_info", "_created")
-NAMES = ("name", "interface", "iface")
 
 
 def _unit(found: Field) -> tuple[str, float]:
@@ -93,9 +100,46 @@ class _Families:
             family.add_metric(list(labels.values()), value)
 
 
-def _owners(snapshot: Snapshot) -> dict[int, Record]:
-    """The socket of an object that belongs to one, by the object's id."""
-    return {place: item for item in snapshot.sockets for place in (item.figure("udp"), item.figure("tcp")) if place}
+class _Places:
+    """Whose the objects of a snapshot are: the sockets' halves, listeners and memberships; the rings' pools."""
+
+    def __init__(self, snapshot: Snapshot, sockets: int) -> None:
+        self.kept = {item.place for item in snapshot.sockets[:sockets]}
+        self.epolls = {item.place for item in snapshot.epolls[:sockets]}
+        self.sockets: dict[int, Record] = {}
+        self.rings: dict[int, str] = {}
+        for item in snapshot.sockets:
+            half = item.linked("transport")
+            listener = half.linked("listener") if half is not None else None
+            for part in (half, listener):
+                if part is not None:
+                    self.sockets[part.place] = item
+        for item in snapshot.memberships:
+            udp = item.linked("udp")
+            if udp is not None and udp.place in self.sockets:
+                self.sockets[item.place] = self.sockets[udp.place]
+        for ring in snapshot.rings:
+            pool = ring.linked("pool")
+            if pool is not None:
+                self.rings[pool.place] = str(ring.get("interface"))
+
+    def wanted(self, record: Record) -> bool:
+        kind = record.schema.name
+        if kind == "epoll":
+            return record.place in self.epolls
+        owner = record if kind == "socket" else self.sockets.get(record.place)
+        return owner is not None and owner.place in self.kept
+
+    def labels(self, record: Record, number: int) -> dict[str, str]:
+        kind = record.schema.name
+        if kind in PER_SOCKET:
+            owner = self.sockets.get(record.place, record)
+            fd = owner.get("fd")
+            labels = {"fd": "" if fd is None else str(fd), "object": str(owner.place)}
+            return labels | ({"membership": str(record.place)} if kind == "membership" else {})
+        if kind in ("ring", "pool"):
+            return {"interface": str(record.get("interface") or self.rings.get(record.place) or number)}
+        return {"number": str(number)} if number else {}
 
 
 class Collector:
@@ -145,47 +189,24 @@ class Collector:
         }
         for name, (text, value) in gauges.items():
             families.number(GaugeMetricFamily, f"pyvma_process_{name}", text, base, value)
-        owners = _owners(snapshot)
-        kept = {item.place for item in snapshot.sockets[: self.sockets]}
-        left_out = len(snapshot.sockets) - len(kept)
+        places = _Places(snapshot, self.sockets)
+        left_out = len(snapshot.sockets) - len(places.kept)
         families.number(GaugeMetricFamily, "pyvma_exporter_sockets_left_out", "sockets without series of their own", base, left_out)
         for kind in snapshot.types:
             records = snapshot.of(kind.name)
             families.number(GaugeMetricFamily, "pyvma_objects", "objects by their type", {**base, "type": kind.name}, len(records))
             if kind.name in PER_SOCKET:
-                records = self._wanted(kind, records, owners, kept)
-            for number, record in enumerate(records):
-                self._record(families, snapshot.head, record, {**base, **self._labels(kind, record, owners, number)})
-
-    def _wanted(self, kind: Type, records: list[Record], owners: dict[int, Record], kept: set[int]) -> list[Record]:
-        if kind.name == "epoll":
-            return records[: self.sockets]
-
-        def socket_of(item: Record) -> int:
-            if kind.name == "socket":
-                return item.place
-            owner = owners.get(item.place)
-            return owner.place if owner is not None else item.figure("socket")
-
-        return [item for item in records if socket_of(item) in kept]
-
-    @staticmethod
-    def _labels(kind: Type, record: Record, owners: dict[int, Record], number: int) -> dict[str, str]:
-        if kind.name in PER_SOCKET:
-            owner = owners.get(record.place, record)
-            fd = owner.get("fd")
-            return {"fd": "" if fd is None else str(fd), "object": str(record.place)}
-        for name in NAMES:
-            if kind.fields.get(name) is not None and kind.fields[name].kind == "text":
-                return {"name": str(record[name])}
-        return {"number": str(number)} if number else {}
+                records = [record for record in records if places.wanted(record)]
+            if kind.name not in LEFT_OUT:
+                for number, record in enumerate(records):
+                    self._record(families, snapshot.head, record, {**base, **places.labels(record, number)})
 
     @staticmethod
     def _record(families: _Families, head: Head, record: Record, labels: dict[str, str]) -> None:
         kind = record.schema
         told: dict[str, str] = {}
         for found in kind.fields.values():
-            if found.kind in LABELS:
+            if found.kind in LABELS or found.name in IDS:
                 value = record[found.name]
                 if _clean(found.name) not in labels:
                     told[_clean(found.name)] = "" if value is None else str(value)
@@ -203,8 +224,11 @@ class Collector:
                 if at:
                     since = (head.started_ns + at - head.started_monotonic_ns) / 1e9
                     families.number(GaugeMetricFamily, name, found.help, labels, since)
-            elif found.kind != "link":
+            elif found.kind not in ("link", "id") and record.figure(found.name) not in GREATEST:
                 families.number(GaugeMetricFamily, name, found.help, labels, record.figure(found.name) / _unit(found)[1])
+        reason = record.linked("reason")
+        if reason is not None:
+            told["reason"] = str(reason.get("text", ""))
         family = families.get(InfoMetricFamily, f"pyvma_{_clean(kind.name)}", kind.help, list(labels)) if told else None
         if family is not None and families.once(f"pyvma_{kind.name}_info", list(labels.values())):
             family.add_metric(list(labels.values()), told)
