@@ -64,11 +64,11 @@ enum pv_rx_verdict pv_arp_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 	bool for_us;
 
 	if (pv_wire_arp_parse(pkt->data, pkt->len, &arp))
-		return pv_net_drop(pkt, &net->c.rx_arp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_arp_bad);
 	spa = pv_addr_from4(&arp.spa);
 	tpa = pv_addr_from4(&arp.tpa);
 	if (pv_addr_is_mcast(&spa) || pv_net_is_broadcast(net, &spa))
-		return pv_net_drop(pkt, &net->c.rx_arp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_arp_bad);
 	net->c.rx_arp++;
 	for_us = pv_iface_owns(net, ifp, &tpa);
 	/* Another process on our port has our MAC, but not our addresses. */

@@ -103,8 +103,7 @@ static int frag_copy(const struct frag_tx *f, struct pv_pkt *pkt, int64_t now_ns
 	int rc = 0;
 
 	if (!list) {
-		f->net->c.tx_no_buf++;
-		pv_pkt_put(pkt);
+		pv_net_drop(f->net, pkt, &f->net->c.tx_no_buf);
 		return -ENOBUFS;
 	}
 	for (struct pv_pkt *p = list; p; p = next) {

@@ -58,7 +58,7 @@ static enum pv_rx_verdict error4(struct pv_net *net, struct pv_pkt *pkt, const s
 	struct pv_rx_info info;
 
 	if (pv_wire_icmp4_quote(m->body, m->body_len, &q))
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	pv_net_rx_info(net, pkt, &info);
 	*e = (struct pv_net_error){
 		.local = pv_addr_from4(&q.ip.src),
@@ -72,7 +72,7 @@ static enum pv_rx_verdict error4(struct pv_net *net, struct pv_pkt *pkt, const s
 		.offender = info.src,
 	};
 	if (!pv_net_addr_owner(net, &e->local))
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	net->c.rx_icmp++;
 	switch (m->type) {
 	case PV_ICMP4_UNREACH:
@@ -107,9 +107,9 @@ enum pv_rx_verdict pv_icmp4_rx(struct pv_net *net, struct pv_iface *ifp, struct 
 	struct pv_wire_icmp4 m;
 
 	if (pv_wire_icmp4_parse(pkt->data, pkt->len, &m))
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	if (!(pkt->flags & PV_PKT_LOOPED) && !pv_cksum_ok(pv_net_chain_sum(pkt)))
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	if (pv_wire_icmp4_is_error(m.type))
 		return error4(net, pkt, &m);
 	net->c.rx_icmp++;

@@ -42,7 +42,7 @@ static enum pv_rx_verdict error6(struct pv_net *net, struct pv_icmp6_in *in, con
 	struct pv_wire_quote6 q;
 
 	if (pv_wire_icmp6_quote(m->body, m->body_len, &q))
-		return pv_net_drop(in->pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, in->pkt, &net->c.rx_icmp_bad);
 	*e = (struct pv_net_error){
 		.local = pv_addr_from6(q.ip.src),
 		.remote = pv_addr_from6(q.ip.dst),
@@ -56,7 +56,7 @@ static enum pv_rx_verdict error6(struct pv_net *net, struct pv_icmp6_in *in, con
 		.err = EPROTO,
 	};
 	if (!pv_net_addr_owner(net, &e->local) || pv_addr_is_mcast(&in->src) || pv_addr_is_any(&in->src))
-		return pv_net_drop(in->pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, in->pkt, &net->c.rx_icmp_bad);
 	net->c.rx_icmp++;
 	switch (m->type) {
 	case PV_ICMP6_UNREACH:
@@ -111,14 +111,14 @@ enum pv_rx_verdict pv_icmp6_rx(struct pv_net *net, struct pv_iface *ifp, struct 
 	struct pv_wire_icmp6 m;
 
 	if (pv_wire_icmp6_parse(pkt->data, pkt->len, &m) || !csum_ok(pkt))
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	if (m.type == PV_ICMP6_ECHO)
 		net->c.rx_icmp++;
 	if (m.type == PV_ICMP6_ECHO)
 		return m.code ? consumed(pkt) : echo(net, &in, now_ns);
 	/* RFC 6980: discovery in fragments is not believed; errors fit one packet. */
 	if (pkt->frag)
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	if (pv_wire_icmp6_is_error(m.type))
 		return error6(net, &in, &m);
 	net->c.rx_icmp++;

@@ -75,7 +75,7 @@ enum pv_rx_verdict pv_igmp_rx(struct pv_net *net, struct pv_iface *ifp, struct p
 	struct pv_addr group;
 
 	if (pkt->frag || pv_wire_igmp_parse(pkt->data, pkt->len, &m) || !pv_cksum_ok(pv_cksum_add(pkt->data, pkt->len, 0)))
-		return pv_net_drop(pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, pkt, &net->c.rx_icmp_bad);
 	net->c.rx_igmp++;
 	group = pv_addr_from4(&m.group);
 	if (m.type == PV_IGMP_QUERY)

@@ -214,6 +214,7 @@ pv_inline void pv_net_gen_bump(struct pv_net *net)
 {
 	if (++net->head.gen == 0)
 		net->head.gen = 1;
+	pv_trace_note(net->head.trace, .kind = PV_TRACE_paths, .b = net->head.gen);
 }
 
 pv_inline void pv_net_timer_set(struct pv_net *net, struct pv_net_timer *t, int64_t at_ns)
@@ -234,9 +235,12 @@ pv_inline int pv_net_timers_reserve(struct pv_net *net, uint32_t groups, uint32_
 						 2 * (net->ngroups + groups) + net->txqs.count + txqs);
 }
 
-pv_inline enum pv_rx_verdict pv_net_drop(struct pv_pkt *pkt, uint64_t *counter)
+/* Counts and tells of a packet that ends here, or is refused: at net->c.`counter`. pkt may be NULL: there is none to be told of. */
+void pv_net_lost(struct pv_net *net, const struct pv_pkt *pkt, uint64_t *counter);
+
+pv_inline enum pv_rx_verdict pv_net_drop(struct pv_net *net, struct pv_pkt *pkt, uint64_t *counter)
 {
-	++*counter;
+	pv_net_lost(net, pkt, counter);
 	pv_pkt_put(pkt);
 	return PV_RX_CONSUMED;
 }

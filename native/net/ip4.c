@@ -82,7 +82,7 @@ static enum pv_rx_verdict ip4_deliver(struct pv_net *net, struct pv_iface *ifp, 
 		return pv_igmp_rx(net, ifp, pkt, now_ns);
 	default:
 		pv_icmp_error(net, pkt, PV_ICMP4_UNREACH, PV_ICMP4_UNREACH_PROTO, 0, now_ns);
-		return pv_net_drop(pkt, &net->c.rx_proto);
+		return pv_net_drop(net, pkt, &net->c.rx_proto);
 	}
 }
 
@@ -95,7 +95,7 @@ enum pv_rx_verdict pv_ip4_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 	pkt->l3_off = (uint16_t)(pkt->data - pkt->buf);
 	drop = ip4_check(net, ifp, pkt, &ip, now_ns);
 	if (drop)
-		return pv_net_drop(pkt, drop);
+		return pv_net_drop(net, pkt, drop);
 	if (!pkt->frag)
 		pkt->len = ip.total_len; /* what is behind it is padding */
 	pkt->l4_off = (uint16_t)(pkt->l3_off + ip.hdr_len);

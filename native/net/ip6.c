@@ -43,11 +43,11 @@ static enum pv_rx_verdict ip6_deliver(struct pv_net *net, struct pv_iface *ifp, 
 	case PV_PROTO_ICMP6:
 		return pv_icmp6_rx(net, ifp, pkt, ext->router_alert, now_ns);
 	case PV_IP6_NEXT_NONE:
-		return pv_net_drop(pkt, &net->c.rx_proto);
+		return pv_net_drop(net, pkt, &net->c.rx_proto);
 	default:
 		/* RFC 4443 3.4: the pointer tells which Next Header field; extension headers in front are rare, so are unknown protocols. */
 		pv_icmp_error(net, pkt, PV_ICMP6_PARAM_PROBLEM, 1, ext->next_off, now_ns);
-		return pv_net_drop(pkt, &net->c.rx_proto);
+		return pv_net_drop(net, pkt, &net->c.rx_proto);
 	}
 }
 
@@ -56,7 +56,7 @@ static enum pv_rx_verdict ip6_bad_ext(struct pv_net *net, struct pv_pkt *pkt, co
 {
 	if (rc == -EPROTO && ext->icmp_send && (ext->icmp_mcast || pkt->buf[pkt->l3_off + 24] != 0xff))
 		pv_icmp_error(net, pkt, PV_ICMP6_PARAM_PROBLEM, ext->icmp_code, ext->bad_off, now_ns);
-	return pv_net_drop(pkt, rc == -EMSGSIZE ? &net->c.rx_short : &net->c.rx_ip_options);
+	return pv_net_drop(net, pkt, rc == -EMSGSIZE ? &net->c.rx_short : &net->c.rx_ip_options);
 }
 
 /* RFC 8200 4.5: what makes a fragment impossible is told to its sender. */
@@ -99,7 +99,7 @@ static struct pv_pkt *ip6_fragment(struct pv_net *net, struct pv_iface *ifp, str
 	int rc;
 
 	if (!frag_ok(net, pkt, ext, pkt->total - ext->l4_off, now_ns)) {
-		pv_net_drop(pkt, &net->c.reass_bad);
+		pv_net_drop(net, pkt, &net->c.reass_bad);
 		return NULL;
 	}
 	/* From here on the header says "atomic": the second walk passes over it. */
@@ -126,16 +126,16 @@ enum pv_rx_verdict pv_ip6_rx(struct pv_net *net, struct pv_iface *ifp, struct pv
 	int rc = pv_wire_ip6_parse(pkt->data, pkt->total, &ip);
 
 	if (rc == -EMSGSIZE)
-		return pv_net_drop(pkt, &net->c.rx_short);
+		return pv_net_drop(net, pkt, &net->c.rx_short);
 	if (rc < 0)
-		return pv_net_drop(pkt, &net->c.rx_ip_header);
+		return pv_net_drop(net, pkt, &net->c.rx_ip_header);
 	pkt->l3_off = (uint16_t)(pkt->data - pkt->buf);
 	src = pv_addr_from6(ip.src);
 	dst = pv_addr_from6(ip.dst);
 	if (!source_ok(net, pkt, &src))
-		return pv_net_drop(pkt, &net->c.rx_ip_src);
+		return pv_net_drop(net, pkt, &net->c.rx_ip_src);
 	if (!dst_ok(net, ifp, &dst))
-		return pv_net_drop(pkt, &net->c.rx_not_ours);
+		return pv_net_drop(net, pkt, &net->c.rx_not_ours);
 	if (dst.b[0] == 0xff)
 		pkt->flags |= PV_PKT_GROUP;
 	pkt->total = PV_IP6_HLEN + ip.payload_len;

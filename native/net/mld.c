@@ -75,7 +75,7 @@ enum pv_rx_verdict pv_mld_rx(struct pv_net *net, struct pv_icmp6_in *in, int64_t
 	}
 	if (in->hops != 1 || !in->router_alert || !pv_addr_is_unicast_ll6(&in->src) ||
 	    pv_wire_mld_parse(in->pkt->data, in->pkt->len, &m))
-		return pv_net_drop(in->pkt, &net->c.rx_icmp_bad);
+		return pv_net_drop(net, in->pkt, &net->c.rx_icmp_bad);
 	net->c.rx_igmp++;
 	group = pv_addr_from6(m.group);
 	if (m.type == PV_ICMP6_MLD_QUERY)

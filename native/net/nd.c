@@ -120,7 +120,7 @@ enum pv_rx_verdict pv_nd_rx(struct pv_net *net, struct pv_icmp6_in *in, int64_t 
 	bool good = true;
 
 	if (in->hops != ND_HOPS || pv_wire_nd_parse(in->pkt->data, in->pkt->len, &nd))
-		return pv_net_drop(in->pkt, &net->c.rx_nd_bad);
+		return pv_net_drop(net, in->pkt, &net->c.rx_nd_bad);
 	if (in->ifp->resolves && nd.type == PV_ICMP6_NS)
 		good = nd_solicitation(net, in, &nd, now_ns);
 	else if (in->ifp->resolves && nd.type == PV_ICMP6_NA)
@@ -128,7 +128,7 @@ enum pv_rx_verdict pv_nd_rx(struct pv_net *net, struct pv_icmp6_in *in, int64_t 
 	else if ((nd.type == PV_ICMP6_RA || nd.type == PV_ICMP6_REDIRECT) && !pv_addr_is_unicast_ll6(&in->src))
 		good = false; /* RFC 4861 6.1.2, 8.1 */
 	if (!good)
-		return pv_net_drop(in->pkt, &net->c.rx_nd_bad);
+		return pv_net_drop(net, in->pkt, &net->c.rx_nd_bad);
 	pv_pkt_put(in->pkt);
 	return PV_RX_CONSUMED;
 }

@@ -43,13 +43,21 @@ int pv_neigh_open(struct pv_net *net)
 	return pv_htab_init(&net->neigh_tab, net->mem, n);
 }
 
+static void neigh_state(struct pv_net *net, struct pv_neigh *n, enum pv_neigh_state state)
+{
+	if (n->state == state)
+		return;
+	pv_trace_note(net->head.trace, .kind = PV_TRACE_neighbour, .a = n->state, .b = state, .iface = (uint8_t)n->iface,
+		      .peer = n->addr);
+	n->state = (uint8_t)state;
+}
+
 static void neigh_drop_queue(struct pv_net *net, struct pv_neigh *n)
 {
 	struct pv_pkt *pkt;
 
 	while ((pkt = pv_pktq_pop(&n->queue))) {
-		net->c.tx_no_neigh++;
-		pv_pkt_put(pkt);
+		pv_net_drop(net, pkt, &net->c.tx_no_neigh);
 	}
 }
 
@@ -59,7 +67,7 @@ static void neigh_free(struct pv_net *net, struct pv_neigh *n)
 	neigh_drop_queue(net, n);
 	pv_htab_del(&net->neigh_tab, &n->node);
 	pv_list_del(&n->lru);
-	n->state = PV_NEIGH_FREE;
+	neigh_state(net, n, PV_NEIGH_FREE);
 	pv_list_add(&net->neigh_free, &n->lru);
 	pv_net_gen_bump(net);
 }
@@ -140,11 +148,11 @@ struct pv_neigh *pv_neigh_get(struct pv_net *net, uint32_t iface, const struct p
 		if (!neigh_make_room(net, ours))
 			return NULL;
 		n = pv_list_entry(net->neigh_free.next, struct pv_neigh, lru);
-		n->state = PV_NEIGH_NONE;
 		n->used = false;
 		n->probes = 0;
 		n->iface = (uint16_t)iface;
 		n->addr = *addr;
+		neigh_state(net, n, PV_NEIGH_NONE);
 		n->changed_ns = INT64_MIN / 2;
 		memset(n->mac, 0, sizeof(n->mac));
 		pv_htab_add_fixed(&net->neigh_tab, &n->node, pv_hash_addr(&net->key, addr, iface));
@@ -170,7 +178,7 @@ int pv_net_neigh_add(struct pv_net *net, uint32_t iface, const struct pv_addr *a
 		pv_neigh_heard(net, n, mac, true, true, net->now_ns);
 		pv_net_timer_del(net, &n->timer);
 		pv_list_del(&n->lru);
-		n->state = PV_NEIGH_PERMANENT;
+		neigh_state(net, n, PV_NEIGH_PERMANENT);
 	}
 	memcpy(n->mac, mac, PV_ETH_ALEN);
 	pv_net_gen_bump(net);
@@ -218,10 +226,10 @@ static void neigh_fail(struct pv_net *net, struct pv_neigh *n, int64_t now_ns)
 {
 	struct pv_pkt *pkt;
 
-	n->state = PV_NEIGH_FAILED;
+	neigh_state(net, n, PV_NEIGH_FAILED);
 	n->changed_ns = now_ns;
 	while ((pkt = pv_pktq_pop(&n->queue))) {
-		net->c.tx_no_neigh++;
+		pv_net_lost(net, pkt, &net->c.tx_no_neigh);
 		pv_icmp_host_unreachable(net, pkt);
 	}
 }
@@ -231,7 +239,7 @@ static void neigh_reachable(struct pv_net *net, struct pv_neigh *n, int64_t now_
 	/* RFC 4861 6.3.2: between half and one and a half times the base. */
 	int64_t ns = REACHABLE_NS / 2 + (int64_t)pv_rng_below(&net->rng, (uint64_t)REACHABLE_NS);
 
-	n->state = PV_NEIGH_REACHABLE;
+	neigh_state(net, n, PV_NEIGH_REACHABLE);
 	n->probes = 0;
 	n->changed_ns = now_ns;
 	pv_net_timer_set(net, &n->timer, now_ns + ns);
@@ -250,7 +258,7 @@ static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_
 			neigh_fail(net, n, now_ns);
 		break;
 	case PV_NEIGH_REACHABLE:
-		n->state = PV_NEIGH_STALE;
+		neigh_state(net, n, PV_NEIGH_STALE);
 		break;
 	case PV_NEIGH_DELAY:
 		/* The kernel probes; until it says otherwise its MAC is good. */
@@ -259,7 +267,7 @@ static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_
 			neigh_ask_host(net, n);
 			break;
 		}
-		n->state = PV_NEIGH_PROBE;
+		neigh_state(net, n, PV_NEIGH_PROBE);
 		n->probes = 0;
 		neigh_solicit(net, n, true, now_ns);
 		break;
@@ -267,7 +275,7 @@ static void neigh_timer(struct pv_net *net, struct pv_net_timer *t, int64_t now_
 		if (n->probes < PROBES)
 			neigh_solicit(net, n, true, now_ns);
 		else
-			n->state = PV_NEIGH_NONE; /* its MAC may be another by now: the next packet asks everybody */
+			neigh_state(net, n, PV_NEIGH_NONE); /* its MAC may be another by now: the next packet asks everybody */
 		break;
 	default:
 		break;
@@ -290,8 +298,7 @@ static int neigh_enqueue(struct pv_net *net, struct pv_neigh *n, struct pv_pkt *
 	pv_pktq_push(&n->queue, pkt);
 	if (n->queue.count > net->cfg.neigh_queue || pool_is_short(pkt->pool)) {
 		/* The oldest goes, as in Linux and RFC 4861 7.2.2. */
-		net->c.tx_neigh_queue++;
-		pv_pkt_put(pv_pktq_pop(&n->queue));
+		pv_net_drop(net, pv_pktq_pop(&n->queue), &net->c.tx_neigh_queue);
 	}
 	return 0;
 }
@@ -301,13 +308,12 @@ int pv_neigh_output(struct pv_net *net, struct pv_neigh *n, const struct pv_addr
 	switch (n->state) {
 	case PV_NEIGH_FAILED:
 		if (now_ns - n->changed_ns < FAILED_HOLD_NS) {
-			net->c.tx_no_neigh++;
-			pv_pkt_put(pkt);
+			pv_net_drop(net, pkt, &net->c.tx_no_neigh);
 			return -EHOSTUNREACH;
 		}
 		/* fall through */
 	case PV_NEIGH_NONE:
-		n->state = PV_NEIGH_INCOMPLETE;
+		neigh_state(net, n, PV_NEIGH_INCOMPLETE);
 		n->probes = 0;
 		n->probe_src = *src;
 		neigh_enqueue(net, n, pkt);
@@ -317,7 +323,7 @@ int pv_neigh_output(struct pv_net *net, struct pv_neigh *n, const struct pv_addr
 		return neigh_enqueue(net, n, pkt);
 	case PV_NEIGH_STALE:
 		/* RFC 4861 7.3.3: sends to the old MAC, and checks it if nobody confirms soon. */
-		n->state = PV_NEIGH_DELAY;
+		neigh_state(net, n, PV_NEIGH_DELAY);
 		n->probe_src = *src;
 		pv_net_timer_set(net, &n->timer, now_ns + DELAY_NS);
 		break;
@@ -344,7 +350,7 @@ static void neigh_flush(struct pv_net *net, struct pv_neigh *n)
 
 static void neigh_stale(struct pv_net *net, struct pv_neigh *n)
 {
-	n->state = PV_NEIGH_STALE;
+	neigh_state(net, n, PV_NEIGH_STALE);
 	pv_net_timer_del(net, &n->timer);
 }
 
@@ -398,7 +404,7 @@ int pv_net_neigh_set(struct pv_net *net, uint32_t iface, const struct pv_addr *a
 		pv_neigh_heard(net, n, mac, true, true, now_ns);
 	} else if (n->state != PV_NEIGH_INCOMPLETE) {
 		/* The next packet asks. */
-		n->state = PV_NEIGH_NONE;
+		neigh_state(net, n, PV_NEIGH_NONE);
 		pv_net_timer_del(net, &n->timer);
 	}
 	return 0;
@@ -425,7 +431,7 @@ void pv_net_neigh_doubt(struct pv_net *net)
 		if (n->state == PV_NEIGH_FREE || n->state == PV_NEIGH_PERMANENT || n->state == PV_NEIGH_INCOMPLETE ||
 		    !pv_iface_is_hosts(net, net->iface[n->iface]))
 			continue;
-		n->state = PV_NEIGH_NONE;
+		neigh_state(net, n, PV_NEIGH_NONE);
 		pv_net_timer_del(net, &n->timer);
 	}
 }

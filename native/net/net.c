@@ -74,6 +74,7 @@ int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg)
 	net->cfg = *cfg;
 	net_defaults(&net->cfg);
 	net->head.gen = 1;
+	net->head.trace = cfg->trace;
 	pv_rng_seed(&net->rng, pv_splitmix64(&seed));
 	net->key = pv_hash_key(pv_splitmix64(&seed));
 	net->sip = pv_siphash_key(pv_splitmix64(&seed));
@@ -184,12 +185,26 @@ uint64_t pv_net_chain_sum(const struct pv_pkt *pkt)
 	return sum;
 }
 
+pv_noinline void pv_net_lost(struct pv_net *net, const struct pv_pkt *pkt, uint64_t *counter)
+{
+	static const char *const names[] = { PV_NET_COUNTERS(PV_COUNTER_NAME) };
+	size_t i = (size_t)(counter - (const uint64_t *)(const void *)&net->c);
+	struct pv_trace_event e = { .kind = PV_TRACE_drop, .a = PV_TRACE_REASON(PV_TRACE_NET, i) };
+
+	++*counter;
+	if (pkt) {
+		e.iface = pkt->iface;
+		e.b = pkt->len;
+	}
+	pv_trace_drop(net->head.trace, &e, names[i]);
+}
+
 struct pv_pkt *pv_net_pkt(struct pv_net *net, struct pv_ring *ring)
 {
 	struct pv_pkt *pkt = pv_pkt_get(ring->pool);
 
 	if (!pkt) {
-		net->c.tx_no_buf++;
+		pv_net_lost(net, NULL, &net->c.tx_no_buf);
 		return NULL;
 	}
 	pkt->data = pkt->buf + PV_MAX(pv_pkt_headroom(pkt), PV_NET_HEADROOM);

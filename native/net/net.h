@@ -21,6 +21,7 @@
 #include "base/addr.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "pkt/pkt.h"
 #include "ring/ring.h"
 
@@ -53,6 +54,7 @@ struct pv_net_cfg {
 	uint32_t icmp_rate; /* errors sent per second; 0: 1000 (RFC 1812 4.3.2.8) */
 	const struct pv_host_ops *host; /* decides for interfaces of the kernel's; NULL: there are none */
 	void *host_ctx;
+	struct pv_trace *trace; /* of this stack and all above; NULL: none */
 };
 
 int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg);
@@ -242,6 +244,8 @@ struct pv_net_head {
 	uint32_t gen; /* never 0: a zeroed path is not valid */
 	uint32_t dirty; /* bit index - 1 of an interface: frames were posted that no doorbell has been rung for */
 	bool held; /* doorbells wait: more is about to be posted */
+	struct pv_trace *trace; /* NULL: none */
+	struct pv_trace *stations; /* the same while packets are traced, too, else NULL */
 };
 
 /* Whether pv_net_kick has something to do: also after one that said -EAGAIN. */
@@ -254,6 +258,21 @@ pv_inline bool pv_net_dirty(const struct pv_net *net)
 pv_inline void pv_net_hold(struct pv_net *net, bool on)
 {
 	((struct pv_net_head *)(void *)net)->held = on;
+}
+
+pv_inline struct pv_trace *pv_net_trace(const struct pv_net *net)
+{
+	return ((const struct pv_net_head *)(const void *)net)->trace;
+}
+
+pv_inline struct pv_trace *pv_net_stations(const struct pv_net *net)
+{
+	return ((const struct pv_net_head *)(const void *)net)->stations;
+}
+
+pv_inline void pv_net_trace_packets(struct pv_net *net, struct pv_trace *t)
+{
+	((struct pv_net_head *)(void *)net)->stations = t;
 }
 
 pv_inline uint32_t pv_net_gen_of(const struct pv_net *net)
@@ -358,8 +377,9 @@ int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
 	X(tx_icmp_limited, "ICMP errors not sent: rate limit")                                                                     \
 	X(tx_igmp, "IGMP and MLD reports sent")
 
-struct pv_net_counters {
 #define PV_COUNTER_FIELD(name, text) uint64_t name;
+#define PV_COUNTER_NAME(name, text) #name,
+struct pv_net_counters {
 	PV_NET_COUNTERS(PV_COUNTER_FIELD)
 };
 const struct pv_net_counters *pv_net_counters(const struct pv_net *net);

@@ -76,7 +76,7 @@ static void reass_timeout(struct pv_net *net, struct pv_net_timer *t, int64_t no
 	struct pv_reass *r = pv_container_of(t, struct pv_reass, timer);
 
 	if (!r->dead) {
-		net->c.reass_timeout++;
+		pv_net_lost(net, r->head, &net->c.reass_timeout);
 		/* RFC 1122 3.3.2, RFC 8200 4.5: only when the first fragment is here. */
 		if (r->have_first)
 			pv_icmp_error(net, r->head, pv_addr_is4(&r->src) ? PV_ICMP4_TIME_EXCEEDED : PV_ICMP6_TIME_EXCEEDED, 1, 0,
@@ -116,7 +116,7 @@ static void reass_evict(struct pv_net *net)
 	struct pv_reass *r = pv_list_entry(net->reass_age.next, struct pv_reass, age);
 
 	if (!r->dead)
-		net->c.reass_full++;
+		pv_net_lost(net, r->head, &net->c.reass_full);
 	reass_free(net, r);
 }
 
@@ -249,7 +249,7 @@ static struct pv_pkt *reass_buffer(struct pv_net *net, struct pv_iface *ifp, con
 
 	*refused = true;
 	if (r->dead) {
-		pv_net_drop(pkt, &net->c.reass_bad);
+		pv_net_drop(net, pkt, &net->c.reass_bad);
 		return NULL;
 	}
 	if (!reass_room(net, r, pkt)) {
@@ -273,7 +273,7 @@ static struct pv_pkt *reass_buffer(struct pv_net *net, struct pv_iface *ifp, con
 	default:
 		break;
 	}
-	net->c.reass_bad++;
+	pv_net_lost(net, pkt, &net->c.reass_bad);
 	/* Past the limit of pieces it hangs in the chain already. */
 	if (r->count <= FRAGS_MAX)
 		pv_pkt_put(pkt);

@@ -96,20 +96,20 @@ static pv_noinline enum pv_rx_verdict rx_slow(struct pv_net *net, struct pv_ifac
 
 	net->now_ns = now_ns;
 	if (pkt->len < PV_ETH_HLEN)
-		return pv_net_drop(pkt, &net->c.rx_short);
+		return pv_net_drop(net, pkt, &net->c.rx_short);
 	if (!pv_mac_eq(pkt->data, ifp->mac) && !pv_mac_is_group(pkt->data))
-		return pv_net_drop(pkt, &net->c.rx_not_ours);
+		return pv_net_drop(net, pkt, &net->c.rx_not_ours);
 	type = pv_get16(pkt->data + 12);
 	if (type == PV_ETHERTYPE_VLAN && !(pkt->flags & PV_PKT_VLAN)) {
 		if (pkt->len < PV_ETH_HLEN + PV_VLAN_HLEN)
-			return pv_net_drop(pkt, &net->c.rx_short);
+			return pv_net_drop(net, pkt, &net->c.rx_short);
 		untag(pkt);
 		type = pv_get16(pkt->data + 12);
 	}
 	if (pkt->flags & PV_PKT_VLAN)
 		vid = pkt->vlan_tci & 0xfff; /* 0: a priority only */
 	if ((vid != ifp->vlan && !(pkt->flags & PV_PKT_LOOPED)) || type == PV_ETHERTYPE_VLAN || type == PV_ETHERTYPE_QINQ)
-		return pv_net_drop(pkt, &net->c.rx_vlan);
+		return pv_net_drop(net, pkt, &net->c.rx_vlan);
 	pkt->data += PV_ETH_HLEN;
 	pkt->len -= PV_ETH_HLEN;
 	pkt->total -= PV_ETH_HLEN;
@@ -121,7 +121,7 @@ static pv_noinline enum pv_rx_verdict rx_slow(struct pv_net *net, struct pv_ifac
 	case PV_ETHERTYPE_ARP:
 		return pv_arp_rx(net, ifp, pkt, now_ns);
 	default:
-		return pv_net_drop(pkt, &net->c.rx_ethertype);
+		return pv_net_drop(net, pkt, &net->c.rx_ethertype);
 	}
 }
 

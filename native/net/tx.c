@@ -21,11 +21,12 @@ static pv_noinline int tx_post_full(struct pv_net *net, uint32_t iface, struct p
 	for (uint32_t i = 0; i < n; i++)
 		pv_net_tx_done(net, done[i]);
 	if (rc != -ENODEV && n && pv_ring_tx_post(ring, &pkt, 1) == 1) {
+		PV_PROBE4(posted, iface, pkt, pkt->data, pkt->len);
 		net->c.tx_packets++;
 		net->head.dirty |= 1u << (iface - 1);
 		return 0;
 	}
-	net->c.tx_ring_full++;
+	pv_net_lost(net, pkt, &net->c.tx_ring_full);
 	pv_pkt_put(pkt);
 	if (rc == -ENODEV)
 		return rc;
@@ -36,6 +37,7 @@ pv_inline int tx_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, 
 {
 	if (pv_unlikely(pv_ring_tx_post(ring, &pkt, 1) != 1))
 		return tx_post_full(net, iface, ring, pkt);
+	PV_PROBE4(posted, iface, pkt, pkt->data, pkt->len);
 	net->c.tx_packets++;
 	net->head.dirty |= 1u << (iface - 1);
 	return 0;
@@ -130,8 +132,7 @@ int pv_tx_loop(struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pk
 	uint16_t type = *pkt->data >> 4 == 4 ? PV_ETHERTYPE_IP4 : PV_ETHERTYPE_IP6;
 
 	if (net->loop.count >= PV_LOOP_MAX) {
-		net->c.tx_ring_full++;
-		pv_pkt_put(pkt);
+		pv_net_drop(net, pkt, &net->c.tx_ring_full);
 		return -ENOBUFS;
 	}
 	pkt->data -= PV_ETH_HLEN;
@@ -259,7 +260,7 @@ pv_noinline int pv_tx_slow(struct pv_net *net, struct pv_path *path, const struc
 	/* As ip_sk_use_pmtu and ip_sk_ignore_df in Linux say. */
 	mtu = opts->pmtudisc < PV_PMTU_PROBE ? path->mtu : path->iface_mtu;
 	if (total + hlen > mtu && opts->pmtudisc >= PV_PMTU_DO && opts->pmtudisc != PV_PMTU_OMIT) {
-		net->c.tx_too_big++;
+		pv_net_lost(net, pkt, &net->c.tx_too_big);
 		return tx_refuse(pkt, -EMSGSIZE);
 	}
 	if (total + hlen > mtu || (count > 1 && count > path->ring->caps.max_sge && !path->is_local))

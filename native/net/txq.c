@@ -183,6 +183,7 @@ static int post(struct pv_txq *q, struct pv_pkt *pkt)
 		if (pv_ring_tx_post(ring, &pkt, 1) != 1)
 			return -EAGAIN;
 	}
+	PV_PROBE4(posted, q->cfg.iface, pkt, pkt->data, pkt->len);
 	net->c.tx_packets++;
 	net->head.dirty |= 1u << (q->cfg.iface - 1);
 	return 0;
@@ -235,8 +236,7 @@ static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
 		}
 		q->held_bytes -= len;
 		if (rc) {
-			q->net->c.tx_pace_dropped++;
-			pv_pkt_put(pkt);
+			pv_net_drop(q->net, pkt, &q->net->c.tx_pace_dropped);
 		} else {
 			sent(q, len);
 		}
@@ -250,8 +250,7 @@ static void txq_free(struct pv_txq *q)
 	struct pv_pkt *pkt;
 
 	while ((pkt = pv_pktq_pop(&q->held))) {
-		net->c.tx_pace_dropped++;
-		pv_pkt_put(pkt);
+		pv_net_drop(net, pkt, &net->c.tx_pace_dropped);
 	}
 	devq_close(q);
 	pv_net_timer_del(net, &q->timer);

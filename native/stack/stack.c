@@ -138,7 +138,7 @@ static uint32_t collect(struct pv_pool *pool, struct pv_pkt **pkts, uint32_t n)
 	return i;
 }
 
-static pv_noinline void refill(struct stack_ring *sr)
+static pv_noinline void refill(const struct pv_net *net, struct stack_ring *sr)
 {
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
 
@@ -149,8 +149,12 @@ static pv_noinline void refill(struct stack_ring *sr)
 		sr->short_of -= k;
 		for (uint32_t i = k; i < n; i++)
 			pv_pkt_put(pkts[i]);
-		if (!k)
+		if (!k) {
+			if (!n)
+				pv_trace_note(pv_net_trace(net), .kind = PV_TRACE_starved, .a = 0, .b = sr->short_of,
+					      .iface = (uint8_t)sr->iface);
 			return;
+		}
 	}
 }
 
@@ -181,7 +185,7 @@ int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg)
 	sr = &s->rings[s->nrings++];
 	*sr = (struct stack_ring){ .ring = cfg->ring, .iface = (uint32_t)index };
 	set_want(sr);
-	refill(sr);
+	refill(s->net, sr);
 	/* Only now: what a rule brings finds buffers. */
 	if (cfg->steer == PV_STEER_SOCKET)
 		steer_changed(s);
@@ -262,6 +266,7 @@ pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t no
 	for (uint32_t i = 0; i < n; i++) {
 		if (i + 1 < n)
 			pv_prefetch(pkts[i + 1]->data);
+		PV_PROBE4(ring_in, sr->iface, pkts[i], pkts[i]->data, pkts[i]->len);
 		input(s, sr->iface, pkts[i], now_ns);
 	}
 	return n;
@@ -288,14 +293,20 @@ static pv_noinline uint32_t receive_all(struct pv_stack *s, int64_t now_ns, uint
 /* Returns the number of packets that came back. */
 static pv_noinline uint32_t reap(struct pv_net *net, struct stack_ring *sr)
 {
+	struct pv_trace *stations = pv_net_stations(net);
 	struct pv_ring *ring = sr->ring;
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
 	uint32_t all = 0, n;
 
 	do {
 		n = pv_ring_tx_reap(ring, pkts, PV_RING_BATCH_MAX);
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++) {
+			PV_PROBE2(completed, sr->iface, pkts[i]);
+			if (pv_unlikely(stations != NULL))
+				pv_trace_note(stations, .kind = PV_TRACE_completed, .id = (uintptr_t)pkts[i],
+					      .iface = (uint8_t)sr->iface);
 			pv_net_tx_done(net, pkts[i]);
+		}
 		all += n;
 	} while (n == PV_RING_BATCH_MAX);
 	sr->left = ring->tx_pending;
@@ -360,7 +371,7 @@ pv_inline void tend(struct pv_stack *s, int64_t now_ns, uint32_t done)
 		if (reap_due(s, sr, done) || pv_unlikely(waiting))
 			reaped |= reap(s->net, sr) != 0;
 		if (pv_unlikely(sr->short_of >= sr->refill_at))
-			refill(sr);
+			refill(s->net, sr);
 	}
 	if (pv_unlikely(waiting))
 		give_room(s, now_ns, reaped);
@@ -440,7 +451,16 @@ uint32_t pv_stack_grow(struct pv_stack *s)
 			set_want(sr);
 			n++;
 		}
-		refill(sr);
+		refill(s->net, sr);
 	}
 	return n;
+}
+
+void pv_stack_trace_packets(struct pv_stack *s, bool on)
+{
+	struct pv_trace *t = on ? pv_net_trace(s->net) : NULL;
+
+	pv_net_trace_packets(s->net, t);
+	pv_udp_trace_packets(s->udp, t);
+	pv_tcp_trace_packets(s->tcp, t);
 }

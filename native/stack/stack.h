@@ -53,4 +53,7 @@ uint32_t pv_stack_events(struct pv_stack *s, struct pv_event *out, uint32_t n);
 /* Grows pools that run low (allocates: between data-path calls). Returns how many grew. */
 uint32_t pv_stack_grow(struct pv_stack *s);
 
+/* From now on the recorder of cfg.net.trace has the packets' stations within the stack, too (base/trace.h); without one: nothing. */
+void pv_stack_trace_packets(struct pv_stack *s, bool on);
+
 #endif

@@ -461,7 +461,9 @@ static bool due_by_reading(struct pv_tcp *c)
 
 void pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns)
 {
-	(void)n;
+	PV_PROBE3(delivered, PV_PROTO_TCP, c, n);
+	if (pv_unlikely(c->t->head.stations != NULL))
+		pv_tcp_traced(c, PV_TRACE_delivered, n, 0);
 	space_adjust(c, now_ns);
 	if (!due_by_reading(c) || c->state == PV_TCP_CLOSED)
 		return;

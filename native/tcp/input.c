@@ -144,13 +144,13 @@ static void syn_sent_crossed(struct pv_tcp *c, const struct pv_tcp_in *in)
 static void syn_sent(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
 	if (syn_sent_ack_bad(c, in)) {
-		c->t->c.rx_old_ack++;
+		pv_tcp_lost(c->t, c, in, &c->t->c.rx_old_ack);
 		pv_tcp_reset_reply(c->t, in);
 	} else if (in->flags & PV_TH_RST) {
 		if (in->flags & PV_TH_ACK)
 			was_reset(c);
 	} else if ((in->flags & (PV_TH_SYN | PV_TH_FIN)) != PV_TH_SYN) {
-		c->t->c.rx_bad_flags++;
+		pv_tcp_lost(c->t, c, in, &c->t->c.rx_bad_flags);
 	} else if (in->flags & PV_TH_ACK) {
 		syn_sent_opened(c, in);
 	} else {
@@ -177,13 +177,13 @@ static bool acceptable(struct pv_tcp *c, const struct pv_tcp_in *in)
 		return true;
 	if (pv_unlikely(paws(c, in))) {
 		if (!(in->flags & PV_TH_RST)) {
-			t->c.rx_paws++;
+			pv_tcp_lost(t, c, in, &t->c.rx_paws);
 			answer_useless(c, in);
 			return false;
 		}
 	}
 	if (pv_unlikely(!in_sequence(c, in))) {
-		t->c.rx_out_of_window++;
+		pv_tcp_lost(t, c, in, &t->c.rx_out_of_window);
 		if (in->flags & PV_TH_SYN)
 			pv_tcp_challenge(c, in->now_ns);
 		else if (!(in->flags & PV_TH_RST))
@@ -345,7 +345,7 @@ static void synchronized(struct pv_tcp *c, struct pv_tcp_in *in)
 	}
 	if (c->state == PV_TCP_SYN_RCVD) {
 		if (!pv_seq_gt(in->ack, c->snd_una) || pv_seq_gt(in->ack, c->snd_max)) {
-			c->t->c.rx_old_ack++;
+			pv_tcp_lost(c->t, c, in, &c->t->c.rx_old_ack);
 			pv_tcp_reset_reply(c->t, in);
 			pv_pkt_put(pkt);
 			return;
@@ -438,7 +438,7 @@ static pv_noinline void other(struct pv_tcp_table *t, struct pv_tcp_in *in)
 		pv_tcp_listen_input(l, in);
 		return;
 	}
-	t->c.rx_no_socket++;
+	pv_tcp_lost(t, NULL, in, &t->c.rx_no_socket);
 	pv_tcp_reset_reply(t, in);
 	pv_pkt_put(in->pkt);
 }
@@ -451,9 +451,12 @@ pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
 	c = pv_tcp_find_conn(t, in);
 	if (pv_unlikely(in->pkt->flags & PV_PKT_QUEUE) && c)
 		c->rx_queue = (uint8_t)(in->pkt->txq + 1);
-	if (pv_unlikely(!c))
+	if (pv_unlikely(!c)) {
 		other(t, in);
-	else if (!predicted(c, in))
+		return;
+	}
+	PV_PROBE5(demux, PV_PROTO_TCP, c, in->pkt, in->dport, in->sport);
+	if (!predicted(c, in))
 		pv_tcp_input(c, in);
 }
 
@@ -512,9 +515,9 @@ pv_inline void addresses(const struct pv_pkt *pkt, struct pv_tcp_in *in)
 	}
 }
 
-static pv_noinline void drop(struct pv_pkt *pkt, uint64_t *counter)
+static pv_noinline void drop(struct pv_tcp_table *t, struct pv_pkt *pkt, uint64_t *counter)
 {
-	++*counter;
+	pv_tcp_lost(t, NULL, NULL, counter);
 	pv_pkt_put(pkt);
 }
 
@@ -528,17 +531,17 @@ void pv_tcp_rx(struct pv_tcp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 	t->c.rx_segments++;
 	/* To one host only (RFC 9293 3.9.2.3): MUST-57. */
 	if (pv_unlikely(hlen < 0 || (pkt->flags & PV_PKT_GROUP))) {
-		drop(pkt, &t->c.rx_malformed);
+		drop(t, pkt, &t->c.rx_malformed);
 		return;
 	}
 	if (pv_unlikely(!pv_net_rx_l4_csum_ok(pkt, PV_PROTO_TCP))) {
-		drop(pkt, &t->c.rx_bad_csum);
+		drop(t, pkt, &t->c.rx_bad_csum);
 		return;
 	}
 	if (pv_unlikely(hlen != PV_TCP_HLEN + 12 || !plain_timestamp(pkt->data + PV_TCP_HLEN, &in.opt))) {
 		memset(&in.opt, 0, sizeof(in.opt));
 		if (hlen > (int)PV_TCP_HLEN && pv_wire_tcp_opts_parse(pkt->data, (uint32_t)hlen, &in.opt)) {
-			drop(pkt, &t->c.rx_malformed);
+			drop(t, pkt, &t->c.rx_malformed);
 			return;
 		}
 	}

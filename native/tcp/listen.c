@@ -159,7 +159,7 @@ static void syn_new(struct pv_tcp *l, const struct pv_tcp_in *in)
 	struct pv_tcp_syn *s = syn_get(t);
 
 	if (!s) {
-		t->c.syn_overflow++;
+		pv_tcp_lost(t, l, in, &t->c.syn_overflow);
 		return;
 	}
 	fill(s, l, in);
@@ -178,14 +178,14 @@ static void syn_arrived(struct pv_tcp *l, const struct pv_tcp_in *in)
 	struct pv_tcp_listen *q = l->listen;
 
 	if (q->nsyn >= q->backlog && q->nsyn) {
-		t->c.syn_overflow++;
+		pv_tcp_lost(t, l, in, &t->c.syn_overflow);
 		/* One that ended a TIME_WAIT has its number chosen already (Linux: it does not get a cookie either). */
 		if (!t->cfg.no_syn_cookies && !in->isn && !pv_tcp_accept_full(l))
 			send_cookie(l, in);
 		return;
 	}
 	if (pv_tcp_accept_full(l)) {
-		t->c.accept_overflow++;
+		pv_tcp_lost(t, l, in, &t->c.accept_overflow);
 		return;
 	}
 	syn_new(l, in);

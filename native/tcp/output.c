@@ -127,13 +127,13 @@ pv_noinline int pv_tcp_refused(struct pv_tcp *c, int rc)
 		pv_tcp_block(c);
 	else
 		c->soft_err = -rc;
-	c->t->c.tx_errors++;
+	pv_tcp_lost(c->t, c, NULL, &c->t->c.tx_errors);
 	return rc;
 }
 
 static pv_noinline int no_packet(struct pv_tcp *c)
 {
-	c->t->c.tx_no_buf++;
+	pv_tcp_lost(c->t, c, NULL, &c->t->c.tx_no_buf);
 	pv_tcp_block(c);
 	return -ENOBUFS;
 }
@@ -461,6 +461,8 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 	c->bytes_sent += s->len;
 	c->data_segs_out += s->len != 0;
 	c->t->c.tx_retransmits++;
+	PV_PROBE3(retransmit, c, s->seq.v, s->len);
+	pv_tcp_traced(c, PV_TRACE_retransmit, s->seq.v, s->len);
 	return 0;
 }
 
@@ -619,7 +621,7 @@ int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_
 	}
 	pkt = empty_packet(path.ring->pool);
 	if (!pkt) {
-		t->c.tx_no_buf++;
+		pv_tcp_lost(t, NULL, NULL, &t->c.tx_no_buf);
 		return -ENOBUFS;
 	}
 	pkt->data -= h.hlen;

@@ -131,6 +131,9 @@ pv_inline void enqueue(struct pv_tcp *c, struct pv_pkt *pkt)
 	c->rcvq_bytes += len;
 	c->bytes_received += len;
 	c->t->c.rx_bytes += len;
+	PV_PROBE4(queued, PV_PROTO_TCP, c, pkt, len);
+	if (pv_unlikely(c->t->head.stations != NULL))
+		pv_tcp_traced(c, PV_TRACE_queued, len, 0);
 	if (c->rcvq.head) {
 		if (coalesce(last_of(&c->rcvq), pkt))
 			return;
@@ -148,7 +151,7 @@ static void in_order(struct pv_tcp *c, struct pv_pkt *pkt, bool psh, int64_t now
 	bool hole = c->ooo.head;
 
 	if (!pv_rcv_admit(c, pkt, c->rcv_nxt)) {
-		c->t->c.rx_no_room++;
+		pv_tcp_lost(c->t, c, NULL, &c->t->c.rx_no_room);
 		pv_pkt_put(pkt);
 		pv_rcv_ack_now(c);
 		return;
@@ -176,7 +179,7 @@ static void out_of_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 	else
 		pv_pkt_put(pkt);
 	if (v == PV_OOO_FULL)
-		c->t->c.rx_ooo_dropped++;
+		pv_tcp_lost(c->t, c, NULL, &c->t->c.rx_ooo_dropped);
 	else if (v == PV_OOO_DUPLICATE)
 		c->t->c.rx_duplicate++;
 	else
@@ -230,7 +233,7 @@ static void segment(struct pv_tcp *c, struct pv_pkt *pkt, pv_seq seq, bool psh, 
 		seq = c->rcv_nxt;
 	}
 	if (pv_seq_ge(seq, edge)) {
-		c->t->c.rx_no_room++;
+		pv_tcp_lost(c->t, c, NULL, &c->t->c.rx_no_room);
 		useless(c, pkt);
 		return;
 	}

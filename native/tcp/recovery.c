@@ -52,6 +52,9 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 
 void pv_tcp_set_ca(struct pv_tcp *c, enum pv_tcp_ca ca)
 {
+	/* Disorder alone is no recovery: acknowledgements that come out of turn begin and end it all the time. */
+	if (c->ca != ca && (c->ca > PV_CA_DISORDER || ca > PV_CA_DISORDER))
+		pv_tcp_traced(c, PV_TRACE_recovery, c->ca, ca);
 	c->ca = (uint8_t)ca;
 	/* A probe is for states in which nothing else looks for losses. */
 	if (ca >= PV_CA_RECOVERY && c->flags & PV_TF_PTO)
@@ -554,6 +557,7 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 	if (c->retransmits < UINT8_MAX)
 		c->retransmits++;
 	c->t->c.rto++;
+	pv_tcp_traced(c, PV_TRACE_timeout, (uint32_t)(pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns) / PV_NS_PER_US), c->retransmits);
 	rc = pv_tcp_retransmit(c, pv_tcp_first(c), now_ns);
 	if (rc == -EBUSY || rc == -ENOBUFS) {
 		pv_tcp_timer_set(c, PV_TT_RTO, now_ns + PV_MIN(c->rto_ns, RETRY_NS));

@@ -344,6 +344,13 @@ static pv_noinline void no_room(struct pv_tcp *c, int rc)
 		pv_tcp_block(c);
 }
 
+pv_inline void taken(const struct pv_tcp *c, uint32_t len)
+{
+	PV_PROBE3(send, PV_PROTO_TCP, c, len);
+	if (pv_unlikely(c->t->head.stations != NULL))
+		pv_tcp_traced(c, PV_TRACE_send, len, 0);
+}
+
 static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
 {
 	struct pv_net *net = c->t->net;
@@ -388,6 +395,7 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 		c->flags |= PV_TF_NOSPACE;
 	if (pv_unlikely(src.left == all))
 		return -EAGAIN;
+	taken(c, (uint32_t)(all - src.left));
 	return (int64_t)(all - src.left);
 }
 
@@ -395,6 +403,7 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 {
 	if (pv_unlikely(iovcnt != 1 || flags || !iov->len || !pv_tcp_send_quick(c, iov, now_ns)))
 		return send_any(c, iov, iovcnt, flags, now_ns);
+	taken(c, (uint32_t)iov->len);
 	return (int64_t)iov->len;
 }
 

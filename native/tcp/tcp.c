@@ -168,6 +168,7 @@ void pv_tcp_free(struct pv_tcp *c)
 {
 	struct pv_tcp_table *t = c->t;
 
+	pv_tcp_traced(c, PV_TRACE_socket, PV_TRACE_CLOSED, 0);
 	if (c->listen)
 		pv_tcp_listen_stop(c, t->head.now_ns);
 	leave_parent(c);
@@ -229,6 +230,7 @@ int pv_tcp_open(struct pv_tcp_table *t, enum pv_family family, void *user, struc
 	if (!c)
 		return -ENOMEM;
 	c->user = user;
+	pv_tcp_traced(c, PV_TRACE_socket, PV_TRACE_OPENED, 0);
 	*out = c;
 	return 0;
 }
@@ -249,6 +251,7 @@ void pv_tcp_set_user(struct pv_tcp *c, void *user)
 
 void pv_tcp_set_state(struct pv_tcp *c, enum pv_tcp_state state)
 {
+	pv_tcp_state_traced(c, state);
 	c->t->by_state[c->state]--;
 	c->t->by_state[state]++;
 	c->state = (uint8_t)state;
@@ -315,6 +318,7 @@ void pv_tcp_abort(struct pv_tcp *c, int err)
 	if (c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_SYN_RCVD)
 		t->c.open_failed++;
 	t->c.aborted++;
+	pv_tcp_traced(c, PV_TRACE_error, (uint32_t)err, 0);
 	c->err = err;
 	c->flags |= PV_TF_CLOSED_BY_ERR;
 	pv_tcp_sndq_drop(c);

@@ -232,7 +232,13 @@ struct pv_tcp_head {
 	struct pv_list blocked; /* that wait for packets or room in a ring */
 	struct pv_list due; /* that owe something at the end of the batch */
 	uint32_t news; /* pv_tcp_news */
+	struct pv_trace *stations; /* NULL, but while packets are traced */
 };
+
+pv_inline void pv_tcp_trace_packets(struct pv_tcp_table *t, struct pv_trace *stations)
+{
+	((struct pv_tcp_head *)(void *)t)->stations = stations;
+}
 
 pv_inline const struct pv_tcp_head *pv_tcp_head(const struct pv_tcp_table *t)
 {

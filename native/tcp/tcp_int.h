@@ -468,6 +468,12 @@ pv_inline void pv_tcp_arm(struct pv_tcp *c, int64_t deadline_ns)
 struct pv_tcp *pv_tcp_new(struct pv_tcp_table *t, enum pv_family family); /* NULL: no memory */
 void pv_tcp_free(struct pv_tcp *c); /* out of every list and queue; packets and segments go back */
 void pv_tcp_set_state(struct pv_tcp *c, enum pv_tcp_state state); /* keeps the table's count */
+
+/* trace.c: what the recorder is told of a connection. */
+void pv_tcp_traced(const struct pv_tcp *c, enum pv_trace_kind kind, uint32_t a, uint32_t b);
+void pv_tcp_state_traced(const struct pv_tcp *c, uint32_t to); /* ahead of the change */
+/* Counts at t->c.`counter`, and tells of, what ends here or is refused; c, in: NULL where there is none. */
+void pv_tcp_lost(struct pv_tcp_table *t, const struct pv_tcp *c, const struct pv_tcp_in *in, uint64_t *counter);
 void pv_tcp_tell(struct pv_tcp *c, uint32_t bits); /* an event for the application */
 /* The connection ends by an error: queues emptied, CLOSED, the application told `err` (0: none); orphans and embryos are freed, so that
  * `c` must not be touched afterwards. Sends nothing. */

@@ -105,6 +105,7 @@ static struct pv_tcp_tw *record(struct pv_tcp *c, bool fin_wait_2)
 void pv_tcp_time_wait(struct pv_tcp *c)
 {
 	c->t->c.time_waits++;
+	pv_tcp_state_traced(c, PV_TCP_TIME_WAIT);
 	(void)record(c, false);
 	pv_tcp_done(c);
 }

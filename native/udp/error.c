@@ -95,5 +95,6 @@ void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err)
 	else if (!hard || !u->connected)
 		return;
 	u->err = err->err;
+	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_error, (uint32_t)u->err, 0);
 	pv_udp_wake(u, PV_EV_IN | PV_EV_ERR);
 }

@@ -44,13 +44,17 @@ void pv_udp_key_of(const struct pv_pkt *pkt, struct pv_udp_key *k)
 	key_of(pkt, k);
 }
 
+static pv_noinline void queue_full(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt)
+{
+	pv_udp_lost(t, u, pkt, &t->counters.rx_queue_full);
+	pv_pkt_put(pkt);
+}
+
 /* Linux's rule: what is over the limit already refuses the next one, so that even the smallest buffer takes one datagram. */
 pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
 {
 	if (pv_unlikely(u->rx_bytes > u->rx_limit)) {
-		t->counters.rx_queue_full++;
-		u->counters.rx_queue_full++;
-		pv_pkt_put(pkt);
+		queue_full(t, u, pkt);
 		return;
 	}
 	if (pv_unlikely(pkt->flags & PV_PKT_QUEUE))
@@ -62,6 +66,7 @@ pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *
 	u->counters.rx_datagrams++;
 	u->counters.rx_bytes += pkt->total;
 	pv_pktq_push(&u->rxq, pkt);
+	PV_PROBE4(queued, PV_PROTO_UDP, u, pkt, pkt->total);
 	pv_udp_wake(u, PV_EV_IN);
 }
 
@@ -162,21 +167,19 @@ void pv_udp_rx_group(struct pv_udp_table *t, struct pv_pkt *pkt, const struct pv
 			}
 			copy = copy_of(pkt);
 			if (copy) {
+				PV_PROBE5(demux, PV_PROTO_UDP, u, copy, u->lport, u->rport);
 				enqueue(t, u, copy, now_ns);
 			} else {
-				t->counters.rx_no_buf++;
-				u->counters.rx_no_buf++;
+				pv_udp_lost(t, u, pkt, &t->counters.rx_no_buf);
 			}
 		}
 	}
 	if (first) {
+		PV_PROBE5(demux, PV_PROTO_UDP, first, pkt, first->lport, first->rport);
 		enqueue(t, first, pkt, now_ns);
 		return;
 	}
-	if (filtered)
-		t->counters.rx_filtered++;
-	else
-		t->counters.rx_no_port++;
+	pv_udp_lost(t, NULL, pkt, filtered ? &t->counters.rx_filtered : &t->counters.rx_no_port);
 	pv_pkt_put(pkt);
 }
 
@@ -197,7 +200,8 @@ static struct pv_udp *demux(struct pv_udp_table *t, const struct pv_pkt *pkt)
 
 	key_of(pkt, &k);
 	f.sock = pv_udp_lookup(t, &k);
-	if (pkt_is4(pkt)) {
+	/* While packets are traced all come by rx_lookup. */
+	if (pkt_is4(pkt) && !t->head.stations) {
 		memcpy(&f.addrs, ip + IP4_SRC, sizeof(f.addrs));
 		memcpy(&f.ports, pkt->data, sizeof(f.ports));
 		*flow_of(t, f.addrs, f.ports) = f;
@@ -231,11 +235,14 @@ static pv_noinline void rx_lookup(struct pv_udp_table *t, struct pv_pkt *pkt, in
 	struct pv_udp *u = demux(t, pkt);
 
 	if (!u) {
-		t->counters.rx_no_port++;
+		pv_udp_lost(t, NULL, pkt, &t->counters.rx_no_port);
 		pv_net_rx_unreachable(t->net, pkt, now_ns);
 		return;
 	}
+	PV_PROBE5(demux, PV_PROTO_UDP, u, pkt, u->lport, u->rport);
 	pull(pkt);
+	if (pv_unlikely(t->head.stations != NULL))
+		pv_udp_traced(u, t->head.stations, PV_TRACE_queued, pkt->total, 0);
 	enqueue(t, u, pkt, now_ns);
 }
 
@@ -258,6 +265,7 @@ pv_inline void rx_one(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns
 		rx_lookup(t, pkt, now_ns);
 		return;
 	}
+	PV_PROBE5(demux, PV_PROTO_UDP, f->sock, pkt, f->sock->lport, f->sock->rport);
 	pull(pkt);
 	enqueue(t, f->sock, pkt, now_ns);
 }
@@ -265,12 +273,12 @@ pv_inline void rx_one(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns
 static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
 	if (!length_ok(pkt)) {
-		t->counters.rx_short++;
+		pv_udp_lost(t, NULL, pkt, &t->counters.rx_short);
 		pv_pkt_put(pkt);
 		return;
 	}
 	if (!pv_net_rx_l4_csum_ok(pkt, PV_PROTO_UDP)) {
-		t->counters.rx_bad_csum++;
+		pv_udp_lost(t, NULL, pkt, &t->counters.rx_bad_csum);
 		pv_pkt_put(pkt);
 		return;
 	}
@@ -352,6 +360,12 @@ pv_inline struct pv_pkt *dequeue(struct pv_udp *u)
 	return pkt;
 }
 
+static pv_noinline int64_t told(const struct pv_udp *u, uint32_t n)
+{
+	pv_udp_traced(u, u->t->head.stations, PV_TRACE_delivered, n, 0);
+	return n;
+}
+
 int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 {
 	struct pv_pkt *pkt = u->rxq.head;
@@ -369,8 +383,13 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 	} else {
 		n = scatter(pkt, msg->iov, msg->iovcnt);
 	}
-	if (pv_likely(!msg->peek))
-		pv_pkt_put(dequeue(u));
+	if (pv_likely(!msg->peek)) {
+		pkt = dequeue(u);
+		PV_PROBE3(delivered, PV_PROTO_UDP, u, pkt->total);
+		pv_pkt_put(pkt);
+		if (pv_unlikely(u->t->head.stations != NULL))
+			return told(u, n);
+	}
 	return n;
 }
 
@@ -381,6 +400,9 @@ struct pv_pkt *pv_udp_take(struct pv_udp *u, struct pv_udp_recv *out)
 	if (!pkt)
 		return NULL;
 	describe(pkt, out);
+	PV_PROBE3(delivered, PV_PROTO_UDP, u, pkt->total);
+	if (pv_unlikely(u->t->head.stations != NULL))
+		pv_udp_traced(u, u->t->head.stations, PV_TRACE_delivered, pkt->total, 0);
 #ifdef PV_DEBUG
 	for (struct pv_pkt *p = pkt; p; p = p->frag)
 		p->owner = PV_OWNER_APP;

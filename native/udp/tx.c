@@ -287,7 +287,7 @@ static void loop(struct pv_udp *u, const struct pv_udp_dst *d, const struct pv_t
 		struct pv_pkt *p = pv_pkt_get(d->pool);
 
 		if (!p) {
-			t->counters.rx_no_buf++;
+			pv_udp_lost(t, NULL, NULL, &t->counters.rx_no_buf);
 			if (first)
 				pv_pkt_put(first);
 			return;
@@ -329,8 +329,7 @@ static pv_noinline int64_t refused(struct pv_udp *u, const struct pv_udp_dst *d,
 {
 	struct pv_udp_table *t = u->t;
 
-	t->counters.tx_errors++;
-	u->counters.tx_errors++;
+	pv_udp_lost(t, u, NULL, &t->counters.tx_errors);
 	if (rc == -ENOBUFS && !u->blocked) {
 		u->blocked = true;
 		t->head.waiting++;
@@ -410,6 +409,7 @@ pv_inline int64_t sent(struct pv_udp *u, uint32_t len)
 {
 	struct pv_udp_table *t = u->t;
 
+	PV_PROBE3(send, PV_PROTO_UDP, u, len);
 	t->counters.tx_datagrams++;
 	t->counters.tx_bytes += len;
 	u->counters.tx_datagrams++;
@@ -423,6 +423,13 @@ static int paced(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns
 	int rc = pv_udp_pace_begin(u, *d, now_ns, q);
 
 	return rc || u->pace ? rc : find_dst(u, msg, now_ns, d);
+}
+
+static int64_t sent_slow(struct pv_udp *u, uint32_t len)
+{
+	if (pv_unlikely(u->t->head.stations != NULL))
+		pv_udp_traced(u, u->t->head.stations, PV_TRACE_send, len, 0);
+	return sent(u, len);
 }
 
 /* All that is not usual, in Linux's order of checks. */
@@ -461,7 +468,7 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 		opts.l4_csum_off = UINT32_MAX;
 	if (d->group && !group_send(u, d, &opts, pkt, now_ns)) {
 		pv_pkt_put(pkt);
-		return sent(u, (uint32_t)len);
+		return sent_slow(u, (uint32_t)len);
 	}
 	stamp = pv_udp_stamp_ask(u, msg, &ask);
 	if (q)
@@ -474,7 +481,7 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 		pv_udp_stamp_sent(u, msg);
 	if (q)
 		pv_udp_pace_sent(u, now_ns);
-	return sent(u, (uint32_t)len);
+	return sent_slow(u, (uint32_t)len);
 }
 
 int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns)
@@ -486,7 +493,7 @@ int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now
 
 	/* One of ttl and tos is set, unless both are negative. */
 	if (pv_unlikely(!d || ((msg->iovcnt ^ 1) | msg->stamp) || msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 ||
-			u->err || (u->shut & PV_UDP_SHUT_WR)))
+			u->err || (u->shut & PV_UDP_SHUT_WR) || u->t->head.stations))
 		return send_slow(u, msg, now_ns);
 	port = msg->to ? msg->to->port : u->rport;
 	pkt = build(u, d, msg->iov, port);

@@ -102,6 +102,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 	pv_list_init(&u->members);
 	pv_list_init(&u->rules);
 	pv_list_add(&t->all, &u->all);
+	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_socket, PV_TRACE_OPENED, 0);
 	*out = u;
 	return 0;
 }
@@ -110,6 +111,7 @@ void pv_udp_close(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
+	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_socket, PV_TRACE_CLOSED, 0);
 	pv_udp_pace_end(u, t->head.now_ns);
 	pv_udp_steer_end(u);
 	pv_udp_leave_all(u, 0, t->head.now_ns);
@@ -282,6 +284,7 @@ int pv_udp_connect(struct pv_udp *u, const struct pv_endpoint *remote, int64_t n
 	u->path_iface = d.path.iface;
 	pv_udp_hash_add(u);
 	pv_udp_steer(u);
+	pv_udp_traced(u, pv_net_trace(u->t->net), PV_TRACE_socket, PV_TRACE_CONNECTED, 0);
 	return 0;
 }
 
@@ -415,6 +418,7 @@ void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface)
 		if (!depends_on(u, iface))
 			continue;
 		u->err = ENETDOWN;
+		pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_error, ENETDOWN, 0);
 		pv_udp_wake(u, PV_EV_IN | PV_EV_ERR);
 	}
 	/* Who waits for room in its ring waits in vain. */

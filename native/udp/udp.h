@@ -179,6 +179,7 @@ uint32_t pv_udp_room(struct pv_udp_table *t);
 struct pv_udp_head {
 	int64_t now_ns; /* the stack's last poll: the time of calls that are given none, as pv_udp_close */
 	uint32_t waiting; /* sockets that wait for room */
+	struct pv_trace *stations; /* NULL, but while packets are traced */
 	struct pv_list ready; /* sockets with events not yet read */
 };
 
@@ -191,6 +192,9 @@ pv_inline void pv_udp_set_now(struct pv_udp_table *t, int64_t now_ns)
 {
 	((struct pv_udp_head *)(void *)t)->now_ns = now_ns;
 }
+
+/* From the stack: the stations of packets are recorded from now on; NULL: no longer. */
+void pv_udp_trace_packets(struct pv_udp_table *t, struct pv_trace *stations);
 
 pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 {

@@ -229,6 +229,11 @@ void pv_udp_pace_sent(struct pv_udp *u, int64_t now_ns);
 void pv_udp_pace_gone(struct pv_udp *u, uint32_t iface, int64_t now_ns);
 void pv_udp_pace_end(struct pv_udp *u, int64_t now_ns);
 
+/* trace.c. What the recorder is told of the socket. */
+void pv_udp_traced(const struct pv_udp *u, struct pv_trace *t, enum pv_trace_kind kind, uint32_t a, uint32_t b);
+/* Counts and tells of a datagram that ends here or is refused, at `counter` of t->counters and, where there is a socket, u->counters. */
+void pv_udp_lost(struct pv_udp_table *t, struct pv_udp *u, const struct pv_pkt *pkt, const uint64_t *counter);
+
 /* error.c */
 void pv_udp_errq_put(struct pv_udp *u, const struct pv_net_error *err, bool local);
 
