@@ -27,7 +27,8 @@
 	X(engine, "what:engine", "", "the engine itself")                                                                          \
 	X(drop, "reason:reason", "bytes", "a packet ended here, or was refused; the reason is a counter's name")                   \
 	X(error, "errno:errno", "", "an error became a socket's or a connection's")                                                \
-	X(socket, "what:socket", "why", "a socket of the stack")                                                                   \
+	X(socket, "what:socket", "fd",                                                                                             \
+	  "a socket of the stack; offloaded and kernel: what was decided of one of the application's")                             \
 	X(tcp_state, "old:tcp_state", "new:tcp_state", "a connection changed its state")                                           \
 	X(retransmit, "seq", "bytes", "a segment was sent again")                                                                  \
 	X(timeout, "rto_us", "times", "nothing was acknowledged within the retransmission timeout")                                \
@@ -107,8 +108,9 @@ void pv_trace_drop(struct pv_trace *t, const struct pv_trace_event *e, const cha
 /* Makes a record of the last arguments, unless there is no recorder. */
 #define pv_trace_note(t, ...)                                                                                                      \
 	do {                                                                                                                       \
-		if (t)                                                                                                             \
-			pv_trace_put((t), &(struct pv_trace_event){ __VA_ARGS__ });                                                \
+		struct pv_trace *pv_trace_to = (t);                                                                                \
+		if (pv_trace_to)                                                                                                   \
+			pv_trace_put(pv_trace_to, &(struct pv_trace_event){ __VA_ARGS__ });                                        \
 	} while (0)
 
 #endif

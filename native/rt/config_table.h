@@ -100,6 +100,11 @@
 	  "directory of the socket by which `pyvma capture` reaches this process; empty: the user's runtime directory "            \
 	  "(/run/pyvma, "                                                                                                          \
 	  "/run/user/UID/pyvma or /tmp/pyvma-UID); none: no socket")                                                               \
+	X(TEXT, stats_dir, "/dev/shm", 0, 0, "", "VMA_STATS_SHMEM_DIR", 1,                                                         \
+	  "directory of the files that other processes read: statistics and flight recorder; none: there are none")                \
+	X(INT, trace_events, "4096", 0, 1048576, "events", NULL, 1,                                                                \
+	  "how many of its last events the flight recorder keeps, down to a power of two; 0: none")                                \
+	X(BOOL, trace_packets, "0", 0, 1, "", NULL, 1, "the flight recorder has every packet, too, at each of its stations")       \
 	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
 	  "misbehave between ring and stack, by chances from 0 to 1 and a seed: rx_drop=0.01,tx_drop=0,rx_duplicate=0,"            \
 	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,error=0,seed=1")
@@ -112,6 +117,7 @@
 	X(progress_interval)                                                                                                       \
 	X(log_level)                                                                                                               \
 	X(log_details)                                                                                                             \
+	X(trace_packets)                                                                                                           \
 	X(reass_timeout)                                                                                                           \
 	X(icmp_rate)
 

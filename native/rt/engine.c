@@ -15,6 +15,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/recorder.h"
 #include "rt/tstamp_engine.h"
 #include "rt/tune.h"
 #include "rt/wait.h"
@@ -46,6 +47,7 @@ void pv_engine_wake(struct pv_waiter *w)
 	if (w->asleep) {
 		uint64_t one = 1;
 
+		pv_trace_note(pv_engine.trace, .kind = PV_TRACE_wake, .a = w == &pv_engine.progress);
 		/* Fails only when the counter is full: then it is readable anyway. */
 		if (write(w->efd, &one, sizeof(one)) < 0)
 			return;
@@ -109,7 +111,8 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 			 .reass_max = (uint32_t)cfg->reass_max,
 			 .reass_bytes = (uint32_t)cfg->reass_bytes,
 			 .reass_timeout_ns = cfg->reass_timeout * PV_NS_PER_S,
-			 .icmp_rate = (uint32_t)cfg->icmp_rate },
+			 .icmp_rate = (uint32_t)cfg->icmp_rate,
+			 .trace = e->trace },
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
 		.tcp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high, .port_free = port_free },
 		.rx_batch = (uint32_t)cfg->rx_batch,
@@ -138,6 +141,7 @@ static void close_all(struct pv_engine *e)
 	pv_control_close(e);
 	pv_host_stop(e);
 	pv_tstamp_stop(e);
+	pv_recorder_close(e);
 	e->stack = NULL;
 	e->net = NULL;
 	e->udp = NULL;
@@ -167,6 +171,7 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 	pv_lock_get(&e->lock);
 	pv_clock_init(&e->clock);
 	e->cfg = cfg;
+	pv_recorder_open(e);
 	rc = open_stack(e, cfg, host);
 	if (!rc) {
 		rc = pv_ports_open(e, specs, n);
@@ -174,6 +179,8 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 			rc = run(e, cfg);
 		if (rc)
 			close_all(e);
+	} else {
+		pv_recorder_close(e);
 	}
 	pv_lock_put(&e->lock);
 	return rc;

@@ -96,6 +96,7 @@ struct pv_engine {
 	struct pv_tstamp *tstamp; /* rt/tstamp.h; NULL: no socket wanted stamps yet */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
 	struct pv_control *control; /* NULL: no control socket */
+	struct pv_trace *trace; /* the flight recorder (rt/recorder.h); NULL: there is none */
 	_Atomic(uint64_t)
 	    netns; /* the cookie of the namespace that these are in; 0: none are, or it cannot be told; any thread reads */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */

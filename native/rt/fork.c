@@ -16,6 +16,7 @@
 #include "rt/host.h"
 #include "rt/lent.h"
 #include "rt/log.h"
+#include "rt/recorder.h"
 
 /* What this thread's fork holds: threads may fork at once, and the engine's state may change where the start is not held. */
 static _Thread_local bool inside, have_start, have_engine, have_lock;
@@ -34,6 +35,7 @@ static void before(void)
 	if (have_lock) {
 		pv_lock_get(&pv_engine.lock);
 		pv_lent_save(&pv_engine);
+		pv_trace_note(pv_engine.trace, .kind = PV_TRACE_engine, .a = PV_TRACE_FORK);
 	}
 }
 
@@ -84,6 +86,7 @@ static void in_child(void)
 		pv_lent_restore();
 		pv_lock_init(&pv_engine.lock);
 	}
+	pv_recorder_forget(&pv_engine);
 	/* With nothing open the child may start an engine of its own. */
 	if (have_engine)
 		forget(&pv_engine);

@@ -16,6 +16,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/recorder.h"
 #include "rt/tstamp_engine.h"
 #include "rt/wrap.h"
 
@@ -366,6 +367,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	e->ports_gen++;
 	p->serial = e->ports_gen;
 	pv_tstamp_port_add(e, p);
+	pv_recorder_port(e, p);
 	pv_control_port(e, p);
 	pv_log(PV_LOG_INFO, "%s: %s (%s), MTU %u", s->name, p->ring->caps.name, p->ring->caps.mode, ic.mtu);
 	log_queues(p, e->cfg);
@@ -391,6 +393,7 @@ void pv_port_close(struct pv_engine *e, struct pv_port *p)
 	for (int i = 0; i < DRAIN_POLLS && pv_stack_poll(e->stack, pv_clock_now(&e->clock), e->rx_budget); i++)
 		;
 	make_room_in_limbo(e);
+	pv_recorder_ring(e, p, PV_TRACE_RING_CLOSED);
 	atomic_store_explicit(&e->kernel_index[p->index], 0, memory_order_relaxed);
 	(void)pv_stack_iface_del(e->stack, p->index);
 	close_ring(e, p);
@@ -442,6 +445,7 @@ void pv_ports_events(struct pv_engine *e)
 
 			if (bad && p->failed)
 				continue;
+			pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
 			pv_log(bad ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", p->spec.name, texts[ev]);
 			if (!bad)
 				continue;

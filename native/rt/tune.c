@@ -3,6 +3,7 @@
 #include "rt/tune.h"
 
 #include "rt/log.h"
+#include "rt/recorder.h"
 
 void pv_tune_apply(struct pv_engine *e)
 {
@@ -13,6 +14,7 @@ void pv_tune_apply(struct pv_engine *e)
 	e->kernel_ratio = (uint32_t)cfg->kernel_poll_ratio;
 	pv_stack_set_rx_batch(e->stack, (uint32_t)cfg->rx_batch);
 	pv_net_tune(e->net, (uint32_t)cfg->icmp_rate, cfg->reass_timeout * PV_NS_PER_S);
+	pv_recorder_packets(e, cfg->trace_packets);
 	pv_log_set((enum pv_log_level)cfg->log_level, (int)cfg->log_details);
 }
 

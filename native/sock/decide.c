@@ -284,10 +284,26 @@ void pv_core_close(struct pv_sock *so)
 	pv_list_del(&so->on_core);
 }
 
+/* To the flight recorder. */
+static void tell(const struct pv_sock *so, enum pv_trace_socket what, const struct pv_addr *addr)
+{
+	struct pv_trace_event e = { .kind = PV_TRACE_socket,
+				    .id = (uintptr_t)so->u,
+				    .proto = so->stream ? PV_PROTO_TCP : PV_PROTO_UDP,
+				    .a = what,
+				    .b = (uint32_t)pv_sock_kfd(so) };
+
+	if (addr)
+		e.peer = *addr;
+	pv_trace_put(pv_engine.trace, &e);
+}
+
 void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 {
 	so->core_leg = so->tx_core = core_leg;
 	so->kernel_leg = kernel_leg;
+	if (pv_sock_mode(so) != PV_SOCK_CORE)
+		tell(so, PV_TRACE_OFFLOADED, NULL);
 	if (pv_list_empty(&so->on_core))
 		pv_list_add(&pv_core_socks, &so->on_core);
 	atomic_store_explicit(&so->mode, PV_SOCK_CORE, memory_order_release);
@@ -308,6 +324,7 @@ int pv_decide_may_kernel(const struct pv_addr *addr)
 
 void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
 {
+	tell(so, PV_TRACE_KERNEL, addr);
 	pv_core_close(so);
 	memset(&so->reason_addr, 0, sizeof(so->reason_addr));
 	if (addr)
