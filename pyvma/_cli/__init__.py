@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-COMMANDS = ("doctor", "devinfo", "roce", "capture", "config", "softnic", "bench", "demo")
+COMMANDS = ("doctor", "devinfo", "roce", "capture", "config", "softnic", "stats", "bench", "demo")
 
 
 class UserError(Exception):

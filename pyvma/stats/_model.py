@@ -69,17 +69,22 @@ class Record(Mapping[str, Value]):
         return {name: self._raw[self.schema.index(name)] for name, found in self.schema.fields.items() if found.kind in ADDABLE}
 
     def _since(self, before: Record | None, snapshot: Snapshot) -> Record:
-        """The same with counters from `before` on; one that went back was zeroed, and counts from there."""
+        """The same with counters from `before` on."""
         raw = list(self._raw)
-        done: set[int] = set()
-        for name, found in self.schema.fields.items():
-            index = self.schema.index(name)
-            if before is None or found.kind not in ADDABLE or index in done:
-                continue
-            done.add(index)
-            was = before._raw[index]
-            raw[index] = raw[index] - was if raw[index] >= was else raw[index]
+        found = self.schema.fields.items()
+        counters = {self.schema.index(name): field.size for name, field in found if field.kind in ADDABLE}
+        if before is not None:
+            for index, size in counters.items():
+                raw[index] = _grown(before._raw[index], raw[index], size)
         return Record(self.schema, self.place, self.generation, tuple(raw), snapshot)
+
+
+def _grown(was: int, now: int, size: int) -> int:
+    """A counter that went back was zeroed and counts from there; but short ones begin again after their greatest value."""
+    if now >= was:
+        return now - was
+    wrapped = (now - was) % (1 << 8 * size)
+    return wrapped if size < 8 and wrapped < 1 << 8 * size - 1 else now
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ def pyvma(env: Env, *arguments: str, **variables: str) -> subprocess.CompletedPr
 def test_help_names_every_command(clean_env: Env) -> None:
     done = pyvma(clean_env, "--help")
     assert done.returncode == 0
-    for command in ("doctor", "devinfo", "roce", "capture", "config", "softnic", "bench", "demo"):
+    for command in ("doctor", "devinfo", "roce", "capture", "config", "softnic", "stats", "bench", "demo"):
         assert command in done.stdout
     assert pyvma(clean_env).returncode == 2
     assert pyvma(clean_env, "nonsense").returncode == 2

@@ -133,8 +133,14 @@ def test_delta_is_of_the_time_that_passed(tmp_path: Path) -> None:
         data[place : place + 8] = struct.pack("=Q", 2**40 + 500)
         other = before.sockets[5].place + 36
         data[other : other + 2] = struct.pack("=H", 2)
+        other = before.sockets[7].place + 36
+        data[other : other + 2] = struct.pack("=H", 65530)
+        path.write_bytes(data)
+        again = process.snapshot()
+        data[other : other + 2] = struct.pack("=H", 4)
         path.write_bytes(data)
         after = process.snapshot()
+    assert stats.delta(again, after).sockets[7].rx == 10, "a short counter that began again"
     change = stats.delta(before, after)
     assert change.interval_ns == after.taken_ns - before.taken_ns > 0
     assert change.rings[0].rx_packets == 500
@@ -456,11 +462,16 @@ def test_without_the_native_library(tmp_path: Path) -> None:
         "import pyvma.stats as stats\n"
         "(found,) = stats.processes(sys.argv[1])\n"
         "print(found.pid, len(stats.attach(found.pid, sys.argv[1]).sockets), stats.default_directory())\n"
+        "from pyvma._cli.stats import main\n"
+        "sys.exit(main(['-k', sys.argv[1], '-p', str(found.pid), '--csv', 'ring']))"
     )
     environment = {**os.environ, "VMA_STATS_SHMEM_DIR": "/some/where"}
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{os.getpid()} 40 /some/where\n"
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{os.getpid()} 40 /some/where"
+    assert lines[1] == "id,name,rx_packets,up,stamps,mac,kind,most"
+    assert lines[2].endswith(",sn0,1099511627776,True,True,00:01:02:03:04:05,xdp,9")
 
 
 def test_read_while_objects_come_and_go(tmp_path: Path) -> None:
