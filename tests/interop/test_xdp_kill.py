@@ -1,4 +1,4 @@
-"""kill -9 of a process whose engine has an AF_XDP ring, under traffic, again and again: the kernel takes everything of it away and has
+"""kill -9 of a process whose engine has an AF_XDP ring, under traffic, sixty times (200 with PYVMA_TEST_LONG=1): the kernel takes everything of it away and has
 the interface for itself at once."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import bpf_objects
 import pytest
 from actor import Actor
 from exchange import wait_for
+from lab import LONG
 from netns import Namespace, usable
 from veth import ENGINE, KERNEL, namespaces
 
@@ -23,7 +24,7 @@ from pyvma._cli._bench_run import program
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
-ROUNDS = 200
+ROUNDS = 200 if LONG else 60
 SEED = 20261121
 PORT = 9000
 
