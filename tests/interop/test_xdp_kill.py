@@ -1,5 +1,5 @@
-"""kill -9 of a process whose engine has an AF_XDP ring, under traffic, sixty times (200 with PYVMA_TEST_LONG=1): the kernel takes everything of it away and has
-the interface for itself at once."""
+"""kill -9 of a process whose engine has an AF_XDP ring, under traffic, again and again (200 times with PYVMA_TEST_LONG=1): the kernel
+takes everything of it away and has the interface for itself at once."""
 
 from __future__ import annotations
 
