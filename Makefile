@@ -4,7 +4,7 @@ PY := .venv/bin/python
 
 sources := $(shell find native pyvma CMakeLists.txt pyproject.toml tools/setup.sh tools/requirements.txt -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: setup demo test bench check format clean
+.PHONY: setup demo test bench check docs format clean
 .DEFAULT_GOAL := demo
 
 # Packages, .venv, build and install; quick when nothing changed.
@@ -26,6 +26,10 @@ bench: setup
 # The quick half of `make test`: layers, sizes, generated files, types, formats.
 check: setup
 	@$(PY) tools/run_tests.py --only checks
+
+# The guide as a site, build/docs/index.html; a broken link is an error.
+docs: setup
+	@$(PY) tools/build_docs.py
 
 format: setup
 	clang-format -i $$(git ls-files 'native/*.[ch]' 'tests/*.[ch]')

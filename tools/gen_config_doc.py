@@ -78,10 +78,10 @@ def settings(table: list[dict[str, str]]) -> str:
     def code(text: str) -> str:
         return f"`{text}`" if text else ""
 
-    lines = [
-        f"| `{row['name']}`{row['mark']} | {row['type']} | {code(row['default_value'])} | {row['unit']} | {code(row['vma_alias'])} | {row['help']} |\n"
-        for row in table
-    ]
+    lines = []
+    for row in table:
+        name, kind, unit, alias, default, text = (row[field] for field in FIELDS)
+        lines.append(f"| `{name}`{row['mark']} | {kind} | {code(default)} | {unit} | {code(alias)} | {text} |\n")
     return SETTINGS_HEAD + "".join(lines)
 
 

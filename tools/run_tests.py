@@ -95,6 +95,7 @@ def checks() -> list[Step]:
         "ruff-format": [str(BIN / "ruff"), "format", "--check", "pyvma", "tests", "tools"],
         "mypy": [str(BIN / "mypy"), "pyvma", "tools"],
         "clang-format": ["clang-format", "--dry-run", "-Werror", *c_files],
+        "guide": [PYTHON, "tools/build_docs.py", "--out", str(LOGS / "guide")],
         "codespell": ["codespell", "--quiet-level=2", f"--ignore-words-list={WORDS}", *prose],
     }
     return [Step(name, command, 240, "checks") for name, command in commands.items()]

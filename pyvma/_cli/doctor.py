@@ -74,9 +74,9 @@ def _engine() -> Iterator[Finding]:
         )
     for interface in found:
         addresses = ", ".join(str(address) for address in interface.addresses)
-        state = OK if interface.link_up else BAD
-        link = "" if interface.link_up else ", link down"
-        yield Finding(f"interface {interface.name}", state, f"{interface.ring} ({interface.mode}), {addresses}, MTU {interface.mtu}{link}")
+        yield Finding(f"interface {interface.name}", OK, f"{interface.ring} ({interface.mode}), {addresses}, MTU {interface.mtu}")
+        if not interface.link_up:
+            yield Finding(f"interface {interface.name}", BAD, "link down", "what is sent waits; check the cable, or `ip link`")
     for entry in kernels:
         if not entry.offloaded:
             advice = "its sockets are the kernel's meanwhile; strict=1 makes that an error"
@@ -110,8 +110,12 @@ def _verbs() -> Iterator[Finding]:
         yield Finding("ring verbs", NOTE, f"{name} cannot be loaded: {error}", "apt install libibverbs1 ibverbs-providers")
         return
     if not softnic.available():
-        text = "not built: the package was built without infiniband/verbs.h"
-        yield Finding("ring verbs", NOTE, text, "apt install libibverbs-dev, then pip install again")
+        yield Finding(
+            "ring verbs",
+            NOTE,
+            "not built: the package was built without infiniband/verbs.h",
+            "apt install libibverbs-dev, then pip install again",
+        )
         return
     folder = Path("/sys/class/infiniband")
     devices = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
@@ -215,7 +219,7 @@ def _programs() -> Iterator[Finding]:
         yield Finding(
             "pyverbs",
             NOTE,
-            "not there: `pyvma devinfo` does not know what devices can do",
+            "not there: pyvma devinfo does not know what devices can do",
             "apt install python3-pyverbs, and use /usr/bin/python3",
         )
     else:

@@ -14,7 +14,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 6
+    assert EXAMPLES
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
@@ -22,5 +22,4 @@ def test_example(number: int, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", EXAMPLES[number]], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    if number == 0:
-        assert done.stdout.strip() in README.read_text(), f"the README tells another output than {done.stdout.strip()!r}"
+    assert done.stdout.strip() in README.read_text(), f"the README tells another output than {done.stdout.strip()!r}"
