@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
     top = parser()
     arguments = top.parse_args(argv)
+    arguments.command_line = shlex.join(["pyvma", *(sys.argv[1:] if argv is None else argv)])
     if arguments.version:
         import pyvma
 

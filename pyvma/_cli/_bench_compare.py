@@ -5,30 +5,32 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError, _bench_loops
-from ._bench_run import Peer, c_command, cpus, deliver, python_command, running
+from . import UserError, _bench_hist, _bench_host, _bench_loops, _bench_output, _bench_plot
+from ._bench_host import host, line
+from ._bench_run import Peer, c_command, cpus, python_command, running
 from ._bench_softnic import SoftnicWire
 from ._bench_wire import Wire
 from ._bench_xdp import XdpWire
 
 WIRES: dict[str, type[Wire]] = {"softnic": SoftnicWire, "xdp": XdpWire}
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
+LATENCIES = ("min_us", "avg_us", *(f"p{step:g}_us" for step in _bench_hist.LADDER), "max_us")
 # Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
 # default limit of a receive buffer (208 KiB, at 768 bytes a small message).
 WINDOW = {"raw": 512, "pyvma": 512, "kernel": 256}
 # Bytes in one call of the bulk stream (--proto tcp); a raw ring moves frames as full as a segment of that stream.
 BULK = 1 << 16
 MTU = 1500
+KERNEL_BUFFER = 208 << 10
 UDP_HEADERS = 28
 BATCH = {"raw": 32, "pyvma-c": 32, "pyvma-py": 64, "kernel-c-block": 32, "kernel-c-spin": 32, "kernel-py-block": 32, "kernel-py-spin": 32}
 
@@ -95,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows",
         help=f"which rows, separated by commas (default all: {','.join(WAYS)}; of event loops: {','.join(_bench_loops.ROWS)})",
     )
-    parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
+    _bench_output.add_arguments(parser, plots=True, hdr=True)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,16 @@ class Load:
         """Messages a call and under way at most, one way. A bulk stream over a connection is held back by TCP alone."""
         if self.bulk and way.stack != "raw":
             return {"batch": 1, "window": 0}
-        return {"batch": BATCH[way.who], "window": min(WINDOW[way.stack], wire.window)}
+        if self.tcp and self.size > MTU - UDP_HEADERS:
+            return {"batch": max(1, min(BATCH[way.who], BULK // self.size)), "window": 0}
+        window = min(WINDOW[way.stack], wire.window)
+        if way.stack == "kernel":
+            # A message takes the power of two that it and its headers fill.
+            window = min(window, KERNEL_BUFFER // ((1 << (self.size + 383).bit_length()) + 256))
+        else:
+            window //= -(-self.size // (MTU - UDP_HEADERS))
+        window = max(window, 2)
+        return {"batch": min(BATCH[way.who], window // 2), "window": window}
 
 
 def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[str]]:
@@ -121,6 +132,7 @@ def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[
     batch = many["batch"], max(many["batch"], 2) if role == "throughput" else 1
     if way.python:
         common = {"stack": way.stack, "block": way.block, "tcp": load.tcp, "size": load.size, "seconds": load.seconds, **many}
+        common["histogram"] = role == "ping-pong"
 
         def task(number: int, part: str) -> list[str]:
             where = {"local": ends[number], "remote": ends[1 - number], "cpu": pin[number], "interface": wire.interface(number)}
@@ -132,7 +144,7 @@ def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[
         options: dict[str, Any] = {"local": "{}:{}".format(*ends[number]), "remote": "{}:{}".format(*ends[1 - number])}
         options |= {"size": load.size, "batch": batch[part == "server"], "block": way.block, "tcp": load.tcp and way.stack != "raw"}
         if part != "server":
-            options |= {"seconds": load.seconds, "window": many["window"]}
+            options |= {"seconds": load.seconds, "window": many["window"], "histogram": role == "ping-pong"}
         if way.stack == "raw":
             options |= wire.raw(number)
         elif way.stack == "pyvma":
@@ -182,7 +194,9 @@ def run_row(way: Way, wire: Wire, load: Load) -> dict[str, Any]:
         raise UserError(f"{way.who}: {error}") from None
     if "p50_us" not in client:
         raise UserError(f"{way.who}: too short a run: nothing was measured")
-    row: dict[str, Any] = {f"{q}_us": client[f"{q}_us"] for q in QUANTILES}
+    row: dict[str, Any] = {name: client[name] for name in LATENCIES}
+    row["observations"] = client["observations"]
+    row["histogram_ns"] = client["histogram_ns"]
     row["rate_mps"] = receiver["unique"] / receiver["seconds"] if receiver["seconds"] else 0.0
     row["lost"] = client["lost"] + sender["sent"] - receiver["unique"]
     for name in ("duplicated", "reordered"):
@@ -193,13 +207,16 @@ def run_row(way: Way, wire: Wire, load: Load) -> dict[str, Any]:
 
 
 def combine(who: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians of the figures, sums of the counts."""
+    """Medians of the figures, sums of the counts, one distribution of all latencies."""
     row: dict[str, Any] = {"who": who}
-    for name in (*(f"{q}_us" for q in QUANTILES), "rate_mps", *(["bulk_gbps"] if "bulk_gbps" in runs[0] else [])):
-        row[name] = statistics.median(run[name] for run in runs)
-    for name in ("lost", "duplicated", "reordered"):
-        row[name] = sum(run[name] for run in runs)
-    row["runs"] = runs
+    for name in (*LATENCIES, "rate_mps", "bulk_gbps"):
+        if name in runs[0]:
+            row[name] = statistics.median(run[name] for run in runs)
+    for name in ("lost", "duplicated", "reordered", "observations"):
+        if name in runs[0]:
+            row[name] = sum(run[name] for run in runs)
+    row["histogram_ns"] = _bench_hist.merged(run.get("histogram_ns", []) for run in runs)
+    row["runs"] = [{name: value for name, value in run.items() if name != "histogram_ns"} for run in runs]
     return row
 
 
@@ -220,37 +237,6 @@ def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
                 if found:
                     result[kind][f"{one}/{other}"] = statistics.median(found)
     return result
-
-
-def host() -> dict[str, Any]:
-    """What the figures depend on."""
-    model, flags = platform.processor() or platform.machine(), ""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            model = value.strip()
-        elif name.strip() == "flags":
-            flags = value
-    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    return {
-        "cpu": model,
-        "cpus": len(os.sched_getaffinity(0)),
-        "pinned": list(cpus()),
-        "virtual": "hypervisor" in flags.split(),
-        "governor": governor.read_text().strip() if governor.exists() else None,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "load": os.getloadavg()[0],
-    }
-
-
-def line(seconds: float) -> float | None:
-    """Half round trip of one shared cache line between the two CPUs, in microseconds."""
-    one, two = cpus()
-    if one is None:
-        return None
-    with running(Peer(c_command("line", "none", one, cpu2=two, seconds=seconds), clean=True)) as peer:
-        return float(peer.result(seconds)["line_us"])
 
 
 def idle(wire: Wire, seconds: float) -> dict[str, Any]:
@@ -329,10 +315,7 @@ def beside_veth(row: dict[str, Any], veth: list[float]) -> float:
 
 def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Prints the report."""
-    facts = report["host"]
-    kind = "virtual machine" if facts["virtual"] else "machine"
-    pinned = "pinned to {} and {}".format(*facts["pinned"]) if facts["pinned"][0] is not None else "not pinned: there is one CPU only"
-    console.print(f"{facts['cpu']}, {facts['cpus']} CPUs ({kind}), {pinned}; Linux {facts['kernel']}, Python {facts['python']}")
+    console.print(_bench_host.said(report["host"]), highlight=False)
     console.print(table(report, arguments))
     console.print("last two columns: how many times as fast as the blocking kernel socket of the same language")
     console.print("medians of the runs' own ratios:")
@@ -345,9 +328,7 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
         times = [f"{row['who']} {beside_veth(row, report['veth_bulk_gbps_runs']):.2f} times" for row in ours]
         beside = f": {', '.join(times)} as much" if times else ""
         console.print(f"bulk of the kernel's sockets over a veth pair, in turns with these: {veth:.2f} Gbit/s{beside}", highlight=False)
-    if report["line_us"] is not None:
-        low, high = min(report["line_us_runs"]), max(report["line_us_runs"])
-        console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs ({low:.3f} to {high:.3f} over the runs)")
+    _bench_host.show_distance(console, report["cache_line_ns"])
     if "wake" in report:
         both = [f"{name} {microseconds(row['p50_us'])} µs (p99 {microseconds(row['p99_us'])})" for name, row in report["wake"].items()]
         later = report["wake_later_us"]
@@ -383,7 +364,9 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace, pair: X
     rows = [combine(name, runs[name]) for name in names]
     measured = [floor for floor in floors if floor is not None]
     report = {
+        **_bench_output.head("compare", arguments),
         "host": facts,
+        "cache_line_ns": _bench_host.distance(floors),
         "rows": rows,
         "ratios": ratios(rows),
         "line_us": statistics.median(measured) if measured else None,
@@ -392,6 +375,7 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace, pair: X
         "seconds": arguments.seconds,
         "ring": wire.name,
         "proto": arguments.proto,
+        "run_count": arguments.runs,
         "idle": idle(wire, max(0.2, min(2.0, arguments.seconds))),
     }
     if over_pair:
@@ -403,12 +387,21 @@ def compare(wire: Wire, names: list[str], arguments: argparse.Namespace, pair: X
     return report
 
 
+def plots(report: dict[str, Any]) -> Iterable[_bench_plot.Plot]:
+    """The distributions of all rows."""
+    found, stem = _bench_output.distributions(report), _bench_output.stem_of(report)
+    title = f"{report['proto'].upper()}, {report['size']} bytes, {report['ring']}"
+    yield _bench_plot.cdf(stem, f"{title}: distribution of half round trips", found)
+    yield _bench_plot.percentiles(stem, f"{title}: half round trips by percentile", found)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs all rows in turns and prints the table."""
     if not 14 <= arguments.size <= 1472:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
+    _bench_output.check(arguments)
     if arguments.api == "asyncio":
         return _bench_loops.run(arguments, WIRES)
     names = [name.strip() for name in (arguments.rows or ",".join(WAYS)).split(",") if name.strip()]
@@ -419,4 +412,4 @@ def run(arguments: argparse.Namespace) -> int:
         report = compare(
             wire, names, arguments, kernel_pair(wire, Load(arguments.proto == "tcp", arguments.size, arguments.seconds), stack)
         )
-    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
+    return _bench_output.deliver(report, arguments, lambda console: show(console, report, arguments), draw=plots)

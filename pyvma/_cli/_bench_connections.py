@@ -18,9 +18,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError
-from ._bench_compare import host, line, microseconds
-from ._bench_run import GRACE_S, c_command, cpus, deliver
+from . import UserError, _bench_output
+from ._bench_compare import microseconds
+from ._bench_host import distance, host, line, show_distance
+from ._bench_host import said as said_of
+from ._bench_run import GRACE_S, c_command, cpus
 from ._bench_softnic import HOSTS, LOOPBACK, PORTS, SoftnicWire
 from ._veth import VethPair
 
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--churn", type=int, default=20_000, help="connections opened, used once and closed, each time (default 20000)")
     parser.add_argument("--seconds", type=float, default=0.3, help="round trips are measured that long at a time (default 0.3)")
     parser.add_argument("--runs", type=int, default=5, help="how often each is measured, in turns; the table has medians (default 5)")
-    parser.add_argument("--json", metavar="FILE", help="write host, rows and ratios to FILE ('-': stdout, and no table)")
+    _bench_output.add_arguments(parser)
 
 
 EXIT_S = 10.0
@@ -236,10 +238,9 @@ def quotients(rates: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 def show(console: Console, report: dict[str, Any]) -> None:
     """Prints the report."""
-    facts, ours = report["host"], report["rows"][0]
-    console.print(f"{facts['cpu']}, {facts['cpus']} CPUs, pinned to {facts['pinned']}; Linux {facts['kernel']}", highlight=False)
-    if report["line_us"] is not None:
-        console.print(f"one cache line from CPU to CPU: {report['line_us']:.3f} µs", highlight=False)
+    ours = report["rows"][0]
+    console.print(said_of(report["host"]), highlight=False)
+    show_distance(console, report["cache_line_ns"])
     console.print(table(report))
     console.print("the kernel's first row is over loopback; its memory is half of what its slabs grew by", highlight=False)
     alone = ours["beside"]["0"]
@@ -257,6 +258,17 @@ def show(console: Console, report: dict[str, Any]) -> None:
     console.print(f"both over the same veth, pyvma-c on AF_XDP: {veth}", highlight=False)
 
 
+def flat(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of the table."""
+    for row in report["rows"]:
+        each = {f"bytes_{end}": row["bytes"][end] for end in ("server", "client")}
+        rates = {f"churn_{window}_per_s": row["churn"][str(window)] for window in WINDOWS}
+        yield {"who": row["who"], "count": row["count"], "fds": row["fds"], **each, "opened_per_s": row["opened_per_s"], **rates}
+    if isinstance(report["veth"], dict):
+        for stack in ("pyvma", "kernel"):
+            yield {"who": f"{stack}-c-veth"} | {f"churn_{window}_per_s": report["veth"][stack][str(window)] for window in WINDOWS}
+
+
 def said(ratios: dict[str, float]) -> str:
     """How many times the kernel's."""
     return ", ".join(f"{value:.1f} x with {window} at a time" for window, value in ratios.items())
@@ -268,11 +280,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--count, --runs and --seconds have to be above 0, --churn at least {WINDOWS[-1]}")
     if arguments.count > 200_000:
         raise UserError("--count: one address has ports for 200000 connections to the server's eight")
-    facts, floor = host(), line(0.2)
+    _bench_output.check(arguments)
+    facts, floors = host(), [line(0.2)]
     rates, veth = churn(arguments), over_veth(arguments)
     rows = [
         {"who": "pyvma-c", **idle_and_busy(arguments), "churn": rates["pyvma"]},
         {"who": "kernel-c", **kernel_idle(arguments.count), "churn": rates["kernel"]},
     ]
-    report = {"host": facts, "line_us": floor, "rows": rows, "ratios": quotients(rates), "veth": veth}
-    return deliver(report, arguments.json, lambda console: show(console, report))
+    floors.append(line(0.2))
+    report = _bench_output.head("connections", arguments) | {"host": facts, "cache_line_ns": distance(floors), "line_us": floors[0]}
+    report |= {"rows": rows, "ratios": quotients(rates), "veth": veth, "run_count": arguments.runs, "seconds": arguments.seconds}
+    return _bench_output.deliver(report, arguments, lambda console: show(console, report), flat)

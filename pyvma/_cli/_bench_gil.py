@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError
-from ._bench_compare import WIRES, host, line, microseconds
+from . import UserError, _bench_output
+from ._bench_compare import WIRES, microseconds
+from ._bench_host import distance, host, line
 from ._bench_loops import peer_command, stack_of
-from ._bench_run import Peer, c_command, cpus, deliver, running
+from ._bench_run import Peer, c_command, cpus, running
 from ._bench_wire import Wire
 
 ROWS = ("kernel-py", "pyvma-py", "uvloop", "pyvma-asyncio-busy", "pyvma-asyncio-fd")
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, help="time for a row in a run: half alone, half beside the thread (default 2)"
     )
     parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
-    parser.add_argument("--json", metavar="FILE", help="write everything to FILE ('-': stdout, and no table)")
+    _bench_output.add_arguments(parser)
 
 
 def measure(api: str, wire: Wire, spinner: bool, arguments: argparse.Namespace) -> dict[str, float]:
@@ -86,7 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
-    report: dict[str, Any] = {"host": host(), "line_us": line(0.2), "interval_s": sys.getswitchinterval()}
+    _bench_output.check(arguments)
+    floor = line(0.2)
+    report = _bench_output.head("gil", arguments) | {"host": host(), "cache_line_ns": distance([floor]), "line_us": floor}
+    report |= {"interval_s": sys.getswitchinterval(), "run_count": arguments.runs}
     report |= {name: getattr(arguments, name) for name in ("ring", "proto", "size", "seconds")}
     runs: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in names}
     with WIRES[arguments.ring]() as wire:
@@ -94,7 +99,13 @@ def run(arguments: argparse.Namespace) -> int:
             for name in names if number % 2 == 0 else names[::-1]:
                 runs[name].append({half: measure(name, wire, half == "beside", arguments) for half in ("alone", "beside")})
     report["rows"] = {name: combine(runs[name]) for name in names}
-    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
+    return _bench_output.deliver(report, arguments, lambda console: show(console, report, arguments), flat)
+
+
+def flat(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A line a row; each half's figures have its name in front."""
+    for api, row in report["rows"].items():
+        yield {"who": api} | {f"{half}_{name}": row[half][name] for half in ("alone", "beside") for name in FIGURES}
 
 
 def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:

@@ -13,8 +13,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError
-from ._bench_run import Peer, c_command, cpus, deliver, running
+from . import UserError, _bench_output
+from ._bench_host import distance, host, line, said, show_distance
+from ._bench_run import Peer, c_command, cpus, running
 from ._bench_wire import Wire
 
 ROWS = ("asyncio", "uvloop", "pyvma-asyncio-busy", "pyvma-asyncio-fd")
@@ -126,8 +127,6 @@ def table(report: dict[str, Any], arguments: argparse.Namespace) -> Table:
 
 def run(arguments: argparse.Namespace, wires: dict[str, type[Wire]]) -> int:
     """Runs all rows in turns and prints the table."""
-    from ._bench_compare import host, line
-
     names = [name.strip() for name in (arguments.rows or ",".join(ROWS)).split(",") if name.strip()]
     unknown = [name for name in names if name not in ROWS]
     if unknown or not names:
@@ -141,17 +140,16 @@ def run(arguments: argparse.Namespace, wires: dict[str, type[Wire]]) -> int:
                 runs[name].append(run_row(name, wire, arguments))
     rows = [combine(name, runs[name]) for name in names]
     measured = [floor for floor in floors if floor is not None]
-    report: dict[str, Any] = {"host": host(), "rows": rows, "ratios": ratios(rows), "line_us_runs": measured}
+    report = _bench_output.head("loops", arguments) | {"host": host(), "cache_line_ns": distance(floors), "rows": rows}
+    report |= {"ratios": ratios(rows), "line_us_runs": measured, "run_count": arguments.runs}
     report |= {name: getattr(arguments, name) for name in ("ring", "proto", "size", "seconds", "load")}
     report |= {"connections": CONNECTIONS, "line_us": statistics.median(measured) if measured else None}
-    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
+    return _bench_output.deliver(report, arguments, lambda console: show(console, report, arguments))
 
 
 def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Prints the report."""
-    facts = report["host"]
-    pinned = "pinned to {} and {}".format(*facts["pinned"]) if facts["pinned"][0] is not None else "not pinned: there is one CPU only"
-    console.print(f"{facts['cpu']}, {facts['cpus']} CPUs, {pinned}; Linux {facts['kernel']}, Python {facts['python']}", highlight=False)
+    console.print(said(report["host"]), highlight=False)
     console.print(table(report, arguments))
     console.print(
         f"last columns: times {RIVAL}'s; half round trips have the same loop at both ends, servers {CONNECTIONS} connections",
@@ -161,7 +159,4 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     console.print(f"the servers' load is one C client over {load}", highlight=False)
     if arguments.proto == "tcp" and not has_http():
         console.print("no figures of an HTTP server: httptools is not installed", highlight=False)
-    if report["line_us"] is not None:
-        low, high = min(report["line_us_runs"]), max(report["line_us_runs"])
-        text = f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs ({low:.3f} to {high:.3f} over the runs)"
-        console.print(text, highlight=False)
+    show_distance(console, report["cache_line_ns"])

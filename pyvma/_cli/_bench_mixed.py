@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError
-from ._bench_compare import WIRES, host, line, microseconds
-from ._bench_run import Peer, c_command, cpus, deliver, running
+from . import UserError, _bench_output
+from ._bench_compare import WIRES, microseconds
+from ._bench_host import distance, host, line, show_distance
+from ._bench_run import Peer, c_command, cpus, running
 from ._bench_wire import Wire
 
 STACKS = ("pyvma", "kernel")
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", type=int, default=8192, help="bytes of the bulk stream in one call (default 8192)")
     parser.add_argument("--seconds", type=float, default=3.0, help="time in a run: requests alone, bulk alone, both (default 3)")
     parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
-    parser.add_argument("--json", metavar="FILE", help="write everything to FILE ('-': stdout, and no table)")
+    _bench_output.add_arguments(parser)
 
 
 def measure(stack: str, phase: str, wire: Wire, arguments: argparse.Namespace) -> dict[str, float]:
@@ -104,7 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--size has to be from 14 to 4096 bytes, --gap and --chunk above 0")
     if arguments.seconds <= 0 or arguments.runs < 1:
         raise UserError("--seconds and --runs have to be above 0")
-    report: dict[str, Any] = {"host": host(), "line_us": line(0.2), "rows": {}}
+    _bench_output.check(arguments)
+    floor = line(0.2)
+    report = _bench_output.head("mixed", arguments) | {"host": host(), "cache_line_ns": distance([floor]), "line_us": floor, "rows": {}}
+    report["run_count"] = arguments.runs
     report |= {name: getattr(arguments, name) for name in ("ring", "size", "gap", "chunk", "seconds")}
     runs: dict[str, dict[str, list[dict[str, float]]]] = {name: {phase: [] for phase in PHASES} for name in names}
     with WIRES[arguments.ring]() as wire:
@@ -113,12 +118,18 @@ def run(arguments: argparse.Namespace) -> int:
                 for phase in PHASES:
                     runs[name][phase].append(measure(name, phase, wire, arguments))
     report["rows"] = {name: combine(runs[name]) for name in names}
-    return deliver(report, arguments.json, lambda console: show(console, report, arguments))
+    return _bench_output.deliver(report, arguments, lambda console: show(console, report, arguments), flat)
+
+
+def flat(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A line a stack; each phase's figures have its name in front."""
+    for stack, row in report["rows"].items():
+        phases = {f"{phase}_{name}": value for phase in PHASES for name, value in row[phase].items()}
+        yield {"who": f"{stack}-c"} | phases | _bench_output.plain(row)
 
 
 def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Prints the report."""
     console.print(table(report, arguments))
     console.print("p99: times the one alone; bulk: Gbit/s, and the part of the rate alone that is left")
-    if report["line_us"] is not None:
-        console.print(f"floor: one cache line from CPU to CPU takes {report['line_us']:.3f} µs")
+    show_distance(console, report["cache_line_ns"])

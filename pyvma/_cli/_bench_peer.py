@@ -19,12 +19,13 @@ from socket import MSG_DONTWAIT
 from struct import Struct
 from typing import Any
 
+from pyvma._cli._bench_hist import LADDER, pairs
+
 HEADER = Struct(">QHI")
 CLIENT, PONG = 1, 2
 LOST_S = 1.0
 # Bytes that one call reads of a stream, as the C program.
 READ = 1 << 16
-LADDER = (25, 50, 75, 90, 99, 99.9, 99.99, 99.999)
 
 
 class StopError(Exception):
@@ -239,7 +240,10 @@ def ping_pong(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
     watch.stop()
     warm = len(times) // 10
     result = {"sent": seen.unique + len(seen.holes), "received": seen.unique + seen.duplicated, "timeouts": timeouts, "size": size}
-    return result | seen.result() | {"seconds": (now - start) / 1e9} | latency(times[warm:])
+    result |= seen.result() | {"seconds": (now - start) / 1e9} | latency(times[warm:])
+    if task.get("histogram"):
+        result["histogram_ns"] = pairs(value / 2 for value in times[warm:])
+    return result
 
 
 def batch_sender(sock: Any, task: dict[str, Any]) -> Any:

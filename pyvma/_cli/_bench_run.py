@@ -9,16 +9,12 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from . import UserError
 
-WIDTH = 132
-"""Columns of a table at least: it is whole in a file and wraps on a small terminal."""
 READY_S = 30.0
 """How long a server may take to come up."""
 GRACE_S = 60.0
@@ -165,15 +161,3 @@ def cpus() -> tuple[int | None, int | None]:
         return None, None
     same_core, same_cache = neighbours(first, "topology/thread_siblings_list"), neighbours(first, "cache/index3/shared_cpu_list")
     return first, min(others, key=lambda cpu: (cpu in same_core, cpu not in same_cache, cpu))
-
-
-def deliver(report: dict[str, Any], file: str | None, show: Callable[[Console], None]) -> int:
-    """Shows the report on the terminal and writes it as JSON to `file`; with "-" it goes to stdout, and nothing is shown. 0."""
-    text = json.dumps(report, indent=1)
-    if file == "-":
-        print(text)
-        return 0
-    show(Console(width=max(Console().width, WIDTH)))
-    if file:
-        Path(file).write_text(text + "\n")
-    return 0

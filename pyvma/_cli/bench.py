@@ -14,11 +14,19 @@ import signal
 import subprocess
 from typing import Any
 
-from . import UserError, _bench_compare, _bench_connections, _bench_gil, _bench_mixed
+from . import UserError, _bench_compare, _bench_connections, _bench_gil, _bench_mixed, _bench_sockperf, _bench_sweep
 from ._bench_run import Peer, c_command, running
 
 LADDER = ("99.999", "99.99", "99.9", "99", "90", "75", "50", "25")
 PREFIX = "pyvma bench:"
+KINDS: dict[str, Any] = {
+    "compare": _bench_compare,
+    "sweep": _bench_sweep,
+    "sockperf": _bench_sockperf,
+    "connections": _bench_connections,
+    "mixed": _bench_mixed,
+    "gil": _bench_gil,
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -51,6 +59,10 @@ def add_parser(commands: Any) -> None:
         "compare", help="raw ring, pyvma and the kernel, from C and Python, in one table", description=_bench_compare.__doc__
     )
     _bench_compare.add_arguments(compare)
+    sweep = kinds.add_parser("sweep", help="over sizes, rates or numbers of connections", description=_bench_sweep.__doc__)
+    _bench_sweep.add_arguments(sweep)
+    sockperf = kinds.add_parser("sockperf", help="the real sockperf, both sides, in the same records", description=_bench_sockperf.__doc__)
+    _bench_sockperf.add_arguments(sockperf)
     many = kinds.add_parser("connections", help="memory, latency and rates of many TCP connections", description=_bench_connections.__doc__)
     _bench_connections.add_arguments(many)
     mixed = kinds.add_parser("mixed", help="short requests beside a bulk stream, against each alone", description=_bench_mixed.__doc__)
@@ -149,14 +161,9 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the kind asked for."""
-    if arguments.kind == "compare":
-        return _bench_compare.run(arguments)
-    if arguments.kind == "connections":
-        return _bench_connections.run(arguments)
-    if arguments.kind == "mixed":
-        return _bench_mixed.run(arguments)
-    if arguments.kind == "gil":
-        return _bench_gil.run(arguments)
+    if arguments.kind in KINDS:
+        status: int = KINDS[arguments.kind].run(arguments)
+        return status
     if arguments.kind == "server":
         return serve(arguments)
     line, how = command(arguments)
