@@ -58,6 +58,16 @@ def _alive(head: Head) -> bool:
     return head.boot_id == _boot_id() and 0 < head.pid < 1 << 32 and _start_ticks(head.pid) == head.start_ticks
 
 
+def _in_use(fd: int) -> bool:
+    """A process locks its file while it lives, and may do so in another pid namespace, where its number says nothing here."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except OSError:
+        return True
+    return False
+
+
 @dataclass(frozen=True)
 class Found:
     """A file of a directory. `state` is "live", "stopped" (it runs, its engine does not), "dead" or "unreadable"; `why` says of the last
@@ -105,7 +115,7 @@ class Process:
     def state(self) -> str:
         """ "live", "stopped" (its engine was, the figures are final) or "dead" (the figures are those of its end)."""
         head = self._file.read_head()
-        return "dead" if not _alive(head) else head.state
+        return head.state if _alive(head) or _in_use(self._file.fileno()) else "dead"
 
     def snapshot(self) -> Snapshot:
         """Everything as it is now. StatsError says what is wrong with the file."""
@@ -140,15 +150,6 @@ class Process:
     def memberships(self) -> list[Record]:
         """The multicast memberships now."""
         return self.snapshot().memberships
-
-
-def _in_use(fd: int) -> bool:
-    """A process locks its file while it lives, and may do so in another pid namespace, where its number says nothing here."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False
 
 
 def _remove(path: str) -> bool:

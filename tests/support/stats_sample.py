@@ -8,6 +8,7 @@ from typing import Any
 from stats_file import Maker, type_of
 
 MS = 1_000_000
+PID = 4711
 TCP_STATES = "0,ESTABLISHED,SYN-SENT,SYN-RECEIVED,FIN-WAIT-1,FIN-WAIT-2,TIME-WAIT,CLOSED,CLOSE-WAIT,LAST-ACK,LISTEN,CLOSING".split(",")
 
 
@@ -85,7 +86,7 @@ TYPES = [
 
 def sample(**head: Any) -> Maker:
     """The process: a TAP and the ring behind it under one master, sockets of both transports on both sides."""
-    made = Maker(TYPES, pid=4711, program="feed", head={"start_ticks": 1, **head})
+    made = Maker(TYPES, pid=PID, program="feed", head={"start_ticks": 1, **head})
     made.add("engine", polls=5_000_000_000, interfaces=2)
     pool = made.add("pool", total=4096, free=3000, low_water=2800, exhausted=2)
     traffic = {"tx_bytes": 4463 << 10, "tx_packets": 67209, "rx_bytes": 5977 << 10, "rx_packets": 90013}
