@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("-p", "--pid", type=int, dest="serve_pid", metavar="PID", help="only this process (default: all)")
-    parser.add_argument("-k", "--directory", dest="serve_directory", metavar="DIRECTORY", help="where processes keep their files")
+    parser.add_argument("-p", "--pid", type=int, dest="only_pid", metavar="PID", help="only this process (default: all)")
+    parser.add_argument("-k", "--directory", dest="only_directory", metavar="DIRECTORY", help="where processes keep their files")
     parser.add_argument("--listen", metavar="ADDRESS:PORT", help=f"where to answer (default: 127.0.0.1:{DEFAULT_PORT}); port 0: any")
     parser.add_argument("--textfile", metavar="PATH", help="write this file instead, whole each time")
     parser.add_argument("--interval", type=float, default=15.0, metavar="S", help="seconds between writings (default: 15)")
@@ -130,7 +130,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.openmetrics and not (arguments.once or arguments.textfile):
         raise UserError("--openmetrics is for --once and --textfile: by HTTP who asks chooses")
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(arguments.serve_directory, arguments.serve_pid, arguments.serve_sockets))
+    pid, directory = arguments.only_pid or arguments.pid, arguments.only_directory or arguments.directory
+    registry.register(Collector(directory, pid, arguments.serve_sockets))
     if not arguments.once and not arguments.textfile:
         _serve(registry, arguments.listen or f"127.0.0.1:{DEFAULT_PORT}")
         return 0
