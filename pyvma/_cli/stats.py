@@ -113,7 +113,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
-    commands = parser.add_subparsers(dest="stats_command", metavar="COMMAND", parser_class=_Lazy)
+    parser.usage = "%(prog)s [OPTION...] | COMMAND ..."
+    commands = parser.add_subparsers(dest="stats_command", metavar="COMMAND", parser_class=_Lazy, prog=parser.prog, title="commands")
     for name, text in SUBCOMMANDS.items():
         if importlib.util.find_spec(_module(name)) is not None:
             commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter).module = _module(name)
