@@ -28,6 +28,7 @@ llvm                   # symbolizer for the sanitizers
 libclang-rt-14-dev     # clang's sanitizer and fuzzer runtime
 valgrind               # instructions per datagram
 iproute2               # network namespaces and TAP devices in tests
+debootstrap            # a bare Debian 12 for the newcomer's test
 iputils-ping           # kernel programs as peers
 traceroute
 socat

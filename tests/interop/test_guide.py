@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
+import debian
 import guide
 import netns
 import pytest
-from lab import softnic_reason
+from lab import LONG, softnic_reason
 
 pytestmark = pytest.mark.skipif(bool(softnic_reason()) or not netns.usable(), reason="needs the software NIC, root and namespaces")
 
@@ -15,9 +18,25 @@ pytestmark = pytest.mark.skipif(bool(softnic_reason()) or not netns.usable(), re
 NOT_RUN = {"docs/install.md": 3, "docs/quickstart.md": 1, "docs/tools.md": 1}
 
 
-@pytest.mark.parametrize("page", guide.pages(), ids=lambda page: str(page.relative_to(guide.DOCS)))
+NEWCOMER = guide.DOCS / "first-service.md"
+
+
+@pytest.mark.parametrize("page", [page for page in guide.pages() if page != NEWCOMER], ids=lambda page: str(page.relative_to(guide.DOCS)))
 def test_page(page: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
     guide.execute(page, tmp_path, clean_env)
+
+
+@pytest.mark.timeout(3000)
+def test_newcomer(tmp_path: Path, clean_env: dict[str, str]) -> None:
+    """The first page alone leads to a service with its statistics on the screen: with the package that is installed, or, when long tests
+    are asked for, from a bare Debian 12 and a clone of this repository."""
+    if not LONG:
+        guide.execute(NEWCOMER, tmp_path, clean_env)
+        return
+    with debian.bare(tmp_path) as system, ExitStack() as stack:
+        home = system.root / "root"
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(guide.ROOT), str(home / "pyvma")], check=True)
+        guide.follow(NEWCOMER, guide.Scratch(home, system.env, stack, outer=system.prefix, home="/root", limit_s=1500))
 
 
 def test_what_is_not_run() -> None:

@@ -15,7 +15,7 @@ before a block says otherwise:
     <!-- run: background [until TEXT] -->    in the background; the page goes on when it has printed TEXT; it is ended with the page, or by:
     <!-- run: after that stop -->            the page's background programs get SIGINT after this block, and have to end
     <!-- run: status N -->                   the last command ends with this status
-    <!-- run: from a bare system -->         only there: by the test that starts from one
+    <!-- run: from a bare system -->         by the test that starts from one, only
     <!-- not run: REASON -->
 """
 
@@ -119,11 +119,17 @@ def prints(expected: str, got: str) -> bool:
 
 @dataclass
 class Scratch:
-    """Where a page's blocks run. Names of fabrics are made unique, so that runs beside each other do not meet."""
+    """Where a page's blocks run. Names of fabrics are made unique, so that runs beside each other do not meet.
+
+    `outer` is what to put before a command that is to run on another system than this one, where the folder is called `home`.
+    """
 
     folder: Path
     env: dict[str, str]
     stack: ExitStack
+    outer: list[str] = field(default_factory=list)
+    home: str = ""
+    limit_s: float = LIMIT_S
     token: str = field(default_factory=lambda: secrets.token_hex(3))
     jobs: list[tuple[Block, subprocess.Popen[bytes], Path]] = field(default_factory=list)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
@@ -136,21 +142,21 @@ class Scratch:
 
     def inside(self, host: str | None) -> list[str]:
         if host is None:
-            return []
+            return self.outer
         if not self.namespaces:
             self.namespaces = self.stack.enter_context(wire())
         return ["ip", "netns", "exec", self.namespaces[host].name]
 
     def run(self, block: Block, following: Block | None) -> None:
         """Runs one block. AssertionError says what it printed instead of what the page says."""
-        if block.reason or block.kind == "output" or block.comment == BARE:
+        if block.reason or block.kind == "output" or (block.comment == BARE and not self.outer):
             return
         if block.comment.startswith("file: "):
             path = self.folder / block.comment.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self.own(block.text))
             return
-        ways = WAYS.fullmatch(block.comment.removeprefix("run: "))
+        ways = WAYS.fullmatch(block.comment.removeprefix(BARE).removeprefix("run: "))
         assert ways, f"{block.where}: the comment {block.comment!r} is not known"
         inside = self.inside(ways["host"])
         if block.kind == "python":
@@ -166,13 +172,16 @@ class Scratch:
             lines = list(commands(block.text))
             for number, (command, printed) in enumerate(lines):
                 status = int(ways["status"] or 0) if number == len(lines) - 1 else 0
-                self.call(block, [*inside, "bash", "-c", self.own(command)], printed or None, status)
+                self.call(block, [*inside, *self.shell(command)], printed or None, status)
         if block.comment.endswith("after that stop"):
             self.stop()
 
+    def shell(self, command: str) -> list[str]:
+        return ["bash", "-c", f"cd {self.home} && {self.own(command)}" if self.home else self.own(command)]
+
     def call(self, block: Block, command: list[str], printed: str | None, status: int = 0) -> None:
         done = subprocess.run(
-            command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
+            command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=self.limit_s
         )
         told = f"{block.where}: {shlex.join(command)}\n{done.stdout}{done.stderr}"
         assert done.returncode == status, f"exit status {done.returncode}: {told}"
@@ -192,7 +201,7 @@ class Scratch:
         log = self.folder / f"background{block.line}.log"
         with log.open("wb") as out:
             job = subprocess.Popen(
-                [*inside, "bash", "-c", self.own(command)],
+                [*inside, *self.shell(command)],
                 cwd=self.folder,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -251,12 +260,16 @@ def environment(folder: Path, base: dict[str, str]) -> dict[str, str]:
 
 
 def execute(path: Path, folder: Path, base: dict[str, str]) -> None:
-    """Everything on the page."""
+    """Everything on the page, with the package that is installed."""
     (folder / "env").symlink_to(sys.prefix)
     with ExitStack() as stack:
-        scratch = Scratch(folder, environment(folder, base), stack)
-        stack.callback(scratch.kill)
-        found = blocks(path)
-        for block, following in zip(found, [*found[1:], None], strict=True):
-            scratch.run(block, following)
-        scratch.stop()
+        follow(path, Scratch(folder, environment(folder, base), stack))
+
+
+def follow(path: Path, scratch: Scratch) -> None:
+    """The page from its beginning to its end."""
+    scratch.stack.callback(scratch.kill)
+    found = blocks(path)
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        scratch.run(block, following)
+    scratch.stop()
