@@ -41,13 +41,15 @@ def relinked(text: str, page: Path, staged: Path) -> str:
 
 
 def stage(folder: Path) -> None:
-    """Writes the tree that Sphinx reads."""
+    """Writes the tree that Sphinx reads. ValueError for a link that leads nowhere."""
     shutil.copytree(DOCS, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.md"))
     (folder / "internals").mkdir()
     pages = [(page, page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     pages += [(page, Path("internals") / page.name) for page in NATIVE.glob("*.md")]
     for page, staged in pages:
         (folder / staged).write_text(relinked(page.read_text(), page, staged))
+    for page in ROOT.glob("*.md"):  # not of the site, but their links are to be good, too
+        relinked(page.read_text(), page, Path(page.name))
 
 
 def main() -> int:

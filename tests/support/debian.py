@@ -35,18 +35,17 @@ def _package_folders() -> list[Path]:
 
 @contextmanager
 def bare(folder: Path) -> Iterator[System]:
-    """Makes the system, and at the end ends what runs there. It has Debian's essential packages and apt, and pip's configuration of here."""
+    """Makes the system; at the end what runs there is ended and all is removed. It has Debian's essential packages and apt, and pip's
+    configuration of here."""
     root = folder / "debian"
     make = ["debootstrap", "--variant=minbase", "bookworm", str(root)]
     done = subprocess.run(make, capture_output=True, text=True, timeout=MAKE_LIMIT_S)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    for path in (CERTIFICATES, PIP):
-        if path.exists():
-            (root / path.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, root / path.relative_to("/"))
+    if PIP.exists():
+        shutil.copy(PIP, root / "etc")
+    shutil.copy(CERTIFICATES, root / "etc")
     mounts = [f"mount -t proc proc {root}/proc", f"mount --rbind /dev {root}/dev", f"mount -t tmpfs tmpfs {root}/dev/shm"]
-    for place in _package_folders():
-        mounts.append(f"mkdir -p {root}{place} && mount --bind {place} {root}{place}")
+    mounts += [f"mkdir -p {root}{place} && mount --bind {place} {root}{place}" for place in _package_folders()]
     # Processes and mounts of the system are in namespaces of this one's, and gone with it.
     command = " && ".join([*mounts, "echo ready", "exec sleep infinity"])
     holder = subprocess.Popen(
@@ -60,7 +59,9 @@ def bare(folder: Path) -> Iterator[System]:
         enter = ["nsenter", "--target", children.read_text().split()[0], "--mount", "--pid", "chroot", str(root)]
         env = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name.lower().endswith("_proxy")}
         env |= {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive", "PYTHONUNBUFFERED": "1"}
+        env["PIP_CERT"] = f"/etc/{CERTIFICATES.name}"  # those of here: what Debian's packages install has not what a proxy may have added
         yield System(root, enter, env)
     finally:
         holder.kill()
         holder.communicate()
+        shutil.rmtree(root, ignore_errors=True)
