@@ -28,7 +28,7 @@ NAME_MAX = 256
 ADDABLE = frozenset({"counter"})
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
-_SIGNED_KINDS = frozenset({"signed", "id"})
+_SIGNED_KINDS = frozenset({"signed"})
 _PLAIN_KINDS = frozenset({"counter", "gauge", "max", "signed", "enum", "flag", "time", "port", "id", "link"})
 _BYTES = {"addr": 16, "mac": 6, "text": 0}
 _V4_MAPPED = b"\0" * 10 + b"\xff\xff"
@@ -87,8 +87,13 @@ def _same(value: int) -> Value:
     return value
 
 
-def _id(value: int) -> Value:
-    return None if value < 0 else value
+def _id(size: int) -> Callable[[Any], Value]:
+    none = (1 << 8 * size) - 1  # -1
+
+    def number(value: int) -> Value:
+        return None if value == none else value
+
+    return number
 
 
 def _addr(value: bytes) -> Value:
@@ -131,9 +136,11 @@ def _decoder(found: Field, base: int) -> Callable[[Any], Value]:
         return _link(base)
     if found.kind == "enum":
         return _enum(found.names)
+    if found.kind == "id":
+        return _id(found.size)
     if found.kind == "flag":
         return _flag(found.mask)
-    others: dict[str, Callable[[Any], Value]] = {"addr": _addr, "mac": _mac, "text": _text, "id": _id}
+    others: dict[str, Callable[[Any], Value]] = {"addr": _addr, "mac": _mac, "text": _text}
     return others.get(found.kind, _same)
 
 

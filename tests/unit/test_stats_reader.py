@@ -74,6 +74,7 @@ def test_values(tmp_path: Path) -> None:
     assert len(snapshot.sockets) == 40
     first, last = snapshot.sockets[0], snapshot.sockets[39]
     assert first.fd is None
+    assert snapshot.sockets[1].fd == 0
     assert (last.fd, last.port, last.drift, last.rx) == (38, 119, -39, 39)
     assert first.local == ipaddress.IPv6Address("fd00::1")
     assert last.local == ipaddress.IPv4Address("10.0.0.1")
