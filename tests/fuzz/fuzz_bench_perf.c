@@ -66,7 +66,7 @@ static void files(const uint8_t *data, size_t size)
 	REQUIRE(text);
 	memcpy(text, data, size);
 	n = perf_parse_ends(text, &ends, &line);
-	REQUIRE(n >= -ENOMEM && n <= (int)PERF_SOCKS_MAX);
+	REQUIRE(n == -EINVAL || n == -ENOMEM || (n >= 0 && n <= (int)PERF_SOCKS_MAX));
 	for (int i = 0; i < n; i++)
 		REQUIRE(ends[i].addr.ss_family == AF_INET || ends[i].addr.ss_family == AF_INET6);
 	free(ends);

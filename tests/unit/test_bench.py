@@ -236,7 +236,7 @@ def test_report_in_sockperfs_words(sockperf_server: int, capsys: pytest.CaptureF
     assert main(["bench", "ping-pong", "-p", str(sockperf_server), "-t", "0.3", "-m", "100", "--stack", "kernel"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"\[CLIENT\] send on: IP = 127\.0\.0\.1  PORT = \d+ # UDP \(kernel, sleeping\)", text)
-    assert re.search(r"\[Total Run\] RunTime=0\.\d+ sec; SentMessages=(\d+); ReceivedMessages=\1", text)
+    assert re.search(r"\[Total Run\] RunTime=0\.\d+ sec; Warm up time=120 msec; SentMessages=(\d+); ReceivedMessages=\1", text)
     assert re.search(r"====> avg-latency=\d+\.\d{3} \(std-dev=\d+\.\d{3}\)", text)
     assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in text
     steps = re.findall(r"---> (<MAX> observation|percentile +[\d.]+|<MIN> observation) = +([\d.]+)", text)
