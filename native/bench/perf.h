@@ -168,6 +168,7 @@ struct perf_sock {
 	perf_t h;
 	const struct perf_end *end;
 	bool open, tcp, listener, group;
+	bool fresh; /* a connection from which nothing came yet */
 	uint32_t number;
 	struct perf_stream in; /* TCP */
 };

@@ -49,9 +49,20 @@ static int sock_bind(perf_t s, const struct sockaddr_storage *at)
 	return bind((int)s, (const struct sockaddr *)at, bench_addr_len(at)) ? -errno : 0;
 }
 
+/* A signal does not end a connect: it goes on, and how it ended is told by the socket. */
 static int sock_connect(perf_t s, const struct sockaddr_storage *to)
 {
-	return connect((int)s, (const struct sockaddr *)to, bench_addr_len(to)) ? -errno : 0;
+	struct pollfd p = { .fd = (int)s, .events = POLLOUT };
+	socklen_t len = sizeof(int);
+	int error = 0, rc = connect((int)s, (const struct sockaddr *)to, bench_addr_len(to)) ? -errno : 0;
+
+	if (rc != -EINTR)
+		return rc;
+	while (poll(&p, 1, -1) < 0 && errno == EINTR && !bench_stop)
+		;
+	if (bench_stop)
+		return -EINTR;
+	return getsockopt((int)s, SOL_SOCKET, SO_ERROR, &error, &len) ? -errno : -error;
 }
 
 static int sock_listen(perf_t s)

@@ -85,9 +85,10 @@ static int serve(struct server *v, struct perf_sock *s, uint8_t *m, uint32_t len
 {
 	enum perf_verdict verdict = perf_judge(m);
 
-	/* A client's first words, which nothing else comes with. */
-	if (verdict == PERF_WARMUP)
+	/* A client's first words: it numbers its messages from 1. */
+	if (verdict == PERF_WARMUP || (s->fresh && msg_seq(m) == 1))
 		seen_restart(&v->r.seen);
+	s->fresh = false;
 	if (verdict <= PERF_WARMUP)
 		return 0;
 	count(v, m);
@@ -189,7 +190,7 @@ static struct perf_sock *take_connection(struct server *v, const struct perf_soc
 	(void)perf_sock_nodelay(h, v->o, v->ops);
 	s->h = h;
 	s->end = listener->end;
-	s->open = s->tcp = true;
+	s->open = s->tcp = s->fresh = true;
 	v->accepted++;
 	v->kernel += !v->ops->offloaded(h, why, sizeof(why));
 	return s;

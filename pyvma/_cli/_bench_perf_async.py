@@ -30,15 +30,16 @@ class Counts:
         self.received = self.sent = self.malformed = self.connections = self.lost = 0
         self.start = self.end = 0.0
 
-    def take(self, message: bytes | memoryview) -> bytes | None:
-        """The answer to a message, None when there is none."""
+    def take(self, message: bytes, fresh: bool = False) -> bytes | None:
+        """The answer to a message, None when there is none; `fresh`: a connection's first."""
         number, flags, size = HEADER.unpack_from(message)
         if not flags & CLIENT:
             return None
-        if flags & WARMUP:
+        if flags & WARMUP or (fresh and number == 1):
             # A client's first words.
             self.lost += len(self.seen.holes)
             self.seen = Seen()
+        if flags & WARMUP:
             return None
         self.received += 1
         self.end = time.monotonic()
@@ -80,7 +81,7 @@ class Stream(asyncio.Protocol):
     """One connection: messages follow each other."""
 
     def __init__(self, counts: Counts) -> None:
-        self.counts, self.rest = counts, b""
+        self.counts, self.rest, self.fresh = counts, b"", True
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -96,8 +97,9 @@ class Stream(asyncio.Protocol):
                 return
             if len(data) - at < size:
                 break
-            if answer := self.counts.take(data[at : at + size]):
+            if answer := self.counts.take(data[at : at + size], self.fresh):
                 answers.append(answer)
+            self.fresh = False
             at += size
         self.rest = data[at:]
         if answers:
