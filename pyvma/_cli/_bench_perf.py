@@ -13,10 +13,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import UserError
+from . import UserError, _bench_host, _bench_output, _bench_plot
 from ._bench_run import Peer, c_command, running
 
 LADDER = ("99.999", "99.99", "99.9", "99", "90", "75", "50", "25")
@@ -74,13 +74,13 @@ examples:
 }
 
 
-def add_common(parser: argparse.ArgumentParser, server: bool) -> None:
+def add_common(parser: argparse.ArgumentParser, kind: str) -> None:
     """Options of both sides."""
     add = parser.add_argument
     add("-i", "--ip", default="127.0.0.1", help="the server's address, or a group's (default 127.0.0.1)")
     add("-p", "--port", type=int, default=11111, help="the server's port (default 11111)")
     add("-f", "--file", metavar="FILE", help="endpoints, one a line, as sockperf's: [T:|U:]ADDRESS:PORT; IPv6 in brackets")
-    add("-F", "--iomux-type", choices=sorted(STYLES), metavar="STYLE", help=f"{styles(server)} (default: epoll with --file, else recvfrom)")
+    add("-F", "--iomux-type", choices=sorted(STYLES), metavar="STYLE", help=f"{styles(kind)} (default: epoll with --file, else recvfrom)")
     add("--interface", metavar="SPEC", help="go through pyvma on this interface, e.g. softnic:fabric=demo,port=0,addr=10.9.0.1/24")
     add("--stack", choices=["pyvma", "kernel"], help="default: pyvma when an interface is configured, else the kernel")
     add("--kernel", dest="stack", action="store_const", const="kernel", help="as --stack kernel")
@@ -96,7 +96,8 @@ def add_common(parser: argparse.ArgumentParser, server: bool) -> None:
     add("--mc-ttl", type=int, metavar="N", help="groups: hops that a message lives (default 2)")
     add("--mc-loopback-enable", action="store_true", help="groups: messages are received on this host, too")
     add("--tcp-avoid-nodelay", action="store_true", help="TCP_NODELAY the other way round: it is off in throughput only, as in sockperf")
-    add("--json", metavar="FILE", help="write the figures to FILE ('-': stdout, and nothing else)")
+    latency = kind not in ("server", "throughput")
+    _bench_output.add_arguments(parser, plots=latency, hdr=latency)
 
 
 def add_figures(parser: argparse.ArgumentParser, kind: str) -> None:
@@ -120,16 +121,15 @@ def add_figures(parser: argparse.ArgumentParser, kind: str) -> None:
     add("--data-integrity", action="store_true", help="compare every reply with what was sent")
     add("--full-rtt", action="store_true", help="round trips; default: half of them, as sockperf prints")
     add("--full-log", metavar="FILE", help="every answered message with its times, in sockperf's columns")
-    add("--histogram", action="store_true", help="with --json: the whole distribution, too")
     if kind != "playback":
         add("--warmup-ms", type=int, metavar="N", help="first part, not in the figures (default 400; 40 %% of a shorter run than 1 s)")
         add("--cooldown-ms", type=int, metavar="N", help="last part, not in the figures (default 50; 5 %%)")
 
 
-def styles(server: bool) -> str:
+def styles(kind: str) -> str:
     """What -F takes."""
     text = "how to wait for sockets: r(ecvfrom), recv_(b)atch, s(elect), p(oll), e(poll)"
-    return text + ", a(syncio)" if server else text
+    return text + ", a(syncio)" if kind == "server" else text
 
 
 def add_parsers(kinds: Any) -> None:
@@ -142,7 +142,7 @@ def add_parsers(kinds: Any) -> None:
             epilog=EXAMPLES[kind],
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_common(parser, kind == "server")
+        add_common(parser, kind)
         if kind == "server":
             parser.add_argument("--force-unicast-reply", action="store_true", help="groups: answer who asked, not the group")
             parser.add_argument("--dont-reply", action="store_true", help="answer nobody")
@@ -222,9 +222,10 @@ def command(arguments: argparse.Namespace) -> tuple[list[str], str]:
         raise UserError("--iomux-type asyncio is the server's")
     given = vars(arguments)
     options |= {"mode": arguments.kind, "seconds": given.get("time"), "size": given.get("msg_size"), "local": local(arguments)}
-    names = ("range", "burst", "mps", "reply_every", "data_file", "connect", "data_integrity", "full_rtt", "full_log", "histogram")
+    names = ("range", "burst", "mps", "reply_every", "data_file", "connect", "data_integrity", "full_rtt", "full_log")
     for name in (*names, "warmup_ms", "cooldown_ms"):
         options[name] = given.get(name)
+    options["histogram"] = any(given.get(name) for name in ("json", "plot", "hdr"))
     return c_command("client", stack, arguments.cpu, **options), how
 
 
@@ -297,27 +298,41 @@ def report_throughput(result: dict[str, Any]) -> None:
     say(f"Summary: BandWidth is {bandwidth:.3f} MBps ({bandwidth * 8:.3f} Mbps), {rate * result['size'] * 8 / 1e9:.2f} Gbit/s")
 
 
+def report_server(result: dict[str, Any]) -> None:
+    """What a server had."""
+    say(f"Total {result['received']} messages received and handled")
+    report_counts(result)
+
+
 # ---- running -------------------------------------------------------------------------------------------------------------
 
 
-def deliver(arguments: argparse.Namespace, how: str, result: dict[str, Any]) -> None:
-    """The figures as JSON."""
+def quiet(arguments: argparse.Namespace) -> bool:
+    """Whether standard output is for a program."""
+    return "-" in (arguments.json, arguments.csv)
+
+
+def plots(report: dict[str, Any]) -> Iterator[_bench_plot.Plot]:
+    """The distribution of latencies."""
+    found, stem = _bench_output.distributions(report), _bench_output.stem_of(report)
+    what = f"{report['kind']}, {report['proto'].upper()}, {report['size']} bytes: {report['rows'][0]['figures']}s"
+    yield _bench_plot.cdf(stem, f"{what}, distribution", found)
+    yield _bench_plot.percentiles(stem, f"{what} by percentile", found)
+
+
+def deliver(arguments: argparse.Namespace, how: str, result: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> int:
+    """The figures in words, or as a file. 0."""
     stack, _, waits = how.partition(", ")
     ends = arguments.file or endpoint(arguments.ip, arguments.port)
-    row = {"who": f"{stack}-c", "stack": stack, "waits": waits, "proto": arguments.proto, "ends": ends, **result}
-    text = json.dumps({"schema": "pyvma-bench/1", "kind": arguments.kind, "rows": [row]}, indent=1)
-    if arguments.json == "-":
-        print(text)
-        return
-    try:
-        Path(arguments.json).write_text(text + "\n")
-    except OSError as error:
-        raise UserError(f"--json: {arguments.json}: {error.strerror}") from None
+    row = {"who": f"{stack}-c", "stack": stack, "waits": waits, "ends": ends, **result}
+    report = _bench_output.head(arguments.kind, arguments) | {"host": _bench_host.host(), "rows": [row]}
+    report |= {"proto": arguments.proto, "size": result.get("size"), "seconds": result["seconds"]}
+    return _bench_output.deliver(report, arguments, lambda console: show(result), draw=plots)
 
 
 def announce(arguments: argparse.Namespace, how: str) -> None:
     """Where it goes."""
-    if arguments.json == "-":
+    if quiet(arguments):
         return
     side = "[SERVER] listen on" if arguments.kind == "server" else "[CLIENT] send on"
     if arguments.file:
@@ -342,24 +357,16 @@ def serve(arguments: argparse.Namespace) -> int:
         finally:
             for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
                 signal.signal(number, handler)
-    if arguments.json:
-        deliver(arguments, how, result)
-    if arguments.json != "-":
-        say(f"Total {result['received']} messages received and handled")
-        report_counts(result)
-    return 0
+    return deliver(arguments, how, result, report_server)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the kind asked for."""
+    _bench_output.check(arguments)
     if arguments.kind == "server":
         return serve(arguments)
     line, how = command(arguments)
     announce(arguments, how)
     with running(Peer(line)) as peer:
         result = peer.result(PLAYED_S if arguments.kind == "playback" else arguments.time)
-    if arguments.json:
-        deliver(arguments, how, result)
-    if arguments.json != "-":
-        (report_throughput if arguments.kind == "throughput" else report_latency)(result)
-    return 0
+    return deliver(arguments, how, result, report_throughput if arguments.kind == "throughput" else report_latency)

@@ -28,7 +28,8 @@ SOCKPERF = shutil.which("sockperf")
 LONG = bool(os.environ.get("PYVMA_TEST_LONG"))
 GROUP = "239.7.8.9"
 STACKS = {"kernel": ["--transport", "kernel", "--block"], "xdp": ["--transport", "pyvma", "--interfaces", "xdp:device=v0"]}
-MODES = {"ping-pong": ["--mps", "1000"], "under-load": ["--mps", "1000", "--reply-every", "5"], "throughput": ["--mps", "2000"]}
+# So few that a receive buffer holds a second of them: a busy host may not run a process for as long.
+MODES = {"ping-pong": ["--mps", "500"], "under-load": ["--mps", "300", "--reply-every", "5"], "throughput": ["--mps", "200"]}
 TOTAL = re.compile(r"\[Total Run\].*SentMessages=(\d+); ReceivedMessages=(\d+)")
 LIMIT_S = 60.0
 
@@ -114,12 +115,15 @@ def test_our_server(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path
                 asked = int(found[1]) // (5 if mode == "under-load" else 1)
                 # It stops listening when its time is over, with the last answer under way.
                 assert 0 <= asked - int(found[2]) <= 50, text
-            assert int(found[1]) > 100, text
+            assert int(found[1]) > 50, text
             sent += int(found[1])
+        # It has read what came before what it has answered.
+        with ours(there, "client", *STACKS["kernel"], "--mode", "ping-pong", "--file", file, "--seconds", "0.1", "--mps", "200") as last:
+            sent += last.result(0)["sent"]
         result = server.stop()
     assert result["received"] == sent
-    assert (result["malformed"], result["connections"], result["timeouts"]) == (0, 3, 0)
-    assert result["kernel_connections"] == (3 if stack == "kernel" else 0)
+    assert (result["malformed"], result["connections"], result["timeouts"]) == (0, 6, 0)
+    assert result["kernel_connections"] == (6 if stack == "kernel" else 0)
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -217,7 +221,7 @@ def test_ipv6_and_styles(net: tuple[Namespace, Namespace], kind: str) -> None:
                 result: dict[str, Any] = client.result(0)
             served = server.stop()
         assert result["corrupt"] == result["lost"] == result["reordered"] == 0, (style, result)
-        assert result["unique"] == result["sent"] // 2 > 10, (style, result)
+        assert result["unique"] == result["sent"] > 10, (style, result)
         assert (served["received"], served["unique"], served["lost"]) == (result["sent"], result["sent"], 0), (style, served)
         assert served["style"] == style
 
@@ -255,7 +259,7 @@ def test_json_of_the_command(net: tuple[Namespace, Namespace]) -> None:
             "--json",
             "-",
         ]
-        text = here.run(*line, "--interface", "xdp:device=v0", "--reply-every", "3", "--histogram", limit_s=60)
+        text = here.run(*line, "--interface", "xdp:device=v0", "--reply-every", "3", limit_s=60)
     report = json.loads(text)
     (row,) = report["rows"]
     assert (report["kind"], row["who"], row["figures"], row["reply_every"], row["mps"]) == ("under-load", "pyvma-c", "round trip", 3, 10000)
