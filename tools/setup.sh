@@ -51,6 +51,7 @@ codespell
 libbpf-dev             # libbpf: the AF_XDP ring
 libmnl-dev             # rtnetlink
 tmux                   # a terminal for the full-screen view, in tests
+bpftrace               # watches the static probes, in a test
 zsh                    # shells that complete commands
 fish
 libxdp1                # attaches somebody else's XDP program, in a test

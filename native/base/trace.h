@@ -29,7 +29,8 @@
 	X(error, "errno:errno", "", "an error became a socket's or a connection's")                                                \
 	X(socket, "what:socket", "fd",                                                                                             \
 	  "a socket of the stack; offloaded and kernel: what was decided of one of the application's")                             \
-	X(tcp_state, "old:tcp_state", "new:tcp_state", "a connection changed its state")                                           \
+	X(tcp_state, "old:tcp_state", "new:tcp_state",                                                                             \
+	  "a connection, or the record of one that is over (old: -), changed its state")                                           \
 	X(retransmit, "seq", "bytes", "a segment was sent again")                                                                  \
 	X(timeout, "rto_us", "times", "nothing was acknowledged within the retransmission timeout")                                \
 	X(recovery, "old:recovery", "new:recovery", "loss recovery began, changed or ended")                                       \
@@ -55,7 +56,7 @@ enum pv_trace_kind {
 #define PV_TRACE_LISTS(X)                                                                                                          \
 	X(engine, "started,stopped,fork,packets_on,packets_off")                                                                   \
 	X(socket, "opened,closed,offloaded,kernel,connected")                                                                      \
-	X(tcp_state, ",ESTABLISHED,SYN_SENT,SYN_RECV,FIN_WAIT1,FIN_WAIT2,TIME_WAIT,CLOSE,CLOSE_WAIT,LAST_ACK,LISTEN,CLOSING")      \
+	X(tcp_state, "-,ESTABLISHED,SYN_SENT,SYN_RECV,FIN_WAIT1,FIN_WAIT2,TIME_WAIT,CLOSE,CLOSE_WAIT,LAST_ACK,LISTEN,CLOSING")     \
 	X(recovery, "open,disorder,cwr,recovery,loss")                                                                             \
 	X(neighbour, "free,none,incomplete,failed,stale,reachable,delay,probe,permanent")                                          \
 	X(ring, "opened,closed,link_up,link_down,gone,error")                                                                      \

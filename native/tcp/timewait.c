@@ -22,8 +22,22 @@ struct pv_tcp_tw *pv_tcp_tw_find(const struct pv_tcp_table *t, const struct pv_t
 	return NULL;
 }
 
+/* `old` 0: the record begins. Its socket goes its own way. */
+static void tell(const struct pv_tcp_table *t, const struct pv_tcp_tw *w, uint32_t old, uint32_t new)
+{
+	PV_PROBE5(tcp_state, w, old, new, w->lport, w->rport);
+	pv_trace_note(pv_net_trace(t->net), .kind = PV_TRACE_tcp_state, .id = (uintptr_t)w, .proto = PV_PROTO_TCP,
+		      .lport = w->lport, .rport = w->rport, .peer = w->raddr, .iface = w->iface, .a = old, .b = new);
+}
+
+pv_inline uint32_t state_of(const struct pv_tcp_tw *w)
+{
+	return w->fin_wait_2 ? PV_TCP_FIN_WAIT_2 : PV_TCP_TIME_WAIT;
+}
+
 void pv_tcp_tw_drop(struct pv_tcp_table *t, struct pv_tcp_tw *w)
 {
+	tell(t, w, state_of(w), PV_TCP_CLOSED);
 	pv_htab_del(&t->time_waits, &w->flow);
 	t->fin_waits -= w->fin_wait_2;
 	pv_list_del(&w->age);
@@ -96,6 +110,7 @@ static struct pv_tcp_tw *record(struct pv_tcp *c, bool fin_wait_2)
 	pv_list_add(&c->port->tws, &w->on_port);
 	c->rules = NULL;
 	t->fin_waits += fin_wait_2;
+	tell(t, w, 0, state_of(w));
 	rearm(t, w, t->head.now_ns);
 	pv_tcp_unhash(c);
 	pv_htab_add(&t->time_waits, &w->flow, pv_tcp_flow_hash(t, &w->laddr, &w->raddr, w->lport, w->rport));
@@ -105,7 +120,6 @@ static struct pv_tcp_tw *record(struct pv_tcp *c, bool fin_wait_2)
 void pv_tcp_time_wait(struct pv_tcp *c)
 {
 	c->t->c.time_waits++;
-	pv_tcp_state_traced(c, PV_TCP_TIME_WAIT);
 	(void)record(c, false);
 	pv_tcp_done(c);
 }
@@ -157,6 +171,7 @@ static void fin_arrived(struct pv_tcp_table *t, struct pv_tcp_tw *w, const struc
 		w->ts_recent = in->opt.ts_val;
 		w->ts_recent_ns = in->now_ns;
 	}
+	tell(t, w, PV_TCP_FIN_WAIT_2, PV_TCP_TIME_WAIT);
 	w->fin_wait_2 = false;
 	t->fin_waits--;
 	t->c.time_waits++;

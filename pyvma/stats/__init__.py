@@ -14,6 +14,8 @@
 Reading costs the process nothing: there is no call into it, and nothing is copied for readers. The names, units and meanings of all
 fields come with the file (`Snapshot.types`) and are listed in docs/reference/statistics.md. The native library is not needed.
 
+`pyvma.stats.trace(pid)` has the last events of a process, also of one that died.
+
 Whatever is wrong with a file, the exception is :class:`StatsError`.
 """
 
@@ -24,8 +26,10 @@ from ._file import Head
 from ._model import Record, Snapshot, delta, totals
 from ._process import Found, Process, attach, default_directory, own, processes
 from ._schema import Field, Type, Value
+from ._trace import Event, Trace, trace, traces
 
 __all__ = [
+    "Event",
     "Field",
     "Found",
     "Head",
@@ -33,6 +37,7 @@ __all__ = [
     "Record",
     "Snapshot",
     "StatsError",
+    "Trace",
     "Type",
     "Value",
     "attach",
@@ -41,4 +46,6 @@ __all__ = [
     "own",
     "processes",
     "totals",
+    "trace",
+    "traces",
 ]
