@@ -105,9 +105,12 @@ static bool same_question(const struct pv_path_query *a, const struct pv_path_qu
 	       a->dst_port == b->dst_port && a->proto == b->proto && a->tos == b->tos;
 }
 
+/* Of one destination several questions are asked in turns: before there is a source, from one, by an interface. */
 static struct pv_host_seen *seen_slot(const struct pv_net *net, const struct pv_path_query *q)
 {
-	return &net->host_seen[pv_hash_addr(&net->key, &q->dst, q->src_port) >> (32 - SEEN_BITS)];
+	uint64_t from = q->src.q[0] ^ q->src.q[1] ^ (uint64_t)q->iface << 32 ^ (uint64_t)q->dst_port << 16 ^ q->src_port;
+
+	return &net->host_seen[(pv_hash_addr(&net->key, &q->dst, 0) ^ pv_hash_u64(&net->key, from)) >> (32 - SEEN_BITS)];
 }
 
 static int ask(const struct pv_net *net, const struct pv_path_query *q, struct pv_host_route *out)
