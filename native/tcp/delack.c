@@ -16,6 +16,7 @@
 #define WSCALE_MAX 14u
 #define WND_MAX 65535u
 #define GROW_MIN 128u /* shorter segments do not open the window */
+#define BUSY_SEGS 16u /* segments with data after which a connection is worth a rule of its own */
 
 /* ---- window ------------------------------------------------------------------------------------------------------------ */
 
@@ -407,11 +408,10 @@ void pv_tcp_ack_sent(struct pv_tcp *c)
 	if (!(c->ack_pend & PV_ACK_SCHED))
 		return;
 	c->ack_pend = 0;
-	if (c->quickacks && !--c->quickacks) {
+	if (c->quickacks && !--c->quickacks)
 		c->ato_us = ATO_MIN_US;
-		if (c->t->hosted)
-			pv_tcp_steer_busy(c);
-	}
+	if (pv_unlikely(c->t->hosted) && c->data_segs_in >= BUSY_SEGS && !(c->sock & PV_SK_BUSY))
+		pv_tcp_steer_busy(c);
 	if (c->deadline_ns[PV_TT_DELACK] != PV_NEVER)
 		pv_tcp_timer_set(c, PV_TT_DELACK, PV_NEVER);
 }

@@ -196,6 +196,7 @@ void pv_tcp_steer_busy(struct pv_tcp *c)
 {
 	struct owner o = of_conn(c);
 
+	c->sock |= PV_SK_BUSY;
 	if (c->port && !c->rules && c->state == PV_TCP_ESTABLISHED)
 		(void)want_conn(c->t, &o, true);
 }

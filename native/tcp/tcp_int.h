@@ -198,6 +198,7 @@ enum pv_tcp_busy { PV_BUSY_NOT, PV_BUSY, PV_BUSY_RWND, PV_BUSY_SNDBUF, PV_BUSY_C
 #define PV_SK_HASHED 0x10u /* in `conns` or `listeners` */
 #define PV_SK_SHUT_WR 0x20u /* shut down for writing, or all is over: EPIPE */
 #define PV_SK_ANY4 0x40u /* an IPv6 socket bound to the IPv4 wildcard */
+#define PV_SK_BUSY 0x80u /* pv_tcp_steer_busy was called */
 
 #define PV_ACCEPT4 1u
 #define PV_ACCEPT6 2u
