@@ -126,6 +126,7 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 	rc = rc < 0 ? -errno : rc;
 	pv_lock_get(&e->lock);
 	w->waiter.asleep = false;
+	w->kready = rc > 0 && fds[1].revents;
 	/* The waker wrote under the lock, so what it wrote is there by now even if ppoll ended for another reason. */
 	if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
 		efd_clear(w->waiter.efd);
@@ -196,11 +197,12 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 
 /* ---- the two ways to wait ---------------------------------------------------------------------------------------------- */
 
-static bool kernel_readable(const struct pv_wait *w)
+static bool kernel_readable(struct pv_wait *w)
 {
 	struct pollfd p = { .fd = w->kfd, .events = w->kevents };
 
-	return poll(&p, 1, 0) > 0;
+	w->kready = poll(&p, 1, 0) > 0;
+	return w->kready;
 }
 
 static int lead(struct pv_engine *e, struct pv_wait *w)
@@ -294,6 +296,7 @@ int pv_wait(struct pv_engine *e, struct pv_wait *w)
 {
 	if (!w->begun)
 		begin(e, w);
+	w->kready = false;
 	if (e->leader && e->leader != &w->waiter)
 		return follow(e, w);
 	e->leader = &w->waiter;

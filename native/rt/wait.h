@@ -23,6 +23,7 @@ struct pv_wait {
 	int64_t deadline, spin_until, signals_at;
 	int kfd; /* a kernel socket to watch too; -1: none */
 	short kevents;
+	bool kready; /* that is why the last pv_wait returned, as far as it looked */
 	bool begun, masked;
 	uint32_t turns, sleeps;
 	sigset_t saved; /* the thread's mask while `masked` */
@@ -35,6 +36,7 @@ pv_inline void pv_wait_init(struct pv_wait *w, struct pv_watch *watch, int64_t t
 	w->nap_ns = PV_NEVER;
 	w->kfd = -1;
 	w->kevents = 0;
+	w->kready = false;
 	w->begun = false;
 	w->masked = false;
 	w->turns = 0;

@@ -284,14 +284,26 @@ struct accepted {
 	int fd;
 };
 
-static int accept_try(struct pv_sock *so, struct accepted *a)
+/* `kernel`: its half is asked too, which is a system call. */
+static int accept_try(struct pv_sock *so, struct accepted *a, bool kernel)
 {
 	int rc = pv_tcp_accept(so->tc, &a->tc);
 
-	if (rc != -EAGAIN || !so->kernel_leg)
+	if (rc != -EAGAIN || !so->kernel_leg || !kernel)
 		return rc;
 	a->fd = accept_kernel(so);
 	return a->fd < 0 ? a->fd : 0;
+}
+
+/* Is it the kernel's turn? Not each time that frames have come: those are for the stack. */
+static bool kernels_turn(struct pv_sock *so, const struct pv_wait *w)
+{
+	if (w->kready)
+		return true;
+	if (!pv_engine.kernel_ratio || ++so->kernel_turns < pv_engine.kernel_ratio)
+		return false;
+	so->kernel_turns = 0;
+	return true;
 }
 
 static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted *a, int64_t timeout_ns)
@@ -309,7 +321,7 @@ static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 			n = pv_sock_gone(h, so, gen);
 			break;
 		}
-		n = accept_try(so, a);
+		n = accept_try(so, a, rc || kernels_turn(so, &w));
 		if (n == -EAGAIN && rc) {
 			n = rc == -ETIMEDOUT ? -EAGAIN : rc;
 			break;
@@ -378,12 +390,14 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 		rc = pv_stream_lock(h, so);
 		if (rc)
 			return rc;
-		rc = accept_try(so, &a);
+		bool wait = timeout_ns != 0 && !pv_sock_nonblock(so);
+
+		rc = accept_try(so, &a, false);
 		if (rc == -EAGAIN) {
 			pv_engine_poll(&pv_engine, now());
-			rc = accept_try(so, &a);
+			rc = accept_try(so, &a, !wait);
 		}
-		if (rc == -EAGAIN && timeout_ns != 0 && !pv_sock_nonblock(so))
+		if (rc == -EAGAIN && wait)
 			rc = accept_wait(h, so, &a, timeout_ns);
 		if (rc != -EBADF && rc != -ENETDOWN)
 			pv_ready_update(so);
