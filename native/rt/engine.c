@@ -101,6 +101,12 @@ static void port_free(void *ctx, void *hold)
 	engine_hooks->port_free(hold);
 }
 
+static bool port_idle(void *ctx, void *hold)
+{
+	(void)ctx;
+	return engine_hooks->port_idle(hold);
+}
+
 static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool host)
 {
 	struct pv_stack_cfg sc = {
@@ -114,7 +120,11 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 			 .icmp_rate = (uint32_t)cfg->icmp_rate,
 			 .trace = e->trace },
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
-		.tcp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high, .port_free = port_free },
+		.tcp = { .port_lo = (uint16_t)cfg->port_low,
+			 .port_hi = (uint16_t)cfg->port_high,
+			 .port_free = port_free,
+			 .port_idle = port_idle,
+			 .reserve_max = (uint32_t)cfg->port_reserve },
 		.rx_batch = (uint32_t)cfg->rx_batch,
 	};
 	int rc;

@@ -99,6 +99,9 @@ struct pv_engine {
 	struct pv_trace *trace; /* the flight recorder (rt/recorder.h); NULL: there is none */
 	_Atomic(uint64_t)
 	    netns; /* the cookie of the namespace that these are in; 0: none are, or it cannot be told; any thread reads */
+	char netns_name[32]; /* with it: what proc calls it, so many bytes; 0: cannot be told */
+	uint32_t netns_len;
+	int netns_fd; /* leads to it; -1: nothing does */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
 	uint32_t nlimbo;
 	bool several; /* entries in the settings: a file for each */
@@ -126,6 +129,7 @@ struct pv_engine_hooks {
 	void (*fork_unlock)(void); /* after it, in both */
 	void (*extra)(void); /* extra_fd is readable; the lock is held */
 	void (*port_free)(void *hold); /* what pv_tcp_port_hold kept; the lock is held */
+	bool (*port_idle)(void *hold); /* of a reserved port that nobody has: may it stay so? The lock is held */
 	void (*ifaces)(void); /* rings were opened or closed while sockets may use them; the lock is held */
 };
 void pv_engine_set_hooks(const struct pv_engine_hooks *hooks);

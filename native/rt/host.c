@@ -61,24 +61,6 @@ static void set_reason(struct host_entry *en, const char *text)
 	en->reason = reason;
 }
 
-/* ---- namespaces -------------------------------------------------------------------------------------------------------- */
-
-/* Linux 5.14. 0: not known. */
-static uint64_t netns_of(int fd)
-{
-	uint64_t cookie = 0;
-	socklen_t len = sizeof(cookie);
-
-	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) < 0 ? 0 : cookie;
-}
-
-bool pv_host_same_netns(const struct pv_engine *e, int fd)
-{
-	uint64_t ours = atomic_load_explicit(&e->netns, memory_order_relaxed), its = ours ? netns_of(fd) : 0;
-
-	return !its || its == ours;
-}
-
 /* ---- what the network layer asks --------------------------------------------------------------------------------------- */
 
 #ifdef PV_HAVE_NETLINK
@@ -648,7 +630,7 @@ int pv_host_start(struct pv_engine *e)
 		return 0;
 	rc = open_netlink(h, err, sizeof(err));
 	if (!rc) {
-		atomic_store_explicit(&e->netns, netns_of(pv_host_fd(e)), memory_order_relaxed);
+		pv_netns_open(e, pv_host_fd(e));
 		rc = read_tables(h);
 		if (rc)
 			snprintf(err, sizeof(err), "the kernel's interfaces cannot be read: %s", strerror(-rc));
@@ -668,7 +650,7 @@ void pv_host_stop(struct pv_engine *e)
 {
 	if (!e->host)
 		return;
-	atomic_store_explicit(&e->netns, 0, memory_order_relaxed);
+	pv_netns_close(e);
 	close_netlink(e->host);
 	free(e->host);
 	e->host = NULL;

@@ -38,6 +38,9 @@ int pv_host_add(struct pv_engine *e, const struct pv_ifspec *spec);
 /* After the last: reads the kernel's tables and opens what can be. Nothing that cannot be opened is an error but in strict mode. */
 int pv_host_start(struct pv_engine *e);
 void pv_host_stop(struct pv_engine *e); /* in a forked child too */
+/* netns.c: the calling thread's namespace, which `fd` is of, is the one that the above are in. */
+void pv_netns_open(struct pv_engine *e, int fd);
+void pv_netns_close(struct pv_engine *e);
 
 /* Readable when the kernel told of a change; -1: nobody asks. For fds that wait on it beside the rings'. */
 int pv_host_fd(const struct pv_engine *e);
@@ -58,6 +61,10 @@ pv_inline bool pv_host_present(const struct pv_engine *e)
 
 /* Is this socket of the network namespace whose interfaces the engine has? True where nobody can tell. Any thread, no lock. */
 bool pv_host_same_netns(const struct pv_engine *e, int fd);
+/* Is the calling thread in it? Also true where there is no such namespace. Any thread, no lock. */
+bool pv_host_home(const struct pv_engine *e);
+/* socket(2) there, wherever the calling thread is. < 0: errno says why. Any thread, no lock. */
+int pv_host_socket(const struct pv_engine *e, int family, int type, int proto);
 /* The stack's interface, offloaded and the kernel's, that has this unicast address; 0: none. */
 uint32_t pv_host_owner(const struct pv_engine *e, const struct pv_addr *addr);
 /* Is the stack's interface the kernel's? And the kernel's number of it, 0 for one of our own. */

@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "rt/host.h"
 #include "sock/sock.h"
 
 /* Guards the making, and the notes. Innermost. */
@@ -40,12 +41,11 @@ static bool family_works(int family)
 	return fd >= 0;
 }
 
-/* Where interfaces of the kernel's are offloaded its socket reserves the port, and tells the network namespace. */
+/* Where interfaces of the kernel's are offloaded only threads of their network namespace have sockets that may be the stack's. */
 bool pv_kfd_may_be_late(int family, int type, int proto)
 {
 	return (family == AF_INET || family == AF_INET6) && type == SOCK_STREAM && (proto == 0 || proto == IPPROTO_TCP) &&
-	       pv_engine_state() == PV_ENGINE_RUNNING && !atomic_load_explicit(&pv_engine.netns, memory_order_relaxed) &&
-	       family_works(family);
+	       pv_engine_state() == PV_ENGINE_RUNNING && family_works(family) && pv_host_home(&pv_engine);
 }
 
 /* ---- notes ------------------------------------------------------------------------------------------------------------- */
@@ -89,6 +89,41 @@ void pv_kfd_forget(struct pv_sock *so)
 	pthread_mutex_unlock(&late_lock);
 }
 
+/* ---- ports that are kept ---------------------------------------------------------------------------------------------- */
+
+void pv_kfd_hold(struct pv_sock *so, struct pv_hold *hold)
+{
+	pthread_mutex_lock(&late_lock);
+	so->hold = hold;
+	hold->so = so;
+	pthread_mutex_unlock(&late_lock);
+}
+
+bool pv_kfd_unhold(struct pv_hold *hold)
+{
+	bool lent;
+
+	pthread_mutex_lock(&late_lock);
+	if (hold->so)
+		hold->so->hold = NULL;
+	hold->so = NULL;
+	lent = hold->lent;
+	pthread_mutex_unlock(&late_lock);
+	return lent;
+}
+
+/* The port stays reserved whatever becomes of the new number. */
+static int lend(struct pv_sock *so)
+{
+	int fd = fcntl(so->hold->fd, so->cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0), on = pv_sock_nonblock(so);
+
+	if (fd >= 0)
+		so->hold->lent = true;
+	if (fd >= 0 && on)
+		(void)ioctl(fd, FIONBIO, &on);
+	return fd;
+}
+
 /* ---- making and ending ------------------------------------------------------------------------------------------------- */
 
 int pv_kfd_make(const struct pv_sock *shared)
@@ -101,7 +136,7 @@ int pv_kfd_make(const struct pv_sock *shared)
 	if (fd == PV_KFD_NONE) {
 		int flags = (so->cloexec ? SOCK_CLOEXEC : 0) | (pv_sock_nonblock(so) ? SOCK_NONBLOCK : 0);
 
-		fd = socket(so->family, so->type | flags, so->proto);
+		fd = so->hold ? lend(so) : pv_host_socket(&pv_engine, so->family, so->type | flags, so->proto);
 		for (const struct pv_kfd_note *n = so->notes; fd >= 0 && n; n = n->next)
 			setsockopt(fd, n->level, n->name, n->val, n->len);
 		if (fd >= 0) {

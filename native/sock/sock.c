@@ -339,6 +339,7 @@ __attribute__((constructor)) static void set_hooks(void)
 		.extra = pv_ready_extra,
 		.ifaces = on_ifaces,
 		.port_free = pv_stream_port_free,
+		.port_idle = pv_stream_port_idle,
 	};
 
 	pv_engine_set_hooks(&hooks);

@@ -63,6 +63,16 @@ struct pv_kfd_note {
 	char val[16];
 };
 
+/* A kernel socket that keeps a port for as long as the stack has something of it (stream_host.c). Engine lock; `so` and `lent` as kfd.c says. */
+struct pv_hold {
+	struct pv_list all;
+	struct pv_hold *next; /* of the same port */
+	struct pv_addr addr;
+	int fd;
+	struct pv_sock *so; /* whose port it is, which may want to have this as its kernel socket */
+	bool lent; /* and has: the program may have done anything to it */
+};
+
 #define PV_KFD_NONE (-1) /* not made yet */
 #define PV_KFD_GONE (-2) /* the socket is closed */
 
@@ -125,6 +135,7 @@ struct pv_sock {
 	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own; PV_KFD_* */
 	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
 	struct pv_kfd_note *notes; /* kfd.c */
+	struct pv_hold *hold; /* kfd.c: what becomes the kernel socket */
 	_Atomic(const char *) reason; /* why the kernel: static text */
 	struct pv_addr reason_addr; /* engine lock; any: none */
 
@@ -243,6 +254,10 @@ int pv_handle_late(int family, int proto, bool nonblock, bool cloexec, struct py
 bool pv_kfd_may_be_late(int family, int type, int proto);
 /* The kernel socket gets that option when it is made; at once if it is. 0 or -errno. */
 int pv_kfd_note(struct pv_sock *so, int level, int name, const void *val, socklen_t len);
+/* The socket's port is kept by `hold`: should a kernel socket be wanted it is that one. */
+void pv_kfd_hold(struct pv_sock *so, struct pv_hold *hold);
+/* Not any more. True: it was wanted. */
+bool pv_kfd_unhold(struct pv_hold *hold);
 /* The stack has the socket, and its options. */
 void pv_kfd_forget(struct pv_sock *so);
 /* None is made any more; what pv_sock_kfd_made was. */

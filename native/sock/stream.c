@@ -73,6 +73,8 @@ void pv_stream_drop(struct pv_sock *so)
 {
 	if (!so->tc)
 		return;
+	if (so->hold)
+		(void)pv_kfd_unhold(so->hold);
 	pv_pacing_end(so);
 	pv_tcp_close(so->tc, now());
 	so->tc = NULL;
@@ -188,6 +190,8 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	bool kernels;
 	int rc;
 
+	if (ep->port)
+		(void)pv_tcp_reserve_give_up(pv_engine.tcp, ep->port);
 	/* Its port may be free again after a connection that has failed. */
 	if (pv_sock_mode(so) == PV_SOCK_STREAM && !so->host)
 		return pv_tcp_bind(so->tc, ep);
@@ -512,7 +516,7 @@ int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct soc
 	}
 	if (unspec && pv_sock_mode(so) == PV_SOCK_STREAM) {
 		rc = pv_tcp_disconnect(so->tc, now());
-		if (so->host || so->kernel_leg)
+		if ((so->host || so->kernel_leg) && pv_sock_kfd_made(so) >= 0)
 			(void)connect(pv_sock_kfd(so), addr, len);
 		done(so);
 		pv_sock_unlock();

@@ -57,9 +57,12 @@ bool pv_stream_host_idle(const struct pv_sock *so);
 int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to);
 /* What the stack's connect said: as it is; or 1: it could not, and the socket is the kernel's now. */
 int pv_stream_host_refused(struct pv_sock *so, const struct pv_endpoint *to, int rc);
+/* hold.c: a name for a stream that has none, to connect by that path. 0; -EAGAIN: by its own kernel socket; what the ring said of the rule. */
+int pv_stream_host_reserved(struct pv_sock *so, const struct pv_endpoint *to, const struct pv_path *path);
 /* The socket is closed, what the stack still has of the port `local` keeps it. */
 void pv_stream_host_keep(struct pv_sock *so, const struct pv_endpoint *local);
 void pv_stream_port_free(void *hold);
+bool pv_stream_port_idle(void *hold);
 void pv_stream_holds_forked(void); /* in a forked child */
 
 /* As pv_sock_lock, for a socket that has a TCP socket. */

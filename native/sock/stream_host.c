@@ -6,25 +6,15 @@
  * kernel chooses; the stack takes over that name. So the kernel keeps the port for us, checks every argument, and its errors are the
  * program's. A connection is the stack's alone: its flow is steered to us before the first segment leaves, or the kernel would reset
  * what it has no connection for. A listener listens in both, and the kernel has those that come by another way, or for want of a rule.
- * What cannot be had of an interface leaves the socket to the kernel, with the reason.
- *
- * The port stays ours for as long as the stack knows a connection of it: closing the program's socket leaves the kernel's behind, under
- * a number of our own, until the last one is over (pv_tcp_port_hold).
+ * What cannot be had of an interface leaves the socket to the kernel, with the reason. Whose kernel socket keeps the port: hold.c.
  */
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "rt/error.h"
 #include "rt/host.h"
 #include "sock/stream.h"
 
 #define PORT_TRIES 64
-/* Of the numbers that the process may have, how many at most keep ports of closed connections. */
-#define HOLD_SHARE 4u
-#define HOLD_MAX 16384u
 
 /* ---- names ------------------------------------------------------------------------------------------------------------- */
 
@@ -230,7 +220,7 @@ static const char *route(struct pv_sock *so, const struct pv_endpoint *to, uint3
 }
 
 /* A name for a socket that has none: the kernel's choice of a port at the route's address. */
-static int bind_source(struct pv_sock *so, const struct pv_path *path, int *left)
+static int bind_source(struct pv_sock *so, const struct pv_endpoint *to, const struct pv_path *path, int *left)
 {
 	struct pv_endpoint source = { .addr = path->src };
 	int rc;
@@ -240,12 +230,18 @@ static int bind_source(struct pv_sock *so, const struct pv_path *path, int *left
 	if (so->name_chosen) /* in an attempt before this one */
 		kernel_unbind(pv_sock_kfd(so));
 	rc = pv_stream_open(so); /* before there is a kernel socket of which all options are read */
-	if (!rc)
+	if (rc)
+		return rc;
+	*left = pv_stream_host_reserved(so, to, path);
+	if (*left == -EAGAIN) {
+		*left = 0;
 		rc = bind_both(so, &source, left);
+		so->name_chosen = !rc && !*left;
+	}
 	if (rc || *left)
 		return rc;
 	pv_tcp_name_chosen(so->tc, true, true);
-	so->bound = so->host = so->name_chosen = true;
+	so->bound = so->host = true;
 	return 0;
 }
 
@@ -293,7 +289,7 @@ int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to)
 	int left = 0, rc;
 
 	if (!reason && !has_port(so)) {
-		rc = bind_source(so, &path, &left);
+		rc = bind_source(so, to, &path, &left);
 		/* An address that no socket can be bound to (IP_FREEBIND's, a v6-only one's): the kernel says what is wrong with it. */
 		if (rc)
 			reason = " is the kernel's";
@@ -327,79 +323,4 @@ int pv_stream_host_refused(struct pv_sock *so, const struct pv_endpoint *to, int
 	}
 	rc = leave(so, rc == -EXDEV ? " is the kernel's" : pv_leg_why_not(rc), &to->addr);
 	return rc ? rc : 1;
-}
-
-/* ---- ports that outlive their sockets ---------------------------------------------------------------------------------- */
-
-struct hold {
-	struct pv_list all;
-	struct hold *next; /* of the same port */
-	struct pv_addr addr;
-	int fd;
-};
-
-static struct pv_list holds = { &holds, &holds }; /* engine lock */
-static uint32_t nholds;
-
-static void hold_free(struct hold *h)
-{
-	pv_list_del(&h->all);
-	nholds--;
-	close(h->fd);
-	free(h);
-}
-
-void pv_stream_port_free(void *hold)
-{
-	for (struct hold *h = hold, *next; h; h = next) {
-		next = h->next;
-		hold_free(h);
-	}
-}
-
-void pv_stream_holds_forked(void)
-{
-	pv_list_for_each_safe(it, tmp, &holds)
-		hold_free(pv_list_entry(it, struct hold, all));
-}
-
-static uint32_t hold_limit(void)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
-		return 0;
-	return r.rlim_cur / HOLD_SHARE > HOLD_MAX ? HOLD_MAX : (uint32_t)r.rlim_cur / HOLD_SHARE;
-}
-
-/* The kernel socket under another number. -1: that cannot be had. */
-static int hold_fd(const struct pv_sock *so)
-{
-	return nholds < hold_limit() ? fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0) : -1;
-}
-
-void pv_stream_host_keep(struct pv_sock *so, const struct pv_endpoint *local)
-{
-	/* A listener's socket would go on to listen. Its port is for whoever wants it: connections that live have their flows. */
-	void **slot = so->kernel_leg ? NULL : pv_tcp_port_hold(pv_engine.tcp, local->port);
-	struct hold *h;
-
-	if (!slot)
-		return;
-	for (h = *slot; h; h = h->next)
-		if (pv_addr_eq(&h->addr, &local->addr) || pv_addr_is_any(&h->addr))
-			return;
-	h = calloc(1, sizeof(*h));
-	if (h)
-		h->fd = hold_fd(so);
-	if (!h || h->fd < 0) {
-		free(h);
-		pv_tcp_port_brief(pv_engine.tcp, local->port);
-		return;
-	}
-	h->addr = local->addr;
-	h->next = *slot;
-	*slot = h;
-	pv_list_add(&holds, &h->all);
-	nholds++;
 }

@@ -17,9 +17,21 @@ struct pv_tcp_port {
 	struct pv_list tws; /* struct pv_tcp_tw, by on_port: also those in FIN_WAIT_2 */
 	struct pv_list rules; /* steer.c: of listeners */
 	void *hold; /* pv_tcp_port_hold */
+	struct pv_tcp_reserve *reserve; /* reserve.c; NULL: not reserved */
 	uint16_t port;
 	bool shared; /* nobody bound it: connect chose it, and may choose it again for other peers */
 	bool brief; /* no TIME_WAITs: pv_tcp_port_brief */
+};
+
+/* A port that the caller reserved for connections that name none. */
+struct pv_tcp_reserve {
+	struct pv_list idle; /* of the table, idle longest first; not on it while somebody has the port */
+	struct pv_tcp_port *port;
+	struct pv_addr laddr, raddr; /* raddr: of the last connection, as rport and ts */
+	int64_t since_ns;
+	uint16_t rport;
+	uint8_t family;
+	bool ts, spoilt; /* spoilt: a rule of it is gone */
 };
 
 struct pv_tcp_listen {
@@ -146,6 +158,15 @@ void pv_tcp_port_check(struct pv_tcp_table *t, struct pv_tcp_port *p); /* gone w
 bool pv_tcp_port_clash(const struct pv_tcp *c, uint16_t port); /* would bind say -EADDRINUSE? */
 struct pv_tcp *pv_tcp_find_conn(const struct pv_tcp_table *t, const struct pv_tcp_in *in);
 
+/* reserve.c, of ports with `reserve` */
+void pv_tcp_reserve_taken(struct pv_tcp_table *t, struct pv_tcp_port *p); /* somebody has it */
+bool pv_tcp_reserve_idle(struct pv_tcp_table *t, struct pv_tcp_port *p); /* nobody has it; false: it is not kept */
+void pv_tcp_reserve_end(struct pv_tcp_table *t, struct pv_tcp_port *p); /* as any other port from now on */
+void pv_tcp_reserve_used(struct pv_tcp *c); /* it connects, or is connected */
+void pv_tcp_reserve_flush(struct pv_tcp_table *t); /* none is idle any more */
+int64_t pv_tcp_reserve_deadline(const struct pv_tcp_table *t);
+uint32_t pv_tcp_reserve_timeouts(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
+
 /* connect.c */
 uint32_t pv_tcp_ts_offset(const struct pv_tcp_table *t, const struct pv_addr *local, const struct pv_addr *remote);
 void pv_tcp_txo(struct pv_tcp *c); /* the options of every packet, from opts */
@@ -178,6 +199,8 @@ bool pv_tcp_oow_allowed(int64_t *last_ns, const struct pv_tcp_in *in);
 int pv_tcp_steer(struct pv_tcp *c);
 /* It has been through its first exchanges, and more are to come. On interfaces of our own this does nothing. */
 void pv_tcp_steer_busy(struct pv_tcp *c);
+/* What comes to `laddr` and that port, by the interfaces that have the address and by `iface`; for as long as there is the port. */
+int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const struct pv_addr *laddr, uint32_t iface);
 /* A flow's own rules, when nobody knows it any more. */
 void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules);
 /* A port of which a listener is gone: its connections get rules of their own. */

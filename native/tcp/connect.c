@@ -167,6 +167,8 @@ void pv_tcp_established(struct pv_tcp *c, const struct pv_tcp_in *in)
 	c->first_rtx_ns = 0;
 	c->last_data_sent_ns = c->last_data_rcvd_ns = c->last_ack_rcvd_ns = in->now_ns;
 	pv_tcp_set_state(c, PV_TCP_ESTABLISHED);
+	if (pv_unlikely(c->port && c->port->reserve))
+		pv_tcp_reserve_used(c);
 	pv_tcp_timer_set(c, PV_TT_RTO, PV_NEVER);
 	pv_tcp_keep_arm(c, in->now_ns);
 	pv_tcp_pace_changed(c, in->now_ns);
@@ -255,6 +257,8 @@ static int start(struct pv_tcp *c, int64_t now_ns)
 	c->err = 0;
 	pv_tcp_set_iss(c, pv_tcp_isn(c->t, &flow, now_ns));
 	pv_tcp_set_state(c, PV_TCP_SYN_SENT);
+	if (c->port->reserve)
+		pv_tcp_reserve_used(c);
 	rc = pv_tcp_setup(c, now_ns);
 	if (rc)
 		return rc;

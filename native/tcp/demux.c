@@ -199,6 +199,8 @@ bool pv_tcp_port_clash(const struct pv_tcp *c, uint16_t port)
 
 void pv_tcp_port_join(struct pv_tcp *c, struct pv_tcp_port *p)
 {
+	if (pv_unlikely(p->reserve != NULL))
+		pv_tcp_reserve_taken(c->t, p);
 	c->port = p;
 	c->lport = p->port;
 	pv_list_add(&p->socks, &c->on_port);
@@ -316,6 +318,8 @@ int pv_tcp_port_connect(struct pv_tcp *c)
 void pv_tcp_port_check(struct pv_tcp_table *t, struct pv_tcp_port *p)
 {
 	if (!pv_list_empty(&p->socks) || !pv_list_empty(&p->tws))
+		return;
+	if (p->reserve && pv_tcp_reserve_idle(t, p))
 		return;
 	pv_tcp_steer_end(t, p);
 	if (p->hold)

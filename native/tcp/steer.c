@@ -19,6 +19,7 @@ struct pv_tcp_rule {
 	uint64_t handle;
 	uint32_t iface;
 	bool wanted;
+	bool kept; /* a reserved port's: it goes with the port */
 };
 
 static const struct pv_iface_cfg *hosted(const struct pv_tcp_table *t, uint32_t iface)
@@ -55,6 +56,7 @@ static int rule_new(struct pv_tcp_table *t, uint32_t iface, struct pv_flow *f, s
 	r->dst = f->dst;
 	r->iface = iface;
 	r->wanted = true;
+	r->kept = false;
 	r->next = NULL;
 	pv_list_init(&r->link);
 	*out = r;
@@ -96,6 +98,22 @@ static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t ifa
 	if (!rc)
 		pv_list_add(&p->rules, &r->link);
 	return rc;
+}
+
+int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const struct pv_addr *laddr, uint32_t iface)
+{
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
+		const struct pv_iface_cfg *cfg = hosted(t, i);
+		int rc;
+
+		if (!cfg || (i != iface && !has(cfg, laddr)))
+			continue;
+		rc = want_port(t, p, i, laddr);
+		if (rc)
+			return rc;
+		of_port(p, i, laddr)->kept = true;
+	}
+	return 0;
 }
 
 /* 0 when there is one, or none could be; else the last error. */
@@ -216,8 +234,11 @@ void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules)
 /* The new ones first, so that what both sets have never leaves the ring. */
 void pv_tcp_steer_port(struct pv_tcp_table *t, struct pv_tcp_port *p)
 {
-	pv_list_for_each(it, &p->rules)
-		pv_list_entry(it, struct pv_tcp_rule, link)->wanted = false;
+	pv_list_for_each(it, &p->rules) {
+		struct pv_tcp_rule *r = pv_list_entry(it, struct pv_tcp_rule, link);
+
+		r->wanted = r->kept;
+	}
 	pv_list_for_each(it, &p->socks) {
 		const struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, on_port);
 
@@ -253,6 +274,7 @@ void pv_tcp_steer_changed(struct pv_tcp_table *t)
 {
 	struct pv_hnode *it = NULL;
 
+	pv_tcp_reserve_flush(t);
 	t->hosted = false;
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
 		t->hosted |= hosted(t, i) != NULL;
@@ -282,6 +304,8 @@ static void port_gone(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t if
 		if (r->iface == iface)
 			drop(t, r);
 	}
+	if (p->reserve)
+		p->reserve->spoilt = true;
 	pv_list_for_each(it, &p->socks)
 		flow_gone(t, &pv_list_entry(it, struct pv_tcp, on_port)->rules, iface);
 	pv_list_for_each(it, &p->tws)
@@ -292,6 +316,7 @@ void pv_tcp_steer_gone(struct pv_tcp_table *t, uint32_t iface)
 {
 	struct pv_hnode *node = NULL;
 
+	pv_tcp_reserve_flush(t);
 	while ((node = pv_htab_next(&t->ports, node)))
 		port_gone(t, pv_htab_entry(node, struct pv_tcp_port, node), iface);
 }

@@ -71,6 +71,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->slabs);
 	pv_list_init(&t->time_waits_age);
 	pv_list_init(&t->fin_waits_age);
+	pv_list_init(&t->idle);
 	t->head.deadline_ns = t->head.wake_ns = PV_NEVER;
 	pv_wheel_init(&t->wheel, 0);
 	pv_wheel_init(&t->syn_wheel, 0);
@@ -87,6 +88,8 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 {
 	if (!t)
 		return;
+	t->cfg.reserve_max = 0;
+	pv_tcp_reserve_flush(t);
 	while (!pv_list_empty(&t->all))
 		pv_tcp_free(pv_list_entry(t->all.next, struct pv_tcp, all));
 	while (!pv_list_empty(&t->time_waits_age))
@@ -190,6 +193,7 @@ static int64_t first_deadline(const struct pv_tcp_table *t)
 {
 	int64_t conns = PV_MIN(pv_wheel_deadline(&t->wheel), pv_wheel_deadline(&t->syn_wheel));
 
+	conns = PV_MIN(conns, pv_tcp_reserve_deadline(t));
 	return PV_MIN(conns, PV_MIN(first_to_end(&t->time_waits_age), first_to_end(&t->fin_waits_age)));
 }
 
@@ -203,6 +207,7 @@ uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget)
 	for (; n < budget && (w = pv_wheel_pop_due(&t->syn_wheel, now_ns)); n++)
 		pv_tcp_syn_timeout(t, w, now_ns);
 	n += pv_tcp_tw_timeouts(t, now_ns, budget - n);
+	n += pv_tcp_reserve_timeouts(t, now_ns, budget - n);
 	if (pv_tcp_owes(t))
 		pv_tcp_rx_done(t, now_ns);
 	t->head.deadline_ns = first_deadline(t);

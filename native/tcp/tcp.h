@@ -50,6 +50,9 @@ struct pv_tcp_cfg {
 	/* What pv_tcp_port_hold kept, once the port is nobody's. May be NULL when nothing ever is. */
 	void (*port_free)(void *ctx, void *hold);
 	void *port_free_ctx;
+	/* A reserved port that is nobody's: may it stay reserved? As many may as reserve_max. */
+	bool (*port_idle)(void *ctx, void *hold);
+	uint32_t reserve_max; /* 0: none */
 	uint8_t ecn; /* as tcp_ecn: 0 off, 1 ask and accept, 2 accept; default 0 means 2; 3 turns it off */
 };
 
@@ -85,6 +88,14 @@ int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns);
 void **pv_tcp_port_hold(struct pv_tcp_table *t, uint16_t port);
 /* Nobody can keep the port for its TIME_WAITs: it gets none, and those that it has are over. */
 void pv_tcp_port_brief(struct pv_tcp_table *t, uint16_t port);
+/* Bound to a port that is kept for connections that name none: `hold` is as in pv_tcp_port_hold, and what comes to address and port is
+ * steered to us for as long as there is the port, by `iface` too. -EADDRINUSE: somebody else has it, too; what the ring said of a rule;
+ * -ENOMEM. */
+int pv_tcp_reserve(struct pv_tcp *c, void *hold, uint32_t iface);
+/* bind to a reserved port of that address which nobody has, for a connection to `to`; *hold is the port's. -EADDRNOTAVAIL: there is none. */
+int pv_tcp_bind_reserved(struct pv_tcp *c, const struct pv_addr *local, const struct pv_endpoint *to, void **hold);
+/* A reserved port that nobody has is free: this one, or with 0 the first. False: it was not reserved, or somebody has it. */
+bool pv_tcp_reserve_give_up(struct pv_tcp_table *t, uint16_t port);
 /* bind named address and port only because the caller had chosen them: as if the program had not. */
 void pv_tcp_name_chosen(struct pv_tcp *c, bool addr, bool port);
 

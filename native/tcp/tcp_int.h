@@ -7,7 +7,7 @@
  *   connect.c  active open                                               listen.c  SYN queue, cookies, accept queue
  *   input.c    RFC 9293 3.10.7: a segment arrives, in every state        reset.c   resets, challenge ACKs (RFC 5961)
  *   timewait.c TIME_WAIT records                                         error.c   ICMP errors, path MTU (RFC 5927)
- *   steer.c    flow rules on interfaces of the kernel's
+ *   steer.c    flow rules on interfaces of the kernel's                  reserve.c ports there that are reserved for the next connection
  *   sndq.c     send queue: bytes to segments                             output.c  what may go, and the segment's header
  *   quick.c    one small message                                         join.c    several segments as one packet
  *   output.h   what those three share
@@ -417,6 +417,8 @@ struct pv_tcp_table {
 	struct pv_list all; /* every struct pv_tcp */
 	bool hosted; /* there is an interface of the kernel's */
 	uint32_t going; /* the interface that is being removed */
+	uint32_t nidle; /* on the next */
+	struct pv_list idle; /* reserve.c: struct pv_tcp_reserve */
 	struct pv_tcp_counters c;
 	struct pv_list slabs; /* those with room for a connection (tcp.c) */
 	struct pv_tcp_seg *free_seg; /* through pkt */

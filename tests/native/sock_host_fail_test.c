@@ -410,7 +410,15 @@ static bool left(pyvma_sock *s, unsigned int hits, int err)
 	return kernels && strstr(text, err == ENOMEM ? "no memory" : "no flow rule");
 }
 
-/* The connections before are over, with their rules. */
+/* What the kernel said of routes is asked for again. */
+static void forget_routes(void)
+{
+	pv_lock_get(&pv_engine.lock);
+	pv_net_host_changed(pv_engine.net, false);
+	pv_lock_put(&pv_engine.lock);
+}
+
+/* The connections before are over, with their rules and ports. */
 static void settle(void)
 {
 	uint32_t n;
@@ -419,6 +427,8 @@ static void settle(void)
 		pv_lock_get(&pv_engine.lock);
 		pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
 		n = pv_tcp_count(pv_engine.tcp, PV_TCP_LAST_ACK) + pv_tcp_count(pv_engine.tcp, PV_TCP_CLOSING);
+		while (pv_tcp_reserve_give_up(pv_engine.tcp, 0))
+			;
 		pv_lock_put(&pv_engine.lock);
 	} while (n);
 }
@@ -499,6 +509,8 @@ TEST(connects_that_cannot_ask)
 		do {
 			pyvma_sock *s = stream();
 
+			settle();
+			forget_routes();
 			arm(calls[i], ++n, false, ENOBUFS);
 			CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&there.ss, there.len, WAIT_NS), 0);
 			hits = disarm();

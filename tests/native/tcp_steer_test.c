@@ -223,6 +223,152 @@ TEST(ports_keep_what_is_theirs)
 	steer_close(b);
 }
 
+static bool keep_idle;
+
+static bool port_idle(void *ctx, void *hold)
+{
+	CHECK(ctx == &freed && hold == &table);
+	return keep_idle;
+}
+
+/* Connected to that peer by a reserved port: the port. `fresh`: by a new one. */
+static uint16_t reserved(struct pv_tcp **c, const char *peer, bool fresh)
+{
+	struct pv_endpoint to = { .addr = ip(peer), .port = 80 }, local = { .addr = ip("10.0.0.1") };
+	void *hold = NULL;
+
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, c), 0);
+	CHECK_EQ(pv_tcp_bind_reserved(*c, &local.addr, &to, &hold), fresh ? -EADDRNOTAVAIL : 0);
+	if (fresh) {
+		CHECK_EQ(pv_tcp_bind(*c, &local), 0);
+		CHECK_EQ(pv_tcp_reserve(*c, &table, 0), 0);
+		CHECK_EQ(pv_tcp_reserve(*c, &table, 0), -EADDRINUSE);
+	} else {
+		CHECK(hold == &table);
+	}
+	pv_tcp_name_chosen(*c, true, true);
+	CHECK_EQ(pv_tcp_connect(*c, &to, table->head.now_ns), -EINPROGRESS);
+	pv_tcp_local(*c, &local);
+	return local.port;
+}
+
+static struct bench *reserve_open(void)
+{
+	struct bench *b = steer_open();
+
+	table->cfg.port_free = port_free;
+	table->cfg.port_idle = port_idle;
+	table->cfg.port_free_ctx = &freed;
+	table->cfg.reserve_max = 2;
+	table->head.now_ns = PV_NS_PER_S;
+	freed = 0;
+	keep_idle = true;
+	return b;
+}
+
+/* One rule that stays, for one connection after the other. */
+TEST(reserved_ports)
+{
+	struct bench *b = reserve_open();
+	struct pv_tcp *c, *d;
+	uint16_t port = reserved(&c, "10.0.0.2", true);
+
+	CHECK(has(b, "10.0.0.1", port) && !flow(b, "10.0.0.1", port));
+	pv_tcp_close(c, table->head.now_ns);
+	CHECK(has(b, "10.0.0.1", port));
+	CHECK_EQ(freed, 0);
+	CHECK_EQ(table->nidle, 1);
+	/* Not for the peer of the last connection, which had no timestamps. */
+	CHECK(reserved(&c, "10.0.0.2", true) != port);
+	CHECK_EQ(reserved(&d, "10.0.0.3", false), port);
+	CHECK_EQ(live(b), 2);
+	CHECK_EQ(table->nidle, 0);
+	/* One that does not share is in the way while it is used, and only then. */
+	CHECK(!pv_tcp_reserve_give_up(table, port));
+	pv_tcp_close(d, table->head.now_ns);
+	CHECK(pv_tcp_reserve_give_up(table, port));
+	CHECK(!has(b, "10.0.0.1", port));
+	CHECK_EQ(freed, 1);
+	pv_tcp_close(c, table->head.now_ns);
+	CHECK_EQ(table->nidle, 1);
+	CHECK(pv_tcp_reserve_give_up(table, 0));
+	CHECK(!pv_tcp_reserve_give_up(table, 0));
+	CHECK_EQ(freed, 2);
+	steer_close(b);
+}
+
+/* The same peer's again, once its TIME_WAIT can tell the new connection from the old by the timestamp. */
+TEST(reserved_ports_rest)
+{
+	struct bench *b = reserve_open();
+	struct pv_tcp *c;
+	uint16_t port = reserved(&c, "10.0.0.2", true);
+
+	c->port->reserve->ts = true;
+	pv_tcp_close(c, table->head.now_ns);
+	CHECK(reserved(&c, "10.0.0.2", true) != port);
+	pv_tcp_close(c, table->head.now_ns);
+	table->head.now_ns += 2 * PV_NS_PER_MS;
+	CHECK_EQ(reserved(&c, "10.0.0.2", false), port);
+	pv_tcp_close(c, table->head.now_ns);
+	CHECK_EQ(table->nidle, 2);
+	/* Each has its two seconds. */
+	CHECK_EQ(pv_tcp_reserve_deadline(table), 3 * PV_NS_PER_S);
+	pv_tcp_timers(table, 3 * PV_NS_PER_S, 100);
+	CHECK_EQ(table->nidle, 1);
+	CHECK(has(b, "10.0.0.1", port));
+	pv_tcp_timers(table, 3 * PV_NS_PER_S + 2 * PV_NS_PER_MS, 100);
+	CHECK_EQ(table->nidle, 0);
+	CHECK_EQ(freed, 2);
+	steer_close(b);
+}
+
+/* What is not kept: more than there may be, one that the caller does not want, and none when interfaces change. */
+TEST(reserved_ports_end)
+{
+	struct bench *b = reserve_open();
+	struct pv_tcp *c[3];
+	uint16_t port[3];
+
+	for (int i = 0; i < 3; i++)
+		port[i] = reserved(&c[i], "10.0.0.2", true);
+	for (int i = 0; i < 3; i++)
+		pv_tcp_close(c[i], table->head.now_ns);
+	CHECK_EQ(table->nidle, 2);
+	CHECK_EQ(freed, 1);
+	CHECK(!has(b, "10.0.0.1", port[2]));
+	pv_tcp_steer_changed(table);
+	CHECK_EQ(freed, 3);
+	port[0] = reserved(&c[0], "10.0.0.2", true);
+	pv_tcp_steer_changed(table);
+	CHECK(has(b, "10.0.0.1", port[0]));
+	keep_idle = false;
+	pv_tcp_close(c[0], table->head.now_ns);
+	CHECK_EQ(freed, 4);
+	keep_idle = true;
+	/* Its rule went with the interface. */
+	(void)reserved(&c[0], "10.0.0.2", true);
+	pv_tcp_steer_gone(table, b->iface[0]);
+	CHECK_EQ(live(b), 0);
+	pv_tcp_close(c[0], table->head.now_ns);
+	CHECK_EQ(freed, 5);
+	/* No rule, no port. */
+	b->fake[0]->flow_rc = -ENOSPC;
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c[0]), 0);
+	CHECK_EQ(pv_tcp_bind(c[0], &(struct pv_endpoint){ .addr = ip("10.0.0.1") }), 0);
+	CHECK_EQ(pv_tcp_reserve(c[0], &table, 0), -ENOSPC);
+	b->fake[0]->flow_rc = 0;
+	pv_tcp_close(c[0], table->head.now_ns);
+	/* An idle one is the table's to end. */
+	(void)reserved(&c[0], "10.0.0.2", true);
+	pv_tcp_close(c[0], table->head.now_ns);
+	CHECK_EQ(table->nidle, 1);
+	pv_tcp_table_close(table);
+	CHECK_EQ(freed, 6);
+	CHECK_EQ(live(b), 0);
+	bench_close(b);
+}
+
 TEST(no_rule_no_socket)
 {
 	struct bench *b = steer_open();
