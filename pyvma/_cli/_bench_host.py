@@ -102,3 +102,8 @@ def show_distance(console: Console, found: dict[str, Any] | None) -> None:
             f"({found['min'] / 1e3:.3f} to {found['max'] / 1e3:.3f} over the runs)"
         )
         console.print(text, highlight=False)
+
+
+def when(report: dict[str, Any]) -> str:
+    """The moment that a report begins with, and how busy the machine had been."""
+    return f"{report['time'].replace('T', ' ').removesuffix('Z')} UTC, load {report['host']['load']:.1f}"

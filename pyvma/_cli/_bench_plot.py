@@ -18,6 +18,7 @@ COLOURS = {
     "raw": "#000000",
     "pyvma-c": "#0072b2",
     "pyvma-py": "#56b4e9",
+    "kernel-c": "#d55e00",
     "kernel-c-spin": "#d55e00",
     "kernel-c-block": "#e69f00",
     "kernel-py-spin": "#cc79a7",

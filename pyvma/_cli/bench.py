@@ -8,13 +8,23 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import _bench_compare, _bench_connections, _bench_gil, _bench_mixed, _bench_perf, _bench_sockperf, _bench_sweep
+from . import (
+    _bench_compare,
+    _bench_connections,
+    _bench_gil,
+    _bench_mixed,
+    _bench_perf,
+    _bench_report,
+    _bench_sockperf,
+    _bench_sweep,
+)
 
 KINDS: dict[str, Any] = {
     **dict.fromkeys(_bench_perf.KINDS, _bench_perf),
     "compare": _bench_compare,
     "sweep": _bench_sweep,
     "sockperf": _bench_sockperf,
+    "report": _bench_report,
     "connections": _bench_connections,
     "mixed": _bench_mixed,
     "gil": _bench_gil,
@@ -34,6 +44,8 @@ def add_parser(commands: Any) -> None:
     _bench_sweep.add_arguments(sweep)
     sockperf = kinds.add_parser("sockperf", help="the real sockperf, both sides, in the same records", description=_bench_sockperf.__doc__)
     _bench_sockperf.add_arguments(sockperf)
+    report = kinds.add_parser("report", help="all of it in one run, and a page with tables and plots", description=_bench_report.__doc__)
+    _bench_report.add_arguments(report)
     many = kinds.add_parser("connections", help="memory, latency and rates of many TCP connections", description=_bench_connections.__doc__)
     _bench_connections.add_arguments(many)
     mixed = kinds.add_parser("mixed", help="short requests beside a bulk stream, against each alone", description=_bench_mixed.__doc__)

@@ -151,13 +151,12 @@ def test_compare_writes_all_that_is_asked_for(tmp_path: Path, capsys: pytest.Cap
     assert "pyvma-c" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("proto", ["udp", "tcp"])
-def test_sweep_over_sizes(proto: str, tmp_path: Path) -> None:
+def test_sweep_over_sizes(tmp_path: Path) -> None:
     if reason := softnic_reason():
         pytest.skip(reason)
-    file, plots = tmp_path / "a.json", tmp_path / "plots"
+    file = tmp_path / "a.json"
     options = ["--values", "64,5000", "--rows", "raw,pyvma-c", "--seconds", "0.3", "--runs", "1", "--json", str(file)]
-    assert main(["bench", "sweep", "--proto", proto, *options, "--plot", str(plots), "--format", "svg"]) == 0
+    assert main(["bench", "sweep", *options]) == 0
     report = json.loads(file.read_text())
     envelope(report, "sweep")
     raw, ours = report["rows"]
@@ -166,7 +165,6 @@ def test_sweep_over_sizes(proto: str, tmp_path: Path) -> None:
     # A ring without a stack has no messages longer than a frame, and the report says so.
     assert [at["value"] for at in raw["points"]] == [64]
     assert raw["stopped"] == {"at": 5000, "why": "a raw ring does not cut messages into frames"}
-    assert {path.name for path in plots.iterdir()} == {f"sweep-size-softnic-{proto}-{what}.svg" for what in ("p50", "p99", "rate", "gbps")}
 
 
 def test_sweep_over_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,12 +174,8 @@ def test_sweep_over_connections(tmp_path: Path, capsys: pytest.CaptureFixture[st
     options = ["--over", "connections", "--values", "1,50", "--seconds", "0.1", "--runs", "1"]
     assert main(["bench", "sweep", *options, "--csv", str(table)]) == 0
     read = list(csv.DictReader(io.StringIO(table.read_text())))
-    assert [(row["who"], row["connections"]) for row in read] == [
-        ("pyvma-c", "1"),
-        ("pyvma-c", "50"),
-        ("kernel-c-block", "1"),
-        ("kernel-c-block", "50"),
-    ]
+    names = [(row["who"], row["connections"]) for row in read]
+    assert names == [("pyvma-c", "1"), ("pyvma-c", "50"), ("kernel-c", "1"), ("kernel-c", "50")]
     assert all(0 < float(row["p50_us"]) <= float(row["p99_us"]) for row in read)
     assert "TCP, softnic, over connections" in capsys.readouterr().out
 

@@ -1,0 +1,280 @@
+"""`pyvma bench report`: every kind of measurement in one run, and a page of it with tables, plots, commands and host facts.
+
+A section at a time may be measured (`--section NAME --into DIR`) and the page written at the end (`--page FILE --into DIR` without
+measuring: `--assemble`): what is in the folder is what is on the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import UserError, _bench_page, _bench_plot
+
+
+@dataclass(frozen=True)
+class Command:
+    """One `pyvma bench ...`: `full`, and `quick`, a short form that only shows that it works ("": there is none). `plots`: which pictures
+    are on the page, by the ends of their names."""
+
+    full: str
+    quick: str
+    plots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading of the page."""
+
+    name: str
+    title: str
+    text: str
+    commands: tuple[Command, ...]
+
+
+COMPARE = "half round trips of 64 bytes by every way there is, messages a second one way"
+DISTRIBUTION = ("cdf", "percentiles")
+SHORT = "--seconds 0.15 --runs 1"
+SECTIONS = (
+    Section(
+        "udp-softnic",
+        "UDP over the software NIC",
+        f"Two processes on two CPUs: {COMPARE} without loss. The kernel's rows go over loopback.",
+        (
+            Command(
+                "compare --ring softnic --proto udp --size 64 --seconds 0.5 --runs 3",
+                f"compare --ring softnic --proto udp --rows pyvma-c,kernel-c-block {SHORT}",
+                DISTRIBUTION,
+            ),
+        ),
+    ),
+    Section(
+        "tcp-softnic",
+        "TCP over the software NIC",
+        f"One connection with TCP_NODELAY: {COMPARE}, and a bulk stream of 64 KiB a call. The kernel's rows go over loopback, whose "
+        "frames have 64 KiB; its bulk stream over a veth pair is below the table.",
+        (
+            Command(
+                "compare --ring softnic --proto tcp --size 64 --seconds 0.5 --runs 3",
+                "",
+                DISTRIBUTION,
+            ),
+        ),
+    ),
+    Section(
+        "udp-xdp",
+        "UDP over AF_XDP",
+        "All rows over the same veth pair, between two network namespaces. Nothing of it is a NIC: a frame of AF_XDP is copied by the "
+        "kernel here.",
+        (
+            Command(
+                "compare --ring xdp --proto udp --size 64 --seconds 0.5 --runs 3",
+                "",
+                DISTRIBUTION,
+            ),
+        ),
+    ),
+    Section(
+        "tcp-xdp",
+        "TCP over AF_XDP",
+        "The same pair. The kernel's bulk stream crosses it in segments of 64 KiB that are never cut, which AF_XDP cannot do.",
+        (
+            Command(
+                "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
+                f"compare --ring xdp --proto tcp --rows pyvma-c {SHORT}",
+                DISTRIBUTION,
+            ),
+        ),
+    ),
+    Section(
+        "sizes",
+        "Over sizes",
+        "Half round trips and what arrives one way, by the size of a message. Above 1472 bytes a datagram goes in fragments; a raw ring "
+        "has none.",
+        (
+            Command(
+                "sweep --over size --ring softnic --proto udp --rows pyvma-c,pyvma-py,kernel-c-spin --seconds 0.4 --runs 2",
+                f"sweep --over size --rows pyvma-c --values 64,4000 {SHORT}",
+                ("p50", "gbps"),
+            ),
+            Command(
+                "sweep --over size --ring xdp --proto tcp --rows pyvma-c,kernel-c-spin --seconds 0.4 --runs 2",
+                "",
+                ("p50", "gbps"),
+            ),
+        ),
+    ),
+    Section(
+        "rates",
+        "Latency under a load by the clock",
+        "Messages are due at a steady rate and all answered. Each one's time, the whole round trip, counts from the moment when it was "
+        "due, not from when its sender came to send it: who cannot keep up shows it here (the column from sending does not).",
+        (
+            Command(
+                "sweep --over rate --ring softnic --proto udp --seconds 0.5 --runs 2",
+                f"sweep --over rate --rows pyvma-c --values 2000 {SHORT}",
+                ("p50", "p99"),
+            ),
+            Command("sweep --over rate --ring xdp --proto udp --seconds 0.5 --runs 2", "", ("p50", "p99")),
+        ),
+    ),
+    Section(
+        "loops",
+        "asyncio",
+        "Event loops over the same veth pair: half round trips with the same loop at both ends; echoes and HTTP requests a second of a "
+        "server with 64 connections, whose load is one C client over AF_XDP for all rows.",
+        (
+            Command(
+                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
+                f"compare --api asyncio --proto udp --rows pyvma-asyncio-fd {SHORT}",
+            ),
+        ),
+    ),
+    Section(
+        "gil",
+        "Beside a thread that wants the GIL",
+        "An echo server in Python beside a thread of pure Python in the same process.",
+        (Command("gil --ring softnic --proto udp --seconds 1 --runs 2", f"gil --rows kernel-py {SHORT}"),),
+    ),
+    Section(
+        "connections",
+        "Many connections",
+        "Idle TCP connections and their memory, a busy one beside them, and connections that are opened, used for a message each way and "
+        "closed.",
+        (
+            Command(
+                "connections --count 100000 --churn 10000 --runs 2 --seconds 0.3",
+                "connections --count 50 --churn 40 --runs 1 --seconds 0.05",
+            ),
+            Command("sweep --over connections --seconds 0.3 --runs 3", "", ("p50",)),
+        ),
+    ),
+    Section(
+        "mixed",
+        "Short requests beside a bulk stream",
+        "Two TCP connections in one engine and one thread, against each alone.",
+        (
+            Command("mixed --ring softnic --seconds 0.9 --runs 3", "mixed --stacks pyvma --seconds 0.3 --runs 1"),
+            Command("mixed --ring xdp --seconds 0.9 --runs 3", ""),
+        ),
+    ),
+    Section(
+        "sockperf",
+        "sockperf over kernel sockets",
+        "The real sockperf 3.7 at both ends on loopback: what the rows kernel-c above are comparable with.",
+        (Command("sockperf all --proto udp", ""), Command("sockperf all --proto tcp", "")),
+    ),
+)
+NAMES = tuple(section.name for section in SECTIONS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--page", metavar="FILE", help="write the page there, its pictures into img beside it")
+    parser.add_argument("--into", metavar="DIR", help="keep the measurements there (default: a folder for the time of the run)")
+    parser.add_argument(
+        "--section", action="append", choices=NAMES, metavar="NAME", help=f"only this one; may be repeated: {', '.join(NAMES)}"
+    )
+    parser.add_argument("--assemble", action="store_true", help="measure nothing: the page of what is in --into")
+    parser.add_argument("--quick", action="store_true", help="a few seconds in all, whose figures say nothing")
+
+
+def bench(command: str, file: Path, pictures: Path, plots: bool) -> dict[str, Any]:
+    """What one command measured, or why it could not."""
+    from . import main
+
+    line = ["bench", *command.split(), "--json", str(file)]
+    line += ["--plot", str(pictures), "--format", "svg"] if plots else []
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
+        status = main(line)
+    if status == 0:
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    words = (errors.getvalue().strip().splitlines() or [f"status {status}"])[-1]
+    return {"failed": words.removeprefix("pyvma bench: ")}
+
+
+def measure(section: Section, quick: bool, into: Path) -> None:
+    """Runs a section's commands; what they found is in the folder under the section's name."""
+    parts = []
+    begun = time.time()
+    for command, text in [(command, command.quick if quick else command.full) for command in section.commands]:
+        if not text:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = Path(folder) / "img"
+            found = bench(text, Path(folder) / "report.json", drawn, bool(command.plots))
+            pictures = []
+            for path in sorted(drawn.glob("*.svg")) if drawn.is_dir() else []:
+                if path.stem.endswith(command.plots):
+                    (into / "img").mkdir(exist_ok=True)
+                    shutil.copy(path, into / "img" / path.name)
+                    pictures.append(path.name)
+        # The page needs no single latency: the pictures have them.
+        for row in found["rows"] if isinstance(found.get("rows"), list) else []:
+            row.pop("histogram_ns", None)
+        parts.append({"command": f"pyvma bench {text}", "report": found, "pictures": pictures})
+    document = {"name": section.name, "quick": quick, "begun": begun, "ended": time.time(), "parts": parts}
+    (into / f"{section.name}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def assemble(into: Path, page: Path) -> None:
+    """Writes the page of what is in the folder, and the pictures beside it."""
+    found = []
+    for section in SECTIONS:
+        file = into / f"{section.name}.json"
+        if file.exists():
+            found.append((section.title, section.text, json.loads(file.read_text())))
+    if not found:
+        raise UserError(f"--into {into}: there is nothing measured")
+    missing = [section.name for section in SECTIONS if not (into / f"{section.name}.json").exists()]
+    text = _bench_page.page(found, missing)
+    pictures = page.parent / "img"
+    for _, _, document in found:
+        for name in [name for part in document["parts"] for name in part["pictures"]]:
+            pictures.mkdir(parents=True, exist_ok=True)
+            shutil.copy(into / "img" / name, pictures / name)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures and writes. 1 when a command could not measure: the page says which, and why."""
+    if arguments.assemble and not (arguments.into and arguments.page):
+        raise UserError("--assemble needs --into and --page")
+    if not arguments.into and not arguments.page:
+        raise UserError("--page or --into is needed, or nothing is kept")
+    if not arguments.assemble:
+        _bench_plot.library()
+    with tempfile.TemporaryDirectory() as temporary:
+        into = Path(arguments.into or temporary)
+        try:
+            into.mkdir(parents=True, exist_ok=True)
+            wanted = [section for section in SECTIONS if not arguments.section or section.name in arguments.section]
+            for section in wanted if not arguments.assemble else []:
+                if not arguments.quick or any(command.quick for command in section.commands):
+                    measure(section, arguments.quick, into)
+                    print(f"{section.name}: measured", flush=True)
+            if arguments.page:
+                assemble(into, Path(arguments.page))
+                print(f"wrote {arguments.page}")
+        except OSError as error:
+            raise UserError(f"{error.filename}: {error.strerror}") from None
+        failed = [name for name in NAMES if failures(into / f"{name}.json")]
+    if failed:
+        print(f"not measured: {', '.join(failed)}; the page says why", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def failures(file: Path) -> bool:
+    """Whether a section's document has a command that failed."""
+    return file.exists() and any("failed" in part["report"] for part in json.loads(file.read_text())["parts"])

@@ -1,0 +1,124 @@
+"""`pyvma bench report`: the page that `make bench` writes. Its structure, not its speeds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import netns
+import pytest
+from lab import softnic_reason
+
+from pyvma._cli import _bench_page, _bench_report, main
+
+ROOT = Path(__file__).resolve().parents[2]
+# One kind of measurement each, as the short form has them.
+QUICK = {"udp-softnic", "tcp-xdp", "sizes", "rates", "loops", "gil", "connections", "mixed"}
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def fields(text: str) -> list[list[list[str]]]:
+    """The tables of a page: rows of cells."""
+    tables: list[list[list[str]]] = []
+    before = ""
+    for line in text.splitlines():
+        if line.startswith("|"):
+            if not before.startswith("|"):
+                tables.append([])
+            tables[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        before = line
+    return tables
+
+
+def sound(text: str, folder: Path) -> None:
+    """Every table is whole, every picture there and used once."""
+    tables = fields(text)
+    assert len(tables) > 3
+    for table in tables:
+        assert {len(row) for row in table} == {len(table[0])}, table
+        assert len(table) > 2
+    pictures = re.findall(r"!\[[^]]+\]\((img/[^)]+)\)", text)
+    assert len(pictures) == len(set(pictures)) > 3
+    for name in pictures:
+        assert "<svg" in (folder / name).read_text()
+
+
+def test_the_short_form_measures_every_kind_and_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if reason := softnic_reason():
+        pytest.skip(reason)
+    if not netns.usable():
+        pytest.skip("network namespaces need root")
+    page, into = tmp_path / "docs" / "performance.md", tmp_path / "into"
+    status = main(["bench", "report", "--quick", "--page", str(page), "--into", str(into)])
+    assert status == 0, page.read_text() + capsys.readouterr().err
+    assert {path.stem for path in into.glob("*.json")} == QUICK
+    text = page.read_text()
+    sound(text, page.parent)
+    for section in _bench_report.SECTIONS:
+        assert (f"\n## {section.title}\n" in text) == (section.name in QUICK)
+    for words in ("a short run that only shows", "## Where others are quicker", "a cache line from one CPU to the other", "hypervisor"):
+        assert words in text
+    # Every command of the page is one that this program takes, and every section has one.
+    commands = re.findall(r"^`(pyvma bench [^`]+)`$", text, re.MULTILINE)
+    assert len(commands) == len(QUICK)
+    # From what is in the folder the same page comes again.
+    page.unlink()
+    assert main(["bench", "report", "--assemble", "--into", str(into), "--page", str(page)]) == 0
+    assert page.read_text() == text
+
+
+def test_what_cannot_be_measured_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(command: str, file: Path, pictures: Path, plots: bool) -> dict[str, Any]:
+        return {"failed": "network namespaces need root"}
+
+    monkeypatch.setattr(_bench_report, "bench", failing)
+    page = tmp_path / "page.md"
+    assert main(["bench", "report", "--section", "udp-xdp", "--page", str(page)]) == 1
+    assert "not measured: udp-xdp" in capsys.readouterr().err
+    text = page.read_text()
+    assert "Not measured: network namespaces need root." in text
+    assert "Not measured in this run: udp-softnic, tcp-softnic, tcp-xdp," in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--page or --into"),
+        (["--assemble"], "--assemble needs"),
+        (["--assemble", "--into", "/nowhere/at/all", "--page", "x"], "nothing measured"),
+    ],
+)
+def test_bad_arguments(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "--into" in arguments:
+        arguments = [str(tmp_path) if text.startswith("/nowhere") else text for text in arguments]
+    assert main(["bench", "report", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def compared(who: str, p50: float, rate: float) -> dict[str, Any]:
+    return {"who": who, "p50_us": p50, "p99_us": 2 * p50, "p99.9_us": 3 * p50, "p99.99_us": 4 * p50, "rate_mps": rate, "lost": 0}
+
+
+def test_where_others_are_quicker_is_found() -> None:
+    rows = [
+        compared("raw", 0.1, 9e6),
+        compared("pyvma-c", 2.0, 1000.0),
+        compared("pyvma-py", 8.0, 500.0),
+        compared("kernel-c-spin", 1.0, 1040.0),
+        compared("kernel-c-block", 20.0, 3000.0),
+        compared("kernel-py-block", 30.0, 400.0),
+    ]
+    found = _bench_page.slower([{"kind": "compare", "proto": "udp", "ring": "softnic", "rows": rows}])
+    # Against the best of the same language, the widest gap first; Python's and raw's are no rivals of C's.
+    assert found == [
+        ["compare, udp, softnic", "messages/s", "pyvma-c 1,000", "kernel-c-block 3,000", "3.0"],
+        ["compare, udp, softnic", "p50, µs", "pyvma-c 2.000", "kernel-c-spin 1.000", "2.0"],
+        ["compare, udp, softnic", "p99, µs", "pyvma-c 4.000", "kernel-c-spin 2.000", "2.0"],
+        ["compare, udp, softnic", "p99.9, µs", "pyvma-c 6.000", "kernel-c-spin 3.000", "2.0"],
+    ]
