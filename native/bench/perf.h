@@ -71,7 +71,7 @@ struct perf_opts {
 	uint32_t buffer; /* bytes of SO_RCVBUF and SO_SNDBUF, 0: the system's */
 	uint32_t group_ttl;
 	struct perf_interface group_rx, group_tx; /* where a group is joined, where messages to it leave */
-	uint32_t cpu;
+	uint32_t cpu, sender_cpu, receiver_cpu; /* UINT32_MAX: any */
 	const char *transport, *interfaces, *full_log;
 	struct sockaddr_storage local; /* of a client, family 0: any */
 };

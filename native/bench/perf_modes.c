@@ -178,6 +178,7 @@ static void *sender(void *arg)
 {
 	struct perf_client *c = arg;
 
+	(void)bench_pin((int)c->o->sender_cpu);
 	c->failed = send_all(c);
 	__atomic_store_n(&c->sent_all, true, __ATOMIC_RELEASE);
 	return NULL;
@@ -210,6 +211,7 @@ static int run_both(struct perf_client *c)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (failed)
 		return -failed;
+	(void)bench_pin((int)c->o->receiver_cpu);
 	while (!__atomic_load_n(&c->sent_all, __ATOMIC_ACQUIRE) && rc >= 0)
 		rc = perf_take(c, true);
 	if (rc < 0)
@@ -230,6 +232,8 @@ int perf_run_mode(struct perf_client *c)
 	if (rc)
 		return rc;
 	c->two_threads = o->block && (o->mode == PERF_UNDER_LOAD || o->mode == PERF_PLAYBACK);
+	if (!c->two_threads)
+		(void)bench_pin((int)o->sender_cpu);
 	c->cycle = o->mps > 0 ? 1e9 / c->tick_ns * o->burst / o->mps : 0;
 	c->start = c->due = bench_ticks();
 	c->stop = c->start + perf_ticks(c, seconds * 1e9);

@@ -15,7 +15,7 @@ const char perf_usage[] =
     "usage: pyvma-bench client --mode ping-pong|under-load|throughput|playback --end [T:|U:]ADDR:PORT [options]\n"
     "       pyvma-bench serve --end [T:|U:]ADDR:PORT [options]\n"
     "  --end ...  --file FILE   endpoints, TCP or UDP, one or many; of a group [:SOURCE] may follow\n"
-    "  --transport pyvma|kernel  --interfaces SPEC  --block  --cpu N\n"
+    "  --transport pyvma|kernel  --interfaces SPEC  --block  --cpu N  --sender-affinity N  --receiver-affinity N\n"
     "  --style recvfrom|recv_batch|select|poll|epoll   default: recvfrom for one endpoint, epoll for many\n"
     "  --seconds S (1)  --size BYTES (64)  --range BYTES  --burst N (1)  --reply-every N (100)  --mps N|max  --data-file FILE\n"
     "  --warmup-ms N (400)  --cooldown-ms N (50)  --full-rtt  --full-log FILE  --histogram  --data-integrity\n"
@@ -30,6 +30,8 @@ enum {
 	O_INTERFACES,
 	O_BLOCK,
 	O_CPU,
+	O_SENDER,
+	O_RECEIVER,
 	O_STYLE,
 	O_SECONDS,
 	O_SIZE,
@@ -65,6 +67,8 @@ static const struct option options[] = {
 	{ "interfaces", 1, NULL, O_INTERFACES },
 	{ "block", 0, NULL, O_BLOCK },
 	{ "cpu", 1, NULL, O_CPU },
+	{ "sender-affinity", 1, NULL, O_SENDER },
+	{ "receiver-affinity", 1, NULL, O_RECEIVER },
 	{ "style", 1, NULL, O_STYLE },
 	{ "seconds", 1, NULL, O_SECONDS },
 	{ "size", 1, NULL, O_SIZE },
@@ -217,6 +221,10 @@ static int parse_figures(int c, const char *v, struct perf_opts *o)
 		return bench_parse_num(v, 0, 255, &o->group_ttl);
 	case O_CPU:
 		return bench_parse_num(v, 0, 1023, &o->cpu);
+	case O_SENDER:
+		return bench_parse_num(v, 0, 1023, &o->sender_cpu);
+	case O_RECEIVER:
+		return bench_parse_num(v, 0, 1023, &o->receiver_cpu);
 	default:
 		return -1;
 	}
@@ -340,7 +348,9 @@ int perf_parse(int argc, char **argv, struct perf_opts *o)
 				 .warmup_s = -1,
 				 .cooldown_s = -1,
 				 .group_ttl = 2,
-				 .cpu = UINT32_MAX };
+				 .cpu = UINT32_MAX,
+				 .sender_cpu = UINT32_MAX,
+				 .receiver_cpu = UINT32_MAX };
 	while ((c = getopt_long(argc, argv, "", options, &at)) != -1) {
 		bool *on = flag(c, o);
 

@@ -113,6 +113,13 @@ def add_figures(parser: argparse.ArgumentParser, kind: str) -> None:
         add("--reply-every", type=int, metavar="N", help="every Nth message is answered (default 100)")
     if kind == "playback":
         add("--data-file", metavar="FILE", required=True, help='lines of "SECONDS, BYTES", as sockperf\'s')
+    add("--sender-affinity", type=int, metavar="CPU", help="the thread that sends runs there")
+    add(
+        "--receiver-affinity",
+        type=int,
+        metavar="CPU",
+        help="the thread that receives, where it is another: sleeping sockets with a timetable",
+    )
     add("--connect", action="store_true", help="UDP: connected sockets (default: an address with each message, as sockperf)")
     add("--client_ip", metavar="ADDRESS", help="bind to this address")
     add("--client_port", type=int, metavar="PORT", help="bind to this port")
@@ -223,7 +230,7 @@ def command(arguments: argparse.Namespace) -> tuple[list[str], str]:
     given = vars(arguments)
     options |= {"mode": arguments.kind, "seconds": given.get("time"), "size": given.get("msg_size"), "local": local(arguments)}
     names = ("range", "burst", "mps", "reply_every", "data_file", "connect", "data_integrity", "full_rtt", "full_log")
-    for name in (*names, "warmup_ms", "cooldown_ms"):
+    for name in (*names, "warmup_ms", "cooldown_ms", "sender_affinity", "receiver_affinity"):
         options[name] = given.get(name)
     options["histogram"] = any(given.get(name) for name in ("json", "plot", "hdr"))
     return c_command("client", stack, arguments.cpu, **options), how
