@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-COMMANDS = ("doctor", "devinfo", "roce", "capture", "config", "softnic", "stats", "bench", "demo")
+COMMANDS = ("doctor", "devinfo", "roce", "capture", "config", "softnic", "stats", "bench", "demo", "completion")
 
 
 class UserError(Exception):
@@ -18,6 +18,8 @@ class UserError(Exception):
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
+    from ._help import finish
+
     top = argparse.ArgumentParser(
         prog="pyvma",
         description="BSD sockets over user-space rings",
@@ -28,11 +30,10 @@ def parser() -> argparse.ArgumentParser:
     for name in COMMANDS:
         if importlib.util.find_spec(f"{__name__}.{name}") is not None:
             importlib.import_module(f"{__name__}.{name}").add_parser(commands)
-    return top
+    return finish(top)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status."""
+def _run(argv: Sequence[str] | None) -> int:
     top = parser()
     arguments = top.parse_args(argv)
     arguments.command_line = shlex.join(["pyvma", *(sys.argv[1:] if argv is None else argv)])
@@ -44,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         top.print_help()
         return 2
-    try:
-        status: int = importlib.import_module(f"{__name__}.{arguments.command}").run(arguments)
-    except UserError as error:
-        print(f"pyvma {arguments.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    status: int = importlib.import_module(f"{__name__}.{arguments.command}").run(arguments)
     return status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status."""
+    from ._help import guarded
+
+    words = sys.argv[1:] if argv is None else argv
+    name = next((word for word in words if word in COMMANDS), "")
+    return guarded(f"pyvma {name}".strip(), lambda: _run(argv))

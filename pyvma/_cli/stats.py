@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import UserError
+from ._help import finish, guarded
 
 if TYPE_CHECKING:
     from ..stats import Process, Snapshot
@@ -35,7 +36,7 @@ EXAMPLES = """examples:
 exit status: 0, 1 (no such process, a file that cannot be read: one line says it), 2 (options), 130 (Ctrl-C)
 """
 
-# Each is a module _stats_NAME with add_arguments(parser) and run(arguments) -> exit status, imported when it is asked for.
+# Each is a module _stats_NAME with add_arguments(parser) and run(arguments) -> exit status; what it works with is imported by run.
 SUBCOMMANDS = {
     "top": "a live full-screen view: sorted, with drill-down",
     "explain": "why sockets are not offloaded, and where packets are dropped",
@@ -45,19 +46,6 @@ SUBCOMMANDS = {
 }
 VIEWS = {1: "basic", 2: "extra", 3: "full", 4: "multicast groups", 5: "like netstat"}
 CLEAR = "\x1b[H\x1b[2J"
-
-
-class _Lazy(argparse.ArgumentParser):
-    """A sub-command's parser, which gets its arguments when it is needed."""
-
-    module = ""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self.module:
-            found = importlib.import_module(self.module)
-            found.add_arguments(self)
-            self.set_defaults(stats_run=found.run)
-        return super().parse_known_args(args, namespace)
 
 
 def _module(name: str) -> str:
@@ -114,10 +102,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _add(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
     parser.usage = "%(prog)s [OPTION...] | COMMAND ..."
-    commands = parser.add_subparsers(dest="stats_command", metavar="COMMAND", parser_class=_Lazy, prog=parser.prog, title="commands")
+    commands = parser.add_subparsers(dest="stats_command", metavar="COMMAND", prog=parser.prog, title="commands")
     for name, text in SUBCOMMANDS.items():
         if importlib.util.find_spec(_module(name)) is not None:
-            commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter).module = _module(name)
+            module = importlib.import_module(_module(name))
+            command = commands.add_parser(name, help=text)
+            module.add_arguments(command)
+            command.set_defaults(stats_run=module.run)
 
 
 def add_parser(commands: Any) -> None:
@@ -285,20 +276,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line of the program pyvma-stats."""
+    top = argparse.ArgumentParser(prog="pyvma-stats", description=__doc__, epilog=EXAMPLES)
+    _add(top)
+    return finish(top, ("stats",))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The program pyvma-stats, which is `pyvma stats`. Its exit status."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="pyvma-stats", description=__doc__, epilog=EXAMPLES, formatter_class=raw)
-    _add(parser)
-    try:
-        status = run(parser.parse_args(argv))
-        sys.stdout.flush()
-    except UserError as error:
-        print(f"pyvma-stats: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    return status
+    return guarded("pyvma-stats", lambda: run(parser().parse_args(argv)))
