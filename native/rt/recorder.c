@@ -49,10 +49,16 @@ static struct pv_recorder *recorder_of(const struct pv_engine *e)
 
 static int64_t now(struct pv_trace *t, uint32_t *tid)
 {
+	struct pv_engine *e = pv_container_of(t, struct pv_recorder, trace)->engine;
+
 	if (pv_unlikely(!own_tid))
 		own_tid = (uint32_t)syscall(SYS_gettid);
 	*tid = own_tid;
-	return pv_clock_now(&pv_container_of(t, struct pv_recorder, trace)->engine->clock);
+#ifdef PV_DEBUG
+	if (!atomic_load_explicit(&e->lock.held, memory_order_relaxed))
+		abort(); /* an event without the lock */
+#endif
+	return pv_clock_now(&e->clock);
 }
 
 /* ---- stations at the rings --------------------------------------------------------------------------------------------- */

@@ -291,7 +291,7 @@ static void tell(const struct pv_sock *so, enum pv_trace_socket what, const stru
 				    .id = (uintptr_t)so->u,
 				    .proto = so->stream ? PV_PROTO_TCP : PV_PROTO_UDP,
 				    .a = what,
-				    .b = (uint32_t)pv_sock_kfd(so) };
+				    .b = (uint32_t)PV_MAX(pv_sock_kfd_made(so), 0) };
 
 	if (addr)
 		e.peer = *addr;

@@ -100,7 +100,7 @@ static void is_stacks(struct pv_sock *so, bool kernel_leg)
 	if (pv_list_empty(&so->on_core))
 		pv_list_add(&pv_core_socks, &so->on_core);
 	pv_trace_note(pv_engine.trace, .kind = PV_TRACE_socket, .id = (uintptr_t)so->tc, .proto = PV_PROTO_TCP,
-		      .a = PV_TRACE_OFFLOADED, .b = (uint32_t)pv_sock_kfd(so));
+		      .a = PV_TRACE_OFFLOADED, .b = (uint32_t)PV_MAX(pv_sock_kfd_made(so), 0));
 	atomic_store_explicit(&so->mode, PV_SOCK_STREAM, memory_order_release);
 	if (so->notes)
 		pv_kfd_forget(so);

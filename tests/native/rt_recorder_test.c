@@ -174,11 +174,39 @@ TEST(an_engine_without)
 	empty_dir();
 }
 
+/* Nobody is left to take the fabric away: its name is kept for the parent. */
 static void killed(void)
 {
+	char path[128];
+
 	start("256");
 	send_to_nobody();
+	snprintf(path, sizeof(path), "%s/fabric", dir);
+	FILE *f = fopen(path, "w");
+
+	CHECK(f && fputs(env_fabric, f) >= 0 && fclose(f) == 0);
 	raise(SIGKILL);
+}
+
+static void remove_fabric(void)
+{
+	char path[128], name[64] = "", at[512];
+	struct dirent *it;
+
+	snprintf(path, sizeof(path), "%s/fabric", dir);
+	FILE *f = fopen(path, "r");
+
+	CHECK(f && fgets(name, sizeof(name), f) && fclose(f) == 0);
+	DIR *d = opendir("/dev/shm");
+
+	CHECK(d != NULL);
+	while ((it = readdir(d))) {
+		if (!strstr(it->d_name, name))
+			continue;
+		snprintf(at, sizeof(at), "/dev/shm/%s", it->d_name);
+		unlink(at);
+	}
+	closedir(d);
 }
 
 TEST(what_a_killed_process_left)
@@ -202,6 +230,7 @@ TEST(what_a_killed_process_left)
 	CHECK_EQ(events(h, PV_TRACE_drop, reason_no_port()), 1);
 	CHECK_EQ(events(h, PV_TRACE_engine, PV_TRACE_STOPPED), 0);
 	munmap((void *)(uintptr_t)h, size);
+	remove_fabric();
 	empty_dir();
 }
 
