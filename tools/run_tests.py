@@ -91,6 +91,7 @@ def checks() -> list[Step]:
         "sizes": [PYTHON, "tools/check_sizes.py"],
         "generated": [PYTHON, "tools/gen_ffi.py", "--check"],
         "config-doc": [PYTHON, "tools/gen_config_doc.py", "--check"],
+        "stats-doc": [PYTHON, "tools/gen_stats_doc.py", "--check"],
         "ruff": [str(BIN / "ruff"), "check", "pyvma", "tests", "tools"],
         "ruff-format": [str(BIN / "ruff"), "format", "--check", "pyvma", "tests", "tools"],
         "mypy": [str(BIN / "mypy"), "pyvma", "tools"],

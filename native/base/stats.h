@@ -9,6 +9,7 @@
 #ifndef PV_BASE_STATS_H
 #define PV_BASE_STATS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,10 +38,36 @@ struct pv_stat_field {
 };
 
 struct pv_stat_type {
-	const char *name, *help;
 	const struct pv_stat_field *fields;
 	uint32_t nfields;
 	uint32_t size; /* of the whole object */
+	uint16_t id; /* in the directory: enum pv_stat_type_id */
+	bool kept; /* its counters are for the program to read as well: they are never zeroed */
 };
+
+/* A row of a list of base/stats_table.h, for an array of struct pv_stat_field; T: the structure. */
+#define PV_STAT_FIELD(T, n, member, kind, more, text) PV_STAT_##kind##_FIELD(T, n, member, more, text)
+#define PV_STAT_PLACE(T, n, member, text)                                                                                          \
+	.name = #n, .help = text, .offset = (uint32_t)offsetof(T, member), .size = (uint32_t)sizeof(((T *)0)->member)
+#define PV_STAT_UNIT_FIELD(T, n, member, more, text, k) { PV_STAT_PLACE(T, n, member, text), .unit = more, .kind = k },
+#define PV_STAT_COUNTER_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_COUNTER)
+#define PV_STAT_GAUGE_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_GAUGE)
+#define PV_STAT_MAX_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_MAX)
+#define PV_STAT_SIGNED_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_SIGNED)
+#define PV_STAT_TIME_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_TIME)
+#define PV_STAT_ADDR_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_ADDR)
+#define PV_STAT_PORT_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_PORT)
+#define PV_STAT_MAC_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_MAC)
+#define PV_STAT_TEXT_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_TEXT)
+#define PV_STAT_ID_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_ID)
+#define PV_STAT_LINK_FIELD(T, n, m, more, text) PV_STAT_UNIT_FIELD(T, n, m, more, text, PV_STAT_LINK)
+#define PV_STAT_ENUM_FIELD(T, n, m, more, text) { PV_STAT_PLACE(T, n, m, text), .unit = "", .names = more, .kind = PV_STAT_ENUM },
+#define PV_STAT_FLAG_FIELD(T, n, m, more, text) { PV_STAT_PLACE(T, n, m, text), .unit = "", .mask = more, .kind = PV_STAT_FLAG },
+/* The type of which `T` is the structure and `ID` the row of PV_STAT_TYPES, which has its name and text (base/stats_table.h). */
+#define PV_STAT_TYPE(ID, T, list, ...)                                                                                             \
+	{                                                                                                                          \
+		.fields = (list), .nfields = (uint32_t)(sizeof(list) / sizeof((list)[0])), .size = (uint32_t)sizeof(T),            \
+		.id = PV_STAT_T_##ID, __VA_ARGS__                                                                                  \
+	}
 
 #endif

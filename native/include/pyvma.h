@@ -84,6 +84,11 @@ struct pyvma_counter {
 };
 PYVMA_EXPORT int pyvma_counter_get(unsigned int i, struct pyvma_counter *out);
 
+/* The file in which others read this process's statistics. 0, -ENOENT (no engine, or no file), -ENAMETOOLONG. */
+PYVMA_EXPORT int pyvma_stats_path(char *buf, size_t size);
+/* What it holds, in JSON: its schema. Returns the length; at most `size` bytes are written, without a zero byte behind them. */
+PYVMA_EXPORT size_t pyvma_stats_schema(char *buf, size_t size);
+
 /* ---- steering ---------------------------------------------------------------------------------------------------------- */
 
 /* Headers that a rule names: an address family of AF_UNSPEC, a port, protocol or MAC of zeros is any. A port wants an address and a

@@ -147,6 +147,7 @@ struct pv_net {
 	struct pv_net_head head;
 	struct pv_iface *iface[PV_IFACE_MAX + 1];
 	struct pv_net_counters c pv_aligned(PV_CACHELINE);
+	uint32_t shown; /* pv_mem_show */
 
 	const struct pv_mem *mem;
 	struct pv_net_cfg cfg;

@@ -31,7 +31,8 @@ static void net_free(struct pv_net *net)
 	pv_net_free(net, net->ip_id, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
 	pv_net_free(net, net->pmtu, PV_PMTU_MAX * sizeof(*net->pmtu));
 	pv_net_free(net, net->local, PV_LOCAL_SLOTS * sizeof(*net->local));
-	net->mem->free(net->mem->ctx, net, sizeof(*net));
+	pv_mem_hide(net->mem, net->shown);
+	pv_mem_free_shown(net->mem, net, sizeof(*net));
 }
 
 static int net_init(struct pv_net *net)
@@ -64,13 +65,14 @@ static int net_init(struct pv_net *net)
 
 int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg)
 {
-	struct pv_net *net = cfg->mem->alloc(cfg->mem->ctx, sizeof(*net));
+	struct pv_net *net = pv_mem_alloc_shown(cfg->mem, sizeof(*net));
 	uint64_t seed = cfg->seed;
 	int rc;
 
 	if (!net)
 		return -ENOMEM;
 	net->mem = cfg->mem;
+	net->shown = pv_mem_show(net->mem, &pv_net_stat_type, &net->c);
 	net->cfg = *cfg;
 	net_defaults(&net->cfg);
 	net->head.gen = 1;

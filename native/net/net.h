@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "base/stats_table.h"
 #include "pkt/pkt.h"
 #include "ring/ring.h"
 
@@ -335,53 +336,10 @@ uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *grou
 uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget);
 int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
 
-/* X(name, text): every reason for which the network layer drops or counts. One list for struct, names and documents. */
-#define PV_NET_COUNTERS(X)                                                                                                         \
-	X(rx_frames, "frames from the rings")                                                                                      \
-	X(rx_delivered, "packets handed to UDP or TCP")                                                                            \
-	X(rx_short, "dropped: shorter than its headers say")                                                                       \
-	X(rx_not_ours, "dropped: another MAC or IP destination")                                                                   \
-	X(rx_vlan, "dropped: a VLAN tag of another interface")                                                                     \
-	X(rx_ethertype, "dropped: neither ARP, IPv4 nor IPv6")                                                                     \
-	X(rx_ip_header, "dropped: malformed IPv4 or IPv6 header")                                                                  \
-	X(rx_ip_csum, "dropped: IPv4 header checksum")                                                                             \
-	X(rx_ip_src, "dropped: impossible source address")                                                                         \
-	X(rx_ip_options, "dropped: malformed options or extension headers")                                                        \
-	X(rx_proto, "dropped: no such protocol here")                                                                              \
-	X(rx_icmp, "ICMP and ICMPv6 messages handled")                                                                             \
-	X(rx_icmp_bad, "dropped: malformed ICMP, ICMPv6, IGMP or MLD")                                                             \
-	X(rx_icmp_error, "ICMP errors about our packets")                                                                          \
-	X(rx_arp, "ARP packets handled")                                                                                           \
-	X(rx_arp_bad, "dropped: malformed ARP")                                                                                    \
-	X(rx_nd_bad, "dropped: malformed neighbour discovery")                                                                     \
-	X(rx_igmp, "IGMP and MLD messages handled")                                                                                \
-	X(reass_fragments, "fragments taken into reassembly")                                                                      \
-	X(reass_done, "datagrams reassembled")                                                                                     \
-	X(reass_timeout, "datagrams given up: a fragment never came")                                                              \
-	X(reass_bad, "dropped: fragments that overlap or cannot be")                                                               \
-	X(reass_full, "datagrams given up: reassembly memory")                                                                     \
-	X(tx_packets, "packets posted to rings")                                                                                   \
-	X(tx_fragments, "fragments among them")                                                                                    \
-	X(tx_too_big, "refused: longer than the path MTU and DF set")                                                              \
-	X(tx_ring_full, "refused: the ring took no more")                                                                          \
-	X(tx_no_buf, "refused: the pool is empty")                                                                                 \
-	X(tx_no_neigh, "dropped: the neighbour did not answer")                                                                    \
-	X(tx_paced, "frames that waited for their sender's rate")                                                                  \
-	X(tx_pace_dropped, "dropped: frames that waited so when their interface went")                                             \
-	X(tx_neigh_queue, "dropped: too many packets wait on one neighbour")                                                       \
-	X(tx_arp, "ARP packets sent")                                                                                              \
-	X(tx_nd, "neighbour solicitations and advertisements sent")                                                                \
-	X(tx_stamps, "stamps of sent packets told to sockets")                                                                     \
-	X(tx_stamps_lost, "stamps lost: receive buffer full, or no packet for a copy of what was sent")                            \
-	X(tx_icmp, "ICMP and ICMPv6 messages sent")                                                                                \
-	X(tx_icmp_limited, "ICMP errors not sent: rate limit")                                                                     \
-	X(tx_igmp, "IGMP and MLD reports sent")
-
-#define PV_COUNTER_FIELD(name, text) uint64_t name;
-#define PV_COUNTER_NAME(name, text) #name,
 struct pv_net_counters {
 	PV_NET_COUNTERS(PV_COUNTER_FIELD)
 };
 const struct pv_net_counters *pv_net_counters(const struct pv_net *net);
+extern const struct pv_stat_type pv_net_stat_type; /* of these */
 
 #endif

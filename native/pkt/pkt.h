@@ -121,7 +121,10 @@ struct pv_pool {
 	uint32_t nfree, low_water;
 	uint32_t headroom, total;
 	uint64_t exhausted;
+	uint64_t grown;
+	uint32_t shown; /* pv_mem_show */
 };
+extern const struct pv_stat_type pv_pool_stat_type;
 
 #ifdef PV_DEBUG
 /* Stamp the owner and end the program when a packet is handed out or given back twice; under AddressSanitizer the buffers of free

@@ -7,6 +7,7 @@
  * Free descriptors form a stack. Completed buffers come back warm from a spinning receiver, and are the next ones to be used.
  */
 #include "pkt/pkt.h"
+#include "base/stats_table.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,13 +43,17 @@ struct pool {
 	struct chunk *chunk;
 	uint32_t nchunks, chunks_max;
 	uint32_t shift; /* log2 of the packets in a growth step */
-	uint64_t grown;
 	pv_pool_map_fn map;
 	pv_pool_unmap_fn unmap;
 	void *map_ctx;
 };
 
 _Static_assert(offsetof(struct pool, hot) == 0, "struct pv_pool is the head of struct pool");
+
+#define POOL(name, member, kind, more, help) PV_STAT_FIELD(struct pv_pool, name, member, kind, more, help)
+static const struct pv_stat_field stat_fields[] = { PV_STATS_POOL(POOL) };
+
+const struct pv_stat_type pv_pool_stat_type = PV_STAT_TYPE(POOL, struct pv_pool, stat_fields);
 
 static struct pool *full(struct pv_pool *p)
 {
@@ -164,7 +169,7 @@ int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv
 
 	if (!cfg_ok(cfg))
 		return -EINVAL;
-	p = mem->alloc(mem->ctx, sizeof(*p));
+	p = pv_mem_alloc_shown(mem, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
 	p->cfg = *cfg;
@@ -181,10 +186,11 @@ int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv
 	if (rc) {
 		if (p->chunk)
 			mem->free(mem->ctx, p->chunk, p->chunks_max * sizeof(*p->chunk));
-		mem->free(mem->ctx, p, sizeof(*p));
+		pv_mem_free_shown(mem, p, sizeof(*p));
 		return rc;
 	}
 	p->hot.low_water = p->hot.nfree;
+	p->hot.shown = pv_mem_show(mem, &pv_pool_stat_type, p);
 	*out = &p->hot;
 	return 0;
 }
@@ -200,7 +206,8 @@ uint32_t pv_pool_close(struct pv_pool *pool)
 	for (uint32_t i = 0; i < p->nchunks; i++)
 		chunk_free(p, &p->chunk[i]);
 	mem->free(mem->ctx, p->chunk, p->chunks_max * sizeof(*p->chunk));
-	mem->free(mem->ctx, p, sizeof(*p));
+	pv_mem_hide(mem, pool->shown);
+	pv_mem_free_shown(mem, p, sizeof(*p));
 	return 0;
 }
 
@@ -249,7 +256,7 @@ int pv_pool_grow(struct pv_pool *pool)
 		return -ENOSPC;
 	rc = chunk_add(p, PV_MIN(p->cfg.chunk, p->cfg.max - pool->total));
 	if (!rc)
-		p->grown++;
+		p->hot.grown++;
 	return rc;
 }
 
@@ -266,7 +273,7 @@ void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out)
 				       .free = pool->nfree,
 				       .low_water = pool->low_water,
 				       .exhausted = pool->exhausted,
-				       .grown = full_const(pool)->grown };
+				       .grown = pool->grown };
 }
 
 const struct pv_pool_cfg *pv_pool_config(const struct pv_pool *pool)

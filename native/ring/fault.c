@@ -326,6 +326,7 @@ int pv_fault_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_ring
 	pv_pktq_init(&f->tx_done);
 	f->ring.ops = &fault_ops;
 	f->ring.pool = lower->pool;
+	f->ring.stat = lower->stat;
 	f->ring.caps = lower->caps;
 	*out = &f->ring;
 	return 0;

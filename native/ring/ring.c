@@ -4,6 +4,27 @@
 #include <errno.h>
 #include <string.h>
 
+#define RING(name, member, kind, more, help) PV_STAT_FIELD(struct pv_ring_stat, name, member, kind, more, help)
+#define COUNTER(name, kind, unit, help) PV_STAT_FIELD(struct pv_ring_stat, name, c.name, kind, unit, help)
+static const struct pv_stat_field stat_fields[] = { PV_STATS_RING(RING) PV_RING_COUNTERS(COUNTER) };
+
+const struct pv_stat_type pv_ring_stat_type = PV_STAT_TYPE(RING, struct pv_ring_stat, stat_fields);
+
+int pv_ring_stat_open(struct pv_ring *r, const struct pv_mem *mem)
+{
+	r->stat = pv_mem_alloc_shown(mem, sizeof(*r->stat));
+	if (!r->stat)
+		return -ENOMEM;
+	r->stat->shown = pv_mem_show(mem, &pv_ring_stat_type, r->stat);
+	return 0;
+}
+
+void pv_ring_stat_close(struct pv_ring *r, const struct pv_mem *mem)
+{
+	pv_mem_hide(mem, r->stat->shown);
+	pv_mem_free_shown(mem, r->stat, sizeof(*r->stat));
+}
+
 void pv_ring_close(struct pv_ring *r)
 {
 	if (r)
@@ -139,6 +160,8 @@ void pv_ring_counters(struct pv_ring *r, struct pv_ring_counters *out)
 	memset(out, 0, sizeof(*out));
 	if (r->ops->counters)
 		r->ops->counters(r, out);
+	else if (r->stat)
+		*out = r->stat->c;
 }
 
 enum pv_ring_event pv_ring_event(struct pv_ring *r)

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/addr.h"
+#include "base/stats_table.h"
 #include "pkt/pkt.h"
 
 struct pv_ring;
@@ -116,17 +117,21 @@ struct pv_ring_caps {
 };
 
 struct pv_ring_counters {
-	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
-	uint64_t rx_errors; /* completions with an error, oversized or truncated frames */
-	uint64_t rx_no_buf; /* frames that found no posted buffer, where the device tells */
-	uint64_t tx_errors; /* completions with an error: the frame did not leave */
-	uint64_t tx_full; /* tx_post calls that took fewer than offered */
-	uint64_t doorbells, interrupts;
-	uint64_t tso_packets; /* handed over with PV_PKT_TX_TSO; each counts once in tx_packets, too */
-	uint64_t dm_alloc; /* bytes of device memory that the ring has */
-	uint64_t dm_packets, dm_bytes; /* sent out of it */
-	uint64_t dm_oob; /* longer than inline_size, and it was full: sent from the host's memory */
+	PV_RING_COUNTERS(PV_COUNTER_FIELD)
 };
+
+/* What readers of the statistics file see of a ring. The counters are the ring's to write, whoever opens it writes the rest. */
+struct pv_ring_stat {
+	struct pv_ring_counters c;
+	uint32_t shown; /* pv_mem_show */
+	uint32_t rx_drained_max, tx_pending_max; /* kept by the dispatchers */
+	uint32_t index, mtu, rx_depth, tx_depth, queues, dm_size, pacing_min_kbps, pacing_max_kbps;
+	struct pv_pool *pool;
+	bool link_up;
+	uint8_t mac[PV_ETH_ALEN];
+	char ifname[32], name[PV_RING_NAME_MAX], mode[PV_RING_NAME_MAX];
+};
+extern const struct pv_stat_type pv_ring_stat_type;
 
 enum pv_ring_event { PV_RING_EV_NONE, PV_RING_EV_LINK_UP, PV_RING_EV_LINK_DOWN, PV_RING_EV_GONE, PV_RING_EV_ERROR };
 
@@ -161,7 +166,7 @@ struct pv_ring_ops {
 	int (*set_stamps)(struct pv_ring *r, bool rx, bool tx);
 	int (*clock)(struct pv_ring *r, uint64_t *now); /* raw device clock; any thread, as long as the ring is open */
 	int (*clock_info)(struct pv_ring *r, struct pv_ring_clock_info *out); /* any thread, too */
-	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out);
+	void (*counters)(struct pv_ring *r, struct pv_ring_counters *out); /* where stat->c is not all of it */
 	enum pv_ring_event (*event)(struct pv_ring *r); /* next event, or NONE; may cost a system call: not with every poll */
 	void (*forget)(struct pv_ring *r); /* in a forked child: close fds and mappings, touch no device state, free the ring */
 };
@@ -170,6 +175,7 @@ struct pv_ring_ops {
 struct pv_ring {
 	const struct pv_ring_ops *ops;
 	struct pv_pool *pool;
+	struct pv_ring_stat *stat; /* of a ring that wraps another: the other's */
 	uint32_t
 	    rx_more; /* buffers that rx_poll gave behind others, on their `frag`: who counts what to post takes it, and sets it to 0 */
 	uint32_t tx_pending; /* posted and not reaped yet: kept by the dispatchers, so that an idle owner need not ask */
@@ -185,7 +191,11 @@ pv_inline uint32_t pv_ring_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint
 
 pv_inline uint32_t pv_ring_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
-	return r->ops->rx_poll(r, pkts, n);
+	uint32_t k = r->ops->rx_poll(r, pkts, n);
+
+	if (pv_unlikely(k > r->stat->rx_drained_max))
+		r->stat->rx_drained_max = k;
+	return k;
 }
 
 pv_inline uint32_t pv_ring_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -193,6 +203,8 @@ pv_inline uint32_t pv_ring_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint
 	uint32_t k = r->ops->tx_post(r, pkts, n);
 
 	r->tx_pending += k;
+	if (pv_unlikely(r->tx_pending > r->stat->tx_pending_max))
+		r->stat->tx_pending_max = r->tx_pending;
 	return k;
 }
 
@@ -209,6 +221,9 @@ pv_inline uint32_t pv_ring_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint
 	return k;
 }
 
+/* For what opens rings: r->stat, from `mem`, and its end. 0 or -ENOMEM. */
+int pv_ring_stat_open(struct pv_ring *r, const struct pv_mem *mem);
+void pv_ring_stat_close(struct pv_ring *r, const struct pv_mem *mem);
 void pv_ring_close(struct pv_ring *r);
 int pv_ring_arm(struct pv_ring *r);
 int pv_ring_notify_fd(struct pv_ring *r);

@@ -157,17 +157,17 @@ static void arrive_at(struct sim_ring *s, const struct frame *f)
 	if (!s->ring.caps.link_up || !rules_take(s, f))
 		return;
 	if (f->len > s->ring.caps.mtu + ETH_OVERHEAD) {
-		s->counters.rx_errors++;
+		s->ring.stat->c.rx_errors++;
 		return;
 	}
 	p = pv_pktq_pop(&s->rx_free);
 	if (!p) {
-		s->counters.rx_no_buf++;
+		s->ring.stat->c.rx_no_buf++;
 		return;
 	}
 	/* A buffer that is too short is spent on the frame and posted again, as a receive queue would complete it with an error. */
 	if (p->size - pv_pkt_headroom(p) < f->len) {
-		s->counters.rx_errors++;
+		s->ring.stat->c.rx_errors++;
 		pv_pktq_push(&s->rx_free, p);
 		return;
 	}
@@ -176,8 +176,8 @@ static void arrive_at(struct sim_ring *s, const struct frame *f)
 	p->tstamp = (uint64_t)f->due_ns;
 	p->flags = (s->rx_stamps ? PV_PKT_TSTAMP : 0) | pv_frame_check_csum(f->data, f->len, s->ring.caps.rx_csum);
 	pv_pktq_push(&s->rx_done, p);
-	s->counters.rx_packets++;
-	s->counters.rx_bytes += f->len;
+	s->ring.stat->c.rx_packets++;
+	s->ring.stat->c.rx_bytes += f->len;
 	trace(s->wire, &f->due_ns, sizeof(f->due_ns));
 	trace(s->wire, &s->number, sizeof(s->number));
 	trace(s->wire, f->data, f->len);
@@ -296,12 +296,12 @@ uint32_t pv_sim_frames_of(const struct sim_ring *s, const struct pv_pkt *p, uint
 void pv_sim_count(struct sim_ring *s, const struct pv_pkt *p, uint32_t n, uint32_t len)
 {
 	if (!n) {
-		s->counters.tx_errors++;
+		s->ring.stat->c.tx_errors++;
 		return;
 	}
-	s->counters.tx_packets++;
-	s->counters.tx_bytes += p->flags & PV_PKT_TX_TSO ? p->total : len;
-	s->counters.tso_packets += (p->flags & PV_PKT_TX_TSO) != 0;
+	s->ring.stat->c.tx_packets++;
+	s->ring.stat->c.tx_bytes += p->flags & PV_PKT_TX_TSO ? p->total : len;
+	s->ring.stat->c.tso_packets += (p->flags & PV_PKT_TX_TSO) != 0;
 }
 
 /* Frame `i` of a packet. When it has left; -1: nobody knows. */
@@ -397,7 +397,7 @@ static pv_noinline uint32_t tx_post_queues(struct sim_ring *s, struct pv_pkt **p
 			break;
 		}
 	}
-	s->counters.tx_full += i < n;
+	s->ring.stat->c.tx_full += i < n;
 	return i;
 }
 
@@ -413,7 +413,7 @@ static uint32_t sim_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 		pv_ring_take(pkts[i]);
 		pv_pktq_push(&s->tx_wait, pkts[i]);
 	}
-	s->counters.tx_full += i < offered;
+	s->ring.stat->c.tx_full += i < offered;
 	return i;
 }
 
@@ -426,7 +426,7 @@ static int sim_tx_kick(struct pv_ring *r)
 		return -ENODEV;
 	if (!s->tx_wait.count && !s->wire->paced)
 		return 0;
-	s->counters.doorbells++;
+	s->ring.stat->c.doorbells++;
 	while ((p = pv_pktq_pop(&s->tx_wait)))
 		pv_sim_transmitted(s, p, transmit(s, p));
 	pv_sim_run_until(s->wire, s->wire->now_ns);
@@ -499,11 +499,6 @@ static int sim_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
 	return rc;
 }
 
-static void sim_counters(struct pv_ring *r, struct pv_ring_counters *out)
-{
-	*out = sim(r)->counters;
-}
-
 static enum pv_ring_event sim_event(struct pv_ring *r)
 {
 	struct sim_ring *s = sim(r);
@@ -560,6 +555,7 @@ static void sim_close(struct pv_ring *r)
 		s->mem->free(s->mem->ctx, s->txq, (r->caps.txqs + 1) * sizeof(*s->txq));
 	while (s->rules)
 		sim_flow_del(r, s->rules->handle);
+	pv_ring_stat_close(r, s->mem);
 	s->mem->free(s->mem->ctx, s, sizeof(*s));
 }
 
@@ -580,7 +576,6 @@ static const struct pv_ring_ops sim_ops = {
 	.txq_pending = pv_sim_txq_pending,
 	.clock = sim_clock,
 	.clock_info = sim_clock_info,
-	.counters = sim_counters,
 	.event = sim_event,
 	.forget = sim_close, /* memory only: nothing that a child shares with its parent */
 };
@@ -638,6 +633,10 @@ int pv_sim_open(struct pv_ring **out, struct pv_sim_wire *w, struct pv_pool *poo
 	s = w->mem->alloc(w->mem->ctx, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
+	if (pv_ring_stat_open(&s->ring, w->mem)) {
+		w->mem->free(w->mem->ctx, s, sizeof(*s));
+		return -ENOMEM;
+	}
 	s->ring.ops = &sim_ops;
 	s->ring.pool = pool;
 	s->wire = w;
@@ -647,6 +646,7 @@ int pv_sim_open(struct pv_ring **out, struct pv_sim_wire *w, struct pv_pool *poo
 
 		s->txq = w->mem->alloc(w->mem->ctx, n * sizeof(*s->txq));
 		if (!s->txq) {
+			pv_ring_stat_close(&s->ring, w->mem);
 			w->mem->free(w->mem->ctx, s, sizeof(*s));
 			return -ENOMEM;
 		}
@@ -740,7 +740,7 @@ static void fail_all(struct sim_ring *s, struct pv_pktq *q)
 	struct pv_pkt *p;
 
 	while ((p = pv_pktq_pop(q))) {
-		s->counters.tx_errors++;
+		s->ring.stat->c.tx_errors++;
 		pv_pktq_push(&s->tx_done, p);
 	}
 }

@@ -74,7 +74,6 @@ struct sim_ring {
 	uint64_t next_handle;
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
 	bool rx_stamps, tx_stamps;
-	struct pv_ring_counters counters;
 };
 
 pv_inline struct sim_ring *sim(struct pv_ring *r)

@@ -117,7 +117,7 @@ bool pv_sim_txq_post(struct sim_ring *s, struct pv_pkt *p)
 		return false;
 	pv_ring_take(p);
 	if (!q || !q->open || q->closing) {
-		s->counters.tx_errors++;
+		s->ring.stat->c.tx_errors++;
 		pv_pktq_push(&s->tx_done, p);
 	} else {
 		pv_pktq_push(&q->wait, p);

@@ -61,7 +61,7 @@ uint32_t pv_verbs_rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
 {
 	if (status != IBV_WC_WR_FLUSH_ERR)
-		v->counters.rx_errors++;
+		v->ring.stat->c.rx_errors++;
 	if (v->rss)
 		v->rss->q[p->txq].out--;
 	pv_pkt_put(p);
@@ -69,7 +69,7 @@ void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
 
 void pv_verbs_tx_failed(struct verbs_ring *v, struct pv_pkt *p)
 {
-	v->counters.tx_errors++;
+	v->ring.stat->c.tx_errors++;
 	pv_pktq_push(&v->done, p);
 }
 
@@ -81,7 +81,7 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 	if (pv_unlikely(to - q->sq_head > q->sq_tail - q->sq_head))
 		return; /* a number that is not out there: a broken provider */
 	if (pv_unlikely(status != IBV_WC_SUCCESS)) {
-		v->counters.tx_errors++;
+		v->ring.stat->c.tx_errors++;
 		if (status != IBV_WC_WR_FLUSH_ERR)
 			v->events |= 1u << PV_RING_EV_ERROR;
 	}
@@ -108,8 +108,8 @@ void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
 	for (uint32_t i = from; i != q->sq_tail; i++) {
 		struct pv_pkt **slot = &q->slot[i & q->sq_mask];
 
-		v->counters.tx_errors++;
-		v->counters.tx_packets--;
+		v->ring.stat->c.tx_errors++;
+		v->ring.stat->c.tx_packets--;
 		if (*slot) {
 			pv_pktq_push(&v->done, *slot);
 			*slot = NULL;
@@ -271,7 +271,6 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		.set_stamps = pv_verbs_set_stamps,
 		.clock = pv_verbs_clock,
 		.clock_info = pv_verbs_clock_info,
-		.counters = pv_verbs_counters,
 		.event = pv_verbs_event,
 		.forget = pv_verbs_forget,
 	};

@@ -79,7 +79,7 @@ void pv_verbs_dm_open(struct verbs_ring *v, uint32_t bytes, char *err, size_t er
 	int rc = attach(v, (bytes + FRAME_ALIGN - 1) & ~(FRAME_ALIGN - 1));
 
 	if (!rc) {
-		v->counters.dm_alloc = v->tx.dm->size;
+		v->ring.stat->c.dm_alloc = v->tx.dm->size;
 		return;
 	}
 	pv_verbs_dm_close(v);
@@ -178,7 +178,7 @@ bool pv_verbs_dm_copy(struct verbs_ring *v, struct verbs_txq *q, const struct pv
 		release(q); /* the slot's last charge, if it is there still */
 	if (len <= HEADER || (!find(d, need, &at, &charge) && !make_room(v, q, need, &at, &charge)) || p->len < HEADER ||
 	    pv_unlikely(ibv_memcpy_to_dm(d->dm, at, body(d, p, padded), padded))) {
-		v->counters.dm_oob++;
+		v->ring.stat->c.dm_oob++;
 		return false;
 	}
 	memcpy(d->header[slot].bytes, p->data, HEADER);
@@ -188,8 +188,8 @@ bool pv_verbs_dm_copy(struct verbs_ring *v, struct verbs_txq *q, const struct pv
 	d->charge[slot] = charge;
 	sge[0] = (struct ibv_sge){ (uint64_t)(uintptr_t)d->header[slot].bytes, HEADER, d->header_mr->lkey };
 	sge[1] = (struct ibv_sge){ at, len - HEADER, d->mr->lkey };
-	v->counters.dm_packets++;
-	v->counters.dm_bytes += len;
+	v->ring.stat->c.dm_packets++;
+	v->ring.stat->c.dm_bytes += len;
 	return true;
 }
 
@@ -212,7 +212,7 @@ void pv_verbs_dm_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
 		d->head = (d->head + d->size - *charge) % d->size;
 		d->used -= *charge;
 		*charge = 0;
-		v->counters.dm_packets--;
+		v->ring.stat->c.dm_packets--;
 	}
 	d->unsignalled = PV_MIN(d->unsignalled, d->used);
 }

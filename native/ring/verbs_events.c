@@ -53,7 +53,7 @@ static void drain_channel(struct verbs_ring *v)
 	while (poll(&pfd, 1, 0) == 1 && pfd.revents & POLLIN && !v->lib.get_cq_event(v->channel, &cq, &cq_ctx))
 		n++;
 	if (n) {
-		v->counters.interrupts += n;
+		v->ring.stat->c.interrupts += n;
 		v->lib.ack_cq_events(v->rx_cq, n);
 	}
 }

@@ -131,7 +131,7 @@ static void put_tso(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p,
 	ibv_wr_set_sge_list(qp, n, sge);
 	q->slot[number & q->sq_mask] = p;
 	q->held++;
-	v->counters.tso_packets++;
+	v->ring.stat->c.tso_packets++;
 	verbs_tx_count(v, p->total);
 }
 
@@ -165,7 +165,7 @@ uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 	uint32_t k = verbs_tx_room(v, n);
 
 	if (pv_unlikely(k < n)) {
-		v->counters.tx_full++;
+		v->ring.stat->c.tx_full++;
 		if (!k)
 			return 0;
 	}
@@ -187,7 +187,7 @@ pv_inline int kick(struct verbs_ring *v, struct verbs_txq *q)
 		ibv_wr_abort(q->qpx); /* nothing but frames that it cannot carry */
 		return 0;
 	}
-	v->counters.doorbells++;
+	v->ring.stat->c.doorbells++;
 	rc = ibv_wr_complete(q->qpx);
 	if (pv_unlikely(rc)) {
 		pv_verbs_tx_undo(v, q, q->sq_kicked);

@@ -101,7 +101,7 @@ static void put_tso(struct verbs_ring *v, struct verbs_txq *q, struct pv_pkt *p,
 	wr->num_sge = (int)verbs_tso_sge(p, wr->sg_list);
 	q->slot[at] = p;
 	q->held++;
-	v->counters.tso_packets++;
+	v->ring.stat->c.tso_packets++;
 	verbs_tx_count(v, p->total);
 }
 
@@ -131,7 +131,7 @@ uint32_t pv_verbs_legacy_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32
 	uint32_t k = verbs_tx_room(v, n);
 
 	if (pv_unlikely(k < n)) {
-		v->counters.tx_full++;
+		v->ring.stat->c.tx_full++;
 		if (!k)
 			return 0;
 	}
@@ -160,7 +160,7 @@ static int kick(struct verbs_ring *v, struct verbs_txq *q)
 	/* The WRs are a ring already; only the end of this chain is cut and mended. */
 	last = &q->wr[(q->sq_tail - 1) & q->sq_mask];
 	last->next = NULL;
-	v->counters.doorbells++;
+	v->ring.stat->c.doorbells++;
 	rc = v->post_send(q->qp, &q->wr[q->sq_kicked & q->sq_mask], &bad);
 	last->next = &q->wr[q->sq_tail & q->sq_mask];
 	release_waiting(v, q);

@@ -268,6 +268,7 @@ static void free_ring(struct verbs_ring *v)
 		mem->free(mem->ctx, v->rx_held, v->held_bytes);
 	pv_verbs_txq_fini(v, &v->tx);
 	pv_verbs_lib_close(&v->lib);
+	pv_ring_stat_close(&v->ring, mem);
 	mem->free(mem->ctx, v, sizeof(*v));
 }
 
@@ -334,6 +335,10 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	if (!cfg->device || !cfg->device[0])
 		return fail(&o, -EINVAL, "no device is named");
 	v = o.v = mem->alloc(mem->ctx, sizeof(*v));
+	if (v && pv_ring_stat_open(&v->ring, mem)) {
+		mem->free(mem->ctx, v, sizeof(*v));
+		v = NULL;
+	}
 	if (!v)
 		return fail(&o, -ENOMEM, "ring of %s", cfg->device);
 	v->mem = mem;
@@ -415,11 +420,6 @@ void pv_verbs_forget(struct pv_ring *r)
 	if (v->ctx->cmd_fd >= 0)
 		close(v->ctx->cmd_fd);
 	free_ring(v);
-}
-
-void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out)
-{
-	*out = verbs_ring(r)->counters;
 }
 
 int pv_verbs_probe(const struct pv_verbs_cfg *cfg, struct pv_verbs_info *out, char *err, size_t errsize)

@@ -176,7 +176,6 @@ struct verbs_ring {
 	struct pv_list busy; /* and that have WRs outstanding */
 	uint32_t nbeside; /* how many there are */
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-	struct pv_ring_counters counters;
 
 	/* templates and scratch */
 	struct ibv_recv_wr recv_wr[PV_RING_BATCH_MAX + 1];
@@ -285,7 +284,6 @@ void pv_verbs_dm_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
 /* verbs_open.c */
 void pv_verbs_close(struct pv_ring *r);
 void pv_verbs_forget(struct pv_ring *r);
-void pv_verbs_counters(struct pv_ring *r, struct pv_ring_counters *out);
 
 /* verbs_caps.c */
 int pv_verbs_query(struct pv_verbs_lib *lib, struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
@@ -393,7 +391,7 @@ pv_inline struct pv_pkt *verbs_rx_take(struct verbs_ring *v, uint64_t wr_id)
 	struct pv_pkt *p = (struct pv_pkt *)(uintptr_t)wr_id;
 
 	if (pv_unlikely(!verbs_held_clear(v, p->index))) {
-		v->counters.rx_errors++;
+		v->ring.stat->c.rx_errors++;
 		return NULL;
 	}
 	v->rx_outstanding--;
@@ -407,8 +405,8 @@ pv_inline void verbs_rx_fill(struct verbs_ring *v, struct pv_pkt *p, uint32_t le
 	p->len = p->total = len;
 	p->flags = wc_flags & IBV_WC_IP_CSUM_OK ? v->rx_good : 0;
 	pv_prefetch(p->data);
-	v->counters.rx_bytes += len;
-	v->counters.rx_packets++;
+	v->ring.stat->c.rx_bytes += len;
+	v->ring.stat->c.rx_packets++;
 }
 
 /* What a poll begins with: the packet that arming found. How many that are. */
@@ -472,7 +470,7 @@ pv_inline uint32_t verbs_tx_each(struct verbs_ring *v, struct pv_pkt **pkts, uin
 	for (uint32_t i = 0; i < k; i++) {
 		if (pv_unlikely(pkts[i]->flags & VERBS_TX_ASIDE)) {
 			if (!aside(v, pkts[i], i >= last)) {
-				v->counters.tx_full++;
+				v->ring.stat->c.tx_full++;
 				return i;
 			}
 			continue;
@@ -485,8 +483,8 @@ pv_inline uint32_t verbs_tx_each(struct verbs_ring *v, struct pv_pkt **pkts, uin
 
 pv_inline void verbs_tx_count(struct verbs_ring *v, uint32_t len)
 {
-	v->counters.tx_packets++;
-	v->counters.tx_bytes += len;
+	v->ring.stat->c.tx_packets++;
+	v->ring.stat->c.tx_bytes += len;
 }
 
 #endif

@@ -26,6 +26,7 @@
 #define FRAME_EXTRA 18u /* Ethernet header and one VLAN tag */
 #define MTU_MAX 9216u
 #define TX_PIECES 4u /* buffers of a frame sent: what the largest MTU needs, and one more */
+#define DROPS_READ 16u /* the kernel is asked for its counters at every so many looks for events */
 /* In copy mode the kernel sends at most 32 frames a call. */
 #define KICK_FRAMES 32u
 
@@ -154,7 +155,7 @@ static pv_noinline struct pv_pkt *chain(struct xdp_ring *r, struct xdp_sock *s, 
 	s->tail = p;
 	if (more || head->total <= r->ring.caps.mtu + FRAME_EXTRA || may_be_merged(head))
 		return more ? NULL : head;
-	r->count.rx_errors++;
+	r->ring.stat->c.rx_errors++;
 	r->ring.rx_more++;
 	pv_pkt_put(head);
 	return NULL;
@@ -172,7 +173,7 @@ static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **
 		struct pv_pkt *p = pkt_at(r, d->addr, XDP_HELD_RX);
 
 		if (pv_unlikely(!p)) {
-			r->count.rx_errors++;
+			r->ring.stat->c.rx_errors++;
 			continue;
 		}
 		pv_ring_give(p);
@@ -180,7 +181,7 @@ static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **
 		p->len = p->total = d->len;
 		p->frag = NULL;
 		p->flags = r->csum_partial ? PV_PKT_L4_PARTIAL : 0;
-		r->count.rx_bytes += d->len;
+		r->ring.stat->c.rx_bytes += d->len;
 		if (pv_unlikely(s->head || (d->options & XDP_PKT_CONTD)) && !(p = chain(r, s, p, d->options & XDP_PKT_CONTD)))
 			continue;
 		pkts[out++] = p;
@@ -188,7 +189,7 @@ static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **
 	if (n) {
 		s->inside -= n;
 		store_release(q->consumer, q->next);
-		r->count.rx_packets += out;
+		r->ring.stat->c.rx_packets += out;
 	}
 	return out;
 }
@@ -211,7 +212,7 @@ static uint32_t rx_poll(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 static void fail(struct xdp_ring *r, struct pv_pkt *p)
 {
 	pv_ring_take(p);
-	r->count.tx_errors++;
+	r->ring.stat->c.tx_errors++;
 	pv_pktq_push(&r->failed, p);
 }
 
@@ -239,11 +240,11 @@ static pv_noinline uint32_t put_pieces(struct xdp_ring *r, struct xdp_sock *s, s
 		desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem),
 							       .len = p->len,
 							       .options = p->frag ? XDP_PKT_CONTD : 0 };
-		r->count.tx_bytes += p->len;
+		r->ring.stat->c.tx_bytes += p->len;
 	}
 	head->priv[1] = n;
 	s->posted += n;
-	r->count.tx_packets++;
+	r->ring.stat->c.tx_packets++;
 	s->kick = true;
 	return n;
 }
@@ -284,15 +285,15 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 			continue;
 		}
 		if (!space || p->frag) {
-			r->count.tx_full++;
+			r->ring.stat->c.tx_full++;
 			break;
 		}
 		space--;
 		pv_ring_take(p);
 		r->held[p->index] = XDP_HELD_TX;
 		desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem), .len = p->len };
-		r->count.tx_packets++;
-		r->count.tx_bytes += p->len;
+		r->ring.stat->c.tx_packets++;
+		r->ring.stat->c.tx_bytes += p->len;
 		s->posted++;
 		s->kick = true;
 	}
@@ -302,7 +303,7 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 
 static int kick_once(struct xdp_ring *r, struct xdp_sock *s)
 {
-	r->count.doorbells++;
+	r->ring.stat->c.doorbells++;
 	if (sendto(s->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
 		return 0;
 	if (errno == ENXIO || errno == ENODEV || errno == EBADF) {
@@ -354,7 +355,7 @@ static uint32_t reap_lost(struct xdp_ring *r, struct pv_pkt **pkts, uint32_t n)
 		}
 		if (!p)
 			continue;
-		r->count.tx_errors++;
+		r->ring.stat->c.tx_errors++;
 		pv_ring_give(p);
 		pkts[out++] = p;
 	}
@@ -419,21 +420,32 @@ static int notify_fd(struct pv_ring *ring)
 	return r->nsocks > 1 ? r->epoll_fd : r->sock->fd;
 }
 
-static void counters(struct pv_ring *ring, struct pv_ring_counters *out)
+/* What the kernel counts of our sockets joins what we do. */
+static void read_drops(struct xdp_ring *r)
 {
-	struct xdp_ring *r = self(ring);
+	struct pv_ring_counters *c = &r->ring.stat->c;
+	uint64_t now[3] = { 0 };
 
-	*out = r->count;
 	for (uint32_t i = 0; i < r->nsocks; i++) {
 		struct xdp_statistics st;
 		socklen_t len = sizeof(st);
 
 		if (getsockopt(r->sock[i].fd, SOL_XDP, XDP_STATISTICS, &st, &len))
-			continue;
-		out->rx_no_buf += st.rx_fill_ring_empty_descs + st.rx_ring_full;
-		out->rx_errors += st.rx_dropped + st.rx_invalid_descs;
-		out->tx_errors += st.tx_invalid_descs;
+			return;
+		now[0] += st.rx_fill_ring_empty_descs + st.rx_ring_full;
+		now[1] += st.rx_dropped + st.rx_invalid_descs;
+		now[2] += st.tx_invalid_descs;
 	}
+	c->rx_no_buf += now[0] - r->drops[0];
+	c->rx_errors += now[1] - r->drops[1];
+	c->tx_errors += now[2] - r->drops[2];
+	memcpy(r->drops, now, sizeof(now));
+}
+
+static void counters(struct pv_ring *ring, struct pv_ring_counters *out)
+{
+	read_drops(self(ring));
+	*out = ring->stat->c;
 }
 
 static enum pv_ring_event event(struct pv_ring *ring)
@@ -447,6 +459,8 @@ static enum pv_ring_event event(struct pv_ring *ring)
 	if (!r->gone && !frames_wait(r) && !getsockopt(r->sock->fd, SOL_SOCKET, SO_ERROR, &problem, &len) && problem &&
 	    sendto(r->sock->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 && (errno == ENXIO || errno == ENODEV))
 		pv_xdp_set_gone(r);
+	if (++r->events % DROPS_READ == 0)
+		read_drops(r);
 	if (!r->gone || r->gone_told)
 		return PV_RING_EV_NONE;
 	r->gone_told = true;
@@ -465,6 +479,7 @@ static void release(struct xdp_ring *r)
 		r->mem->free(r->mem->ctx, r->sock, r->nsocks * sizeof(*r->sock));
 	if (r->held)
 		r->mem->free(r->mem->ctx, r->held, r->held_size);
+	pv_ring_stat_close(&r->ring, r->mem);
 	r->mem->free(r->mem->ctx, r, sizeof(*r));
 }
 
@@ -684,6 +699,10 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	if (!lib)
 		return -EOPNOTSUPP;
 	r = mem->alloc(mem->ctx, sizeof(*r));
+	if (r && pv_ring_stat_open(&r->ring, mem)) {
+		mem->free(mem->ctx, r, sizeof(*r));
+		r = NULL;
+	}
 	if (!r) {
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(ENOMEM));
 		return -ENOMEM;

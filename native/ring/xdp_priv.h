@@ -86,7 +86,8 @@ struct xdp_ring {
 	bool csum_partial; /* of frames that come */
 	bool virtual_link; /* no hardware completes checksums on the way */
 	bool native_costs; /* the driver's native mode is the slower one */
-	struct pv_ring_counters count;
+	uint64_t drops[3]; /* of the counters, what the kernel told: rx_no_buf, rx_errors, tx_errors */
+	uint32_t events; /* times that event was called */
 };
 
 /* PART: of a frame in pieces, whose first packet is in priv[0]; that one's priv[1] counts those that have not left. */

@@ -16,6 +16,7 @@
 #include "rt/log.h"
 #include "rt/mem.h"
 #include "rt/recorder.h"
+#include "rt/stats.h"
 #include "rt/tstamp_engine.h"
 #include "rt/tune.h"
 #include "rt/wait.h"
@@ -23,7 +24,8 @@
 #define EVENTS_AT_ONCE 32
 
 /* Made once: calls that were waiting when the engine stopped may still be on their way out when it starts again. */
-struct pv_engine pv_engine = { .extra_fd = -1, .followers = { &pv_engine.followers, &pv_engine.followers } };
+static struct pv_engine_stat unseen;
+struct pv_engine pv_engine = { .stat = &unseen, .extra_fd = -1, .followers = { &pv_engine.followers, &pv_engine.followers } };
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct pv_engine_hooks *engine_hooks;
@@ -48,6 +50,7 @@ void pv_engine_wake(struct pv_waiter *w)
 		uint64_t one = 1;
 
 		pv_trace_note(pv_engine.trace, .kind = PV_TRACE_wake, .a = w == &pv_engine.progress);
+		pv_stat_add(&pv_engine.stat->wakeups, 1);
 		/* Fails only when the counter is full: then it is readable anyway. */
 		if (write(w->efd, &one, sizeof(one)) < 0)
 			return;
@@ -144,6 +147,32 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 	return 0;
 }
 
+static void stat_open(struct pv_engine *e)
+{
+	struct pv_engine_stat *s = pv_stats_alloc(NULL, sizeof(*s));
+
+	if (!s)
+		return;
+	s->started_ns = pv_clock_kernel_ns();
+	s->lent = unseen.lent;
+	s->nports = e->nports;
+	s->huge_bytes = pv_mem_huge_bytes();
+	s->shown = pv_stats_show(NULL, &pv_engine_stat_type, s);
+	e->stat = s;
+}
+
+void pv_engine_stat_hide(struct pv_engine *e)
+{
+	struct pv_engine_stat *s = e->stat;
+
+	if (s == &unseen)
+		return;
+	unseen = (struct pv_engine_stat){ .lent = s->lent };
+	e->stat = &unseen;
+	pv_stats_hide(NULL, s->shown);
+	pv_stats_free(NULL, s, sizeof(*s));
+}
+
 static void close_all(struct pv_engine *e)
 {
 	pv_stack_close(e->stack);
@@ -152,6 +181,8 @@ static void close_all(struct pv_engine *e)
 	pv_host_stop(e);
 	pv_tstamp_stop(e);
 	pv_recorder_close(e);
+	pv_engine_stat_hide(e);
+	pv_stats_close();
 	e->stack = NULL;
 	e->net = NULL;
 	e->udp = NULL;
@@ -162,6 +193,7 @@ static void close_all(struct pv_engine *e)
 static int run(struct pv_engine *e, const struct pv_config *cfg)
 {
 	e->cfg = cfg;
+	stat_open(e);
 	pv_tune_apply(e);
 	if (!cfg->progress)
 		return 0;
@@ -182,6 +214,7 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 	pv_clock_init(&e->clock);
 	e->cfg = cfg;
 	pv_recorder_open(e);
+	pv_stats_open(cfg->stats_dir);
 	rc = open_stack(e, cfg, host);
 	if (!rc) {
 		rc = pv_ports_open(e, specs, n);
@@ -191,6 +224,7 @@ static int start_specs(struct pv_engine *e, const struct pv_config *cfg, const s
 			close_all(e);
 	} else {
 		pv_recorder_close(e);
+		pv_stats_close();
 	}
 	pv_lock_put(&e->lock);
 	return rc;

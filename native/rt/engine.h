@@ -21,6 +21,7 @@
 #include "rt/config.h"
 #include "rt/ifspec.h"
 #include "rt/lock.h"
+#include "rt/stats_types.h"
 #include "stack/stack.h"
 
 /* One thread that waits. On its stack; found through a watch or the list of followers. */
@@ -74,7 +75,7 @@ struct pv_engine {
 	struct pv_waiter *leader; /* NULL: nobody, or the progress thread */
 	uint32_t interest; /* waiters on watches, and watches with `ready`: events must be read */
 	uint32_t rx_budget;
-	uint64_t polls;
+	struct pv_engine_stat *stat; /* never NULL; shown while the stack is there */
 	int64_t spin_ns; /* PV_NEVER: for ever */
 	uint32_t kernel_ratio; /* 0: never */
 	bool sleeper; /* leader or progress thread is asleep: new deadlines must reach it */
@@ -84,7 +85,6 @@ struct pv_engine {
 	uint32_t exports; /* fds that show readiness to whoever polls them, behind our back: the progress thread works for those */
 	uint32_t
 	    loops; /* event loops that are woken by the rings, and then poll; their deadlines are the progress thread's to keep */
-	uint32_t lent; /* packets away by pyvma_sock_recv_lent */
 	struct pv_waiter progress;
 	bool progress_stop;
 	int extra_fd; /* epoll set of fds that the progress thread watches for the socket layer; -1: none yet */
@@ -124,6 +124,7 @@ pv_inline enum pv_engine_state pv_engine_state(void)
 /* The socket layer's part in stop and fork. `down`: the lock is held and the stack still there (stop) or not to be touched (fork). */
 struct pv_engine_hooks {
 	void (*stop)(void);
+	void (*forking)(void); /* before fork, with the lock: sockets note what they will be in the child */
 	void (*forked)(void);
 	void (*fork_lock)(void); /* before fork, ahead of the engine's lock */
 	void (*fork_unlock)(void); /* after it, in both */
@@ -132,6 +133,8 @@ struct pv_engine_hooks {
 	bool (*port_idle)(void *hold); /* of a reserved port that nobody has: may it stay so? The lock is held */
 	void (*ifaces)(void); /* rings were opened or closed while sockets may use them; the lock is held */
 };
+/* Its numbers where nobody sees them: while there is no stack, and in a forked child. */
+void pv_engine_stat_hide(struct pv_engine *e);
 void pv_engine_set_hooks(const struct pv_engine_hooks *hooks);
 const struct pv_engine_hooks *pv_engine_hooks(void);
 
@@ -152,7 +155,7 @@ pv_inline uint32_t pv_engine_poll_some(struct pv_engine *e, int64_t now, uint32_
 {
 	uint32_t n = pv_stack_poll(e->stack, now, rx_budget);
 
-	if (pv_unlikely(++e->polls % PV_HOST_POLLS == 0))
+	if (pv_unlikely(++e->stat->polls % PV_HOST_POLLS == 0))
 		pv_host_tick(e);
 	/* Not only what was counted makes events: room to send does, and calls between the polls. */
 	if (e->interest && (pv_udp_ready(e->udp) || pv_tcp_ready(e->tcp)))
@@ -180,6 +183,8 @@ void pv_ports_close(struct pv_engine *e);
 int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host);
 /* What its ring has received goes to the sockets first. The last one takes its place. Who sleeps on the ring's fd must be woken. */
 void pv_port_close(struct pv_engine *e, struct pv_port *p);
+/* What of it others see, after it changed. */
+void pv_port_stat(struct pv_port *p);
 /* The ring and the pool of p->spec alone, without an engine. 0 or -errno with a text. */
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg);
 void pv_port_ring_close(struct pv_port *p);

@@ -17,6 +17,7 @@
 #include "rt/lent.h"
 #include "rt/log.h"
 #include "rt/recorder.h"
+#include "rt/stats.h"
 
 /* What this thread's fork holds: threads may fork at once, and the engine's state may change where the start is not held. */
 static _Thread_local bool inside, have_start, have_engine, have_lock;
@@ -31,12 +32,15 @@ static void before(void)
 	have_start = pv_engine_fork_lock();
 	have_engine = pv_engine_state() == PV_ENGINE_RUNNING;
 	/* Buffers may still be away when the engine is stopped. */
-	have_lock = have_engine || (have_start && pv_engine.lent);
+	have_lock = have_engine || (have_start && pv_engine.stat->lent);
 	if (have_lock) {
 		pv_lock_get(&pv_engine.lock);
 		pv_lent_save(&pv_engine);
 		pv_trace_note(pv_engine.trace, .kind = PV_TRACE_engine, .a = PV_TRACE_FORK);
 	}
+	if (have_engine && pv_engine_hooks())
+		pv_engine_hooks()->forking();
+	pv_stats_fork_lock();
 }
 
 static void unlock_others(void)
@@ -52,6 +56,7 @@ static void in_parent(void)
 {
 	if (!inside)
 		return;
+	pv_stats_fork_unlock();
 	if (have_lock) {
 		pv_lent_drop();
 		pv_lock_put(&pv_engine.lock);
@@ -67,6 +72,7 @@ static void forget(struct pv_engine *e)
 		pv_ring_forget(e->ports[i].ring);
 	e->nports = 0;
 	e->nlimbo = 0;
+	pv_engine_stat_hide(e);
 	pv_control_forget(e);
 	pv_host_stop(e);
 	e->leader = NULL;
@@ -82,6 +88,8 @@ static void in_child(void)
 {
 	if (!inside)
 		return;
+	pv_stats_forked();
+	pv_stat_tid = 0;
 	if (have_lock) {
 		pv_lent_restore();
 		pv_lock_init(&pv_engine.lock);

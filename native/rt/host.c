@@ -668,7 +668,7 @@ bool pv_host_due(struct pv_engine *e)
 
 void pv_host_tick(struct pv_engine *e)
 {
-	if (e->have_thread && !(e->progress_parked && e->polls % PV_PARKED_POLLS == 0))
+	if (e->have_thread && !(e->progress_parked && e->stat->polls % PV_PARKED_POLLS == 0))
 		return;
 	pv_ports_events(e);
 	(void)pv_host_read(e);

@@ -82,7 +82,7 @@ void pv_lent_save(const struct pv_engine *e)
 {
 	bool all = true;
 
-	if (!e->lent)
+	if (!e->stat->lent)
 		return;
 	for (uint32_t i = 0; i < e->nports; i++)
 		all &= save_pool(e->ports[i].pool);

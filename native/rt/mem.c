@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/compiler.h"
+#include "rt/stats.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -83,10 +84,12 @@ size_t pv_mem_huge_bytes(void)
 
 const struct pv_mem *pv_mem_system(bool huge_pages)
 {
-	static const struct pv_mem plain = { .alloc = heap_alloc, .free = heap_free, .alloc_dma = dma_alloc, .free_dma = dma_free };
-	static const struct pv_mem huge = {
-		.alloc = heap_alloc, .free = heap_free, .alloc_dma = huge_alloc, .free_dma = huge_free
-	};
+#define OBJECTS                                                                                                                    \
+	.alloc = heap_alloc, .free = heap_free, .alloc_shown = pv_stats_alloc, .free_shown = pv_stats_free, .show = pv_stats_show, \
+	.hide = pv_stats_hide
+	static const struct pv_mem plain = { OBJECTS, .alloc_dma = dma_alloc, .free_dma = dma_free };
+	static const struct pv_mem huge = { OBJECTS, .alloc_dma = huge_alloc, .free_dma = huge_free };
+#undef OBJECTS
 
 	return huge_pages ? &huge : &plain;
 }

@@ -322,6 +322,29 @@ static void log_queues(const struct pv_port *p, const struct pv_config *cfg)
 		pv_log(PV_LOG_INFO, "%s: rx_queues=%d, the device has %u", p->spec.name, (int)cfg->rx_queues, have);
 }
 
+/* What others see of the port, after something of it changed. */
+void pv_port_stat(struct pv_port *p)
+{
+	const struct pv_iface_cfg *ic = pv_iface_config(pv_net_iface(pv_engine.net, p->index));
+	const struct pv_ring_caps *c = &p->ring->caps;
+	struct pv_ring_stat *s = p->ring->stat;
+
+	snprintf(s->ifname, sizeof(s->ifname), "%s", p->spec.name);
+	memcpy(s->name, p->label, sizeof(s->name));
+	memcpy(s->mode, c->mode, sizeof(s->mode));
+	memcpy(s->mac, c->mac, sizeof(s->mac));
+	s->index = p->index;
+	s->mtu = ic->mtu ? ic->mtu : c->mtu;
+	s->link_up = c->link_up && !p->failed;
+	s->rx_depth = c->rx_depth;
+	s->tx_depth = c->tx_depth;
+	s->queues = c->queues;
+	s->dm_size = c->dm_bytes;
+	s->pacing_min_kbps = c->pacing_min_kbps;
+	s->pacing_max_kbps = c->pacing_max_kbps;
+	s->pool = p->pool;
+}
+
 int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv_host_state *host)
 {
 	struct pv_port *p = &e->ports[e->nports];
@@ -365,6 +388,8 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 		p->notify_fd = -1;
 	e->nports++;
 	e->ports_gen++;
+	e->stat->nports = e->nports;
+	pv_port_stat(p);
 	p->serial = e->ports_gen;
 	pv_tstamp_port_add(e, p);
 	pv_recorder_port(e, p);
@@ -399,6 +424,7 @@ void pv_port_close(struct pv_engine *e, struct pv_port *p)
 	close_ring(e, p);
 	*p = e->ports[--e->nports];
 	e->ports_gen++;
+	e->stat->nports = e->nports;
 }
 
 int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n)
@@ -428,6 +454,7 @@ static void port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_eve
 	p->gone |= ev == PV_RING_EV_GONE;
 	p->failed = true;
 	(void)pv_stack_iface_fail(e->stack, p->index);
+	pv_port_stat(p);
 	pv_engine_route(e);
 }
 
@@ -447,6 +474,7 @@ void pv_ports_events(struct pv_engine *e)
 				continue;
 			pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
 			pv_log(bad ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", p->spec.name, texts[ev]);
+			pv_port_stat(p);
 			if (!bad)
 				continue;
 			port_failed(e, p, ev);

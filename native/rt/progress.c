@@ -33,7 +33,7 @@
 #define CONTROL_TURNS 1024
 
 struct standby {
-	uint64_t seen; /* e->polls at the last look */
+	uint64_t seen; /* e->stat->polls at the last look */
 	uint32_t factor;
 	bool away; /* event loops did not come when there was something for them */
 	bool led; /* somebody led at the last look */
@@ -68,6 +68,7 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	fds[3] = (struct pollfd){ .fd = pv_control_fd(e), .events = POLLIN };
+	e->stat->sleeps++;
 	pv_lock_put(&e->lock);
 	if (doze(fds, n, until, stamps) > 0 && grace_ns && !(fds[0].revents | fds[1].revents | fds[2].revents | fds[3].revents))
 		graced = doze(fds, OWN_FDS, PV_MIN(until, pv_clock_kernel_ns() + grace_ns), stamps) == 0;
@@ -99,7 +100,7 @@ static void stand_by(struct pv_engine *e, struct standby *s)
 		until = PV_NEVER;
 	s->led = e->leader != NULL;
 	s->factor = PV_MIN(2 * s->factor, (uint32_t)STANDBY_MAX);
-	s->seen = e->polls;
+	s->seen = e->stat->polls;
 	e->progress.asleep = true;
 	/* Each message has a deadline, and none must wake this thread: those that the loops do not come to are seen a little late. */
 	if (keeps)
@@ -154,11 +155,11 @@ static void run(struct pv_engine *e, struct standby *s)
 			continue;
 		fds[n++] = (struct pollfd){ .fd = e->ports[i].notify_fd, .events = POLLIN };
 	}
-	s->seen = e->polls;
+	s->seen = e->stat->polls;
 	e->progress.until = pv_stack_deadline(e->stack);
 	e->progress.asleep = true;
 	e->sleeper = true;
-	s->away |= sleep_on(e, fds, n, e->progress.until, grace_ns) && e->polls == s->seen;
+	s->away |= sleep_on(e, fds, n, e->progress.until, grace_ns) && e->stat->polls == s->seen;
 	e->progress.asleep = false;
 	e->sleeper = e->leader && e->leader->asleep;
 }
@@ -169,9 +170,10 @@ static void *progress_main(void *arg)
 	struct standby s = { .factor = 1 };
 
 	pv_lock_get(&e->lock);
-	s.seen = e->polls;
+	e->stat->progress_tid = pv_stat_thread();
+	s.seen = e->stat->polls;
 	while (!e->progress_stop) {
-		if (e->leader || (e->polls != s.seen && !e->exports))
+		if (e->leader || (e->stat->polls != s.seen && !e->exports))
 			stand_by(e, &s);
 		else
 			run(e, &s);

@@ -12,6 +12,8 @@ void pv_tune_apply(struct pv_engine *e)
 	e->rx_budget = (uint32_t)cfg->rx_batch;
 	e->spin_ns = cfg->rx_poll < 0 ? PV_NEVER : cfg->rx_poll * PV_NS_PER_US;
 	e->kernel_ratio = (uint32_t)cfg->kernel_poll_ratio;
+	e->stat->spin_ns = e->spin_ns;
+	e->stat->kernel_ratio = e->kernel_ratio;
 	pv_stack_set_rx_batch(e->stack, (uint32_t)cfg->rx_batch);
 	pv_net_tune(e->net, (uint32_t)cfg->icmp_rate, cfg->reass_timeout * PV_NS_PER_S);
 	pv_recorder_packets(e, cfg->trace_packets);

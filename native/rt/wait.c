@@ -121,6 +121,7 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 
 	w->waiter.asleep = true;
 	w->sleeps++;
+	e->stat->sleeps++;
 	pv_lock_put(&e->lock);
 	rc = ppoll(fds, n, until == PV_NEVER ? NULL : &ts, w->masked ? &w->saved : NULL);
 	rc = rc < 0 ? -errno : rc;

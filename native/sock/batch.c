@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sock/kernel.h"
+#include "sock/shown.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
 
@@ -114,7 +115,7 @@ void pv_batch_lend(struct pyvma_msg *m, struct pv_pkt *pkt)
 	m->base = pkt->data;
 	m->lent = pkt;
 	pkt->flags |= PV_PKT_LENT;
-	pv_engine.lent++;
+	pv_engine.stat->lent++;
 }
 
 uint32_t pv_batch_may_lend(void)
@@ -128,7 +129,7 @@ uint32_t pv_batch_may_lend(void)
 		pv_pool_get_stats(e->ports[i].pool, &st);
 		total += st.total;
 	}
-	return total / 2 > e->lent ? total / 2 - e->lent : 0;
+	return total / 2 > e->stat->lent ? total / 2 - e->stat->lent : 0;
 }
 
 static void finish(struct pv_sock *so, struct pyvma_msg *m, struct pv_rx *rx, int64_t n)
@@ -207,12 +208,13 @@ static int recv_kernel(struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, i
 	uint32_t done = 0;
 	int64_t rc = 0;
 
+	pv_shown_receives(so);
 	for (; done < n; done++) {
 		struct pyvma_msg *m = &msgs[done];
 		struct iovec iov = { .iov_base = m->base, .iov_len = m->len };
 		struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_name = &m->addr, .msg_namelen = sizeof(m->addr) };
 
-		rc = pv_kernel_recvmsg(pv_sock_kfd(so), &msg, flags, done ? 0 : timeout_ns);
+		rc = pv_shown_kernel_rx(so, pv_kernel_recvmsg(pv_sock_kfd(so), &msg, flags, done ? 0 : timeout_ns), flags);
 		if (rc < 0)
 			break;
 		m->len = (uint32_t)rc;
@@ -279,7 +281,7 @@ void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n)
 		locked = true;
 		((struct pv_pkt *)lent)->flags = 0;
 		pv_pkt_put((struct pv_pkt *)lent);
-		pv_engine.lent--;
+		pv_engine.stat->lent--;
 	}
 	if (locked)
 		pv_lock_put(&pv_engine.lock);

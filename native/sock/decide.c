@@ -23,6 +23,7 @@
 #include "rt/host.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/shown.h"
 #include "sock/pacing.h"
 #include "sock/stream.h"
 
@@ -271,6 +272,7 @@ int pv_core_open(struct pv_sock *so)
 	so->core_leg = true;
 	so->bound = false;
 	pv_opt_import(so);
+	pv_shown_update(so);
 	return 0;
 }
 
@@ -282,6 +284,7 @@ void pv_core_close(struct pv_sock *so)
 	pv_udp_close(so->u);
 	so->u = NULL;
 	pv_list_del(&so->on_core);
+	pv_shown_update(so);
 }
 
 /* To the flight recorder. */
@@ -307,6 +310,7 @@ void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 	if (pv_list_empty(&so->on_core))
 		pv_list_add(&pv_core_socks, &so->on_core);
 	atomic_store_explicit(&so->mode, PV_SOCK_CORE, memory_order_release);
+	pv_shown_update(so);
 	pv_ready_update(so);
 	pv_epoll_moved(so);
 }
@@ -326,11 +330,9 @@ void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_ad
 {
 	tell(so, PV_TRACE_KERNEL, addr);
 	pv_core_close(so);
-	memset(&so->reason_addr, 0, sizeof(so->reason_addr));
-	if (addr)
-		so->reason_addr = *addr;
-	atomic_store_explicit(&so->reason, reason, memory_order_relaxed);
+	pv_shown_reason(so, reason, addr);
 	atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
+	pv_shown_update(so);
 	pv_epoll_moved(so);
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rt/error.h"
+#include "rt/stats.h"
 #include "rt/wait.h"
 #include "sock/stream.h"
 
@@ -329,6 +330,20 @@ static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n
 	return got;
 }
 
+void pv_epoll_count(struct pyvma_epoll *set, int rc)
+{
+	struct pv_epoll_stat *st = set->st;
+
+	st->waits++;
+	st->errors += rc < 0;
+	st->timeouts += rc == 0;
+	st->misses += set->slept;
+	st->hits += rc > 0 && !set->slept;
+	st->thread = pv_stat_thread();
+	st->sockets = set->nsock;
+	st->kernel_fds = set->nkernel;
+}
+
 /* Others may have added to it by its fd. */
 static bool has_kernel(const struct pyvma_epoll *set)
 {
@@ -341,8 +356,13 @@ int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bo
 
 	if (has_kernel(set) && (kernel || ++set->turns >= pv_engine.kernel_ratio))
 		got = look_kernel(set, out, n);
-	if (got < n)
-		got += collect_ready(set, out + got, n - got);
+	set->st->events_kernel += (uint32_t)got;
+	if (got < n) {
+		int ours = collect_ready(set, out + got, n - got);
+
+		set->st->events_ours += (uint32_t)ours;
+		got += ours;
+	}
 	if (pv_list_empty(&set->ready))
 		hush_bell(set);
 	return got;
@@ -417,6 +437,7 @@ static void set_free(struct pyvma_epoll *set)
 	free(set->chunk);
 	free(set->by_fd);
 	free(set->told);
+	pv_stats_hide(NULL, set->st->shown);
 	pv_lock_get(&pv_engine.lock);
 	set->next = free_sets;
 	free_sets = set;
@@ -442,7 +463,15 @@ static struct pyvma_epoll *set_get(void)
 	if (set)
 		free_sets = set->next;
 	pv_lock_put(&pv_engine.lock);
-	return set ? set : calloc(1, sizeof(*set));
+	if (!set)
+		set = calloc(1, sizeof(*set));
+	if (set && !set->st)
+		set->st = pv_stats_alloc(NULL, sizeof(*set->st));
+	if (set && !set->st) {
+		free(set);
+		set = NULL;
+	}
+	return set;
 }
 
 int pyvma_epoll_open(pyvma_epoll **out)
@@ -462,7 +491,10 @@ int pyvma_epoll_open(pyvma_epoll **out)
 	bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = kep < 0 || bell < 0 || epoll_ctl(kep, EPOLL_CTL_ADD, bell, &ev) < 0 ? -errno : 0;
 	pv_lock_get(&pv_engine.lock);
-	*set = (struct pyvma_epoll){ .kep = kep, .bell = bell, .closed = rc, .users = 1 };
+	memset(set->st, 0, sizeof(*set->st));
+	set->st->fd = kep;
+	set->st->shown = pv_stats_show(NULL, &pv_epoll_stat_type, set->st);
+	*set = (struct pyvma_epoll){ .st = set->st, .kep = kep, .bell = bell, .closed = rc, .users = 1 };
 	pv_list_init(&set->watch.waiters);
 	pv_list_init(&set->ready);
 	pv_list_init(&set->unused);
@@ -647,6 +679,7 @@ static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
 	int n;
 
 	set->sleepers++;
+	set->slept = true;
 	pv_lock_put(&pv_engine.lock);
 	n = ppoll(&p, 1, left < 0 ? NULL : &ts, NULL);
 	n = n < 0 ? -errno : n;
@@ -670,6 +703,7 @@ static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, in
 		got = set->closed ? 0 : pv_epoll_collect(set, out, n, rc != 0 || w.sleeps);
 	}
 	pv_wait_fini(e, &w);
+	set->slept |= w.sleeps != 0;
 	return got ? got : rc;
 }
 
@@ -712,7 +746,9 @@ int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_
 		return -EBADF;
 	}
 	set->users++;
+	set->slept = false;
 	rc = wait_locked(set, events, n, timeout_ns);
+	pv_epoll_count(set, rc);
 	pv_epoll_put(set);
 	return rc;
 }

@@ -45,11 +45,13 @@ struct pyvma_epoll {
 	uint32_t turns; /* since the kernel's set was looked at */
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
+	bool slept; /* the wait under way has */
 	/* Of an event loop (turn.c): `armed`: it may sleep, and what becomes ready rings the bell. */
 	bool looped, armed;
 	struct pv_list on_loops;
 	uint32_t nring, ports_gen;
 	int ring_fd[PV_IFACE_MAX]; /* in the kernel's set */
+	struct pv_epoll_stat *st; /* what it counts and shows: the memory's, as struct pv_sock's */
 	struct pyvma_epoll *next; /* free list */
 };
 
@@ -63,6 +65,8 @@ void pv_epoll_gone(struct pv_sock *so);
 
 /* For turn.c. What is ready goes to `out`; `kernel`: the kernel's set is looked at in any case. */
 int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel);
+/* The end of a wait that came to `rc`. */
+void pv_epoll_count(struct pyvma_epoll *set, int rc);
 void pv_epoll_ring_bell(struct pyvma_epoll *set);
 /* The end of a call that counted itself in `users`: gives the lock back. */
 void pv_epoll_put(struct pyvma_epoll *set);

@@ -169,8 +169,10 @@ int pv_kfd_nonblock(struct pv_sock *so, bool on)
 	pthread_mutex_lock(&late_lock);
 	if (pv_sock_kfd_made(so) != PV_KFD_NONE && ioctl(pv_sock_kfd_made(so), FIONBIO, &flag) < 0)
 		rc = -errno;
-	else
+	if (!rc) {
 		atomic_store_explicit(&so->nonblock, on, memory_order_relaxed);
+		__atomic_store_n(&so->st->nonblock, on, __ATOMIC_RELAXED);
+	}
 	pthread_mutex_unlock(&late_lock);
 	return rc;
 }

@@ -19,6 +19,7 @@
 #include "rt/error.h"
 #include "rt/host.h"
 #include "sock/kernel.h"
+#include "sock/shown.h"
 #include "sock/sock.h"
 
 #define PORT_TRIES 64
@@ -67,10 +68,7 @@ void pv_leg_retire(struct pv_sock *so, const char *reason, const struct pv_addr 
 		pv_decide_kernel(so, reason, addr);
 		return;
 	}
-	memset(&so->reason_addr, 0, sizeof(so->reason_addr));
-	if (addr)
-		so->reason_addr = *addr;
-	atomic_store_explicit(&so->reason, reason, memory_order_relaxed);
+	pv_shown_reason(so, reason, addr);
 	pv_udp_steer_off(so->u, true);
 	so->retired = true;
 	so->host = true;
@@ -406,6 +404,7 @@ void pv_leg_saw_queue(struct pv_sock *so, const struct msghdr *msg)
 void pv_leg_forked(struct pv_sock *so)
 {
 	so->retired = false;
-	atomic_store_explicit(&so->reason, "a forked child has kernel sockets only", memory_order_relaxed);
+	pv_shown_reason(so, "a forked child has kernel sockets only", NULL);
 	atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
+	pv_shown_update(so);
 }

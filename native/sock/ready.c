@@ -251,6 +251,7 @@ static int export_fd(struct pyvma_sock *h, struct pv_sock *so)
 		if (fd < 0)
 			return -errno;
 		atomic_store_explicit(&h->fd, fd, memory_order_relaxed);
+		so->st->fd = fd;
 	} else {
 		flags = fcntl(fd, F_GETFD);
 		if (dup3(so->exp_fd, fd, flags >= 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0) < 0)

@@ -10,6 +10,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
+#include "sock/shown.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
 
@@ -60,13 +61,11 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 	}
 	n = recvmsg(pv_sock_kfd(so), &msg, (rx->flags & (MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC)) | MSG_DONTWAIT);
 	if (n < 0)
-		return kernel_failed(so, rx, -errno);
+		return kernel_failed(so, rx, pv_shown_kernel_rx(so, -errno, 0));
 	rx->msg = msg;
 	rx->from_kernel = true;
 	so->kernel_first -= so->kernel_first > 0;
-	so->kernel_rx++;
-	so->kernel_rx_bytes += (uint64_t)n;
-	return n;
+	return pv_shown_kernel_rx(so, n, rx->flags);
 }
 
 static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
@@ -132,7 +131,7 @@ static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 		n = try_kernel(so, rx, lend != NULL);
 	}
 	if (n == -EAGAIN)
-		so->eagain++;
+		so->st->eagain++;
 	return n;
 }
 
@@ -180,10 +179,10 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 	}
 	pv_wait_fini(e, &w);
 	if (!w.sleeps)
-		so->hits++;
+		so->st->hits++;
 	else
-		so->misses++;
-	so->sleeps += w.sleeps;
+		so->st->misses++;
+	so->st->sleeps += w.sleeps;
 	return n;
 }
 
@@ -191,6 +190,7 @@ int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *r
 {
 	int64_t n = pv_recv_try(so, rx, lend);
 
+	pv_shown_receives(so);
 	if (n == -EAGAIN) {
 		if (timeout_ns == 0 || (rx->flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
 			int64_t now = pv_clock_now(&pv_engine.clock);
@@ -288,8 +288,12 @@ static int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghd
 {
 	if (so && pv_sock_mode(so) == PV_SOCK_STREAM)
 		return pv_stream_recv(h, so, msg, flags, timeout_ns);
-	if (!pv_sock_is_core(so))
-		return so ? pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns) : -EBADF;
+	if (!so)
+		return -EBADF;
+	if (!pv_sock_is_core(so)) {
+		pv_shown_receives(so);
+		return pv_shown_kernel_rx(so, pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns), flags);
+	}
 	if (flags & MSG_ERRQUEUE)
 		return pv_errq_recv(h, so, msg);
 	if (msg->msg_iovlen > UIO_MAXIOV)

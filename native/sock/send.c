@@ -7,6 +7,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
+#include "sock/shown.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
 
@@ -89,6 +90,7 @@ int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv
 	struct pv_engine *e = &pv_engine;
 	int64_t n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
 
+	pv_shown_sends(so);
 	if (pv_likely(n >= 0) || !may_wait(so, n))
 		return n;
 	/* What was posted must leave before there can be room. */
@@ -99,7 +101,7 @@ int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv
 	if (!may_wait(so, n))
 		return n;
 	if (timeout_ns == 0 || (flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
-		so->eagain++;
+		so->st->eagain++;
 		if (n == -EAGAIN)
 			pv_ready_update(so);
 		return -EAGAIN;
@@ -111,11 +113,8 @@ static int64_t send_kernel(struct pv_sock *so, const struct msghdr *msg, int fla
 {
 	int64_t n = pv_kernel_sendmsg(pv_sock_kfd(so), msg, flags & ~PYVMA_MSG_BATCH, timeout_ns);
 
-	if (n >= 0) {
-		so->kernel_tx++;
-		so->kernel_tx_bytes += (uint64_t)n;
-	}
-	return n;
+	pv_shown_sends(so);
+	return pv_shown_kernel_tx(so, n);
 }
 
 /* UDP_SEGMENT: one datagram for each `segment` bytes of the payload, the last one shorter. */

@@ -19,6 +19,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "sock/epoll.h"
+#include "sock/shown.h"
 #include "sock/stream.h"
 
 #define POOL_CHUNK 64
@@ -135,7 +136,7 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	if (!so)
 		return NULL;
 	free_socks = so->next;
-	*so = (struct pv_sock){ .family = family, .type = type, .proto = proto, .exp_fd = -1, .sig_fd = -1 };
+	*so = (struct pv_sock){ .st = so->st, .family = family, .type = type, .proto = proto, .exp_fd = -1, .sig_fd = -1 };
 	so->stream = type == SOCK_STREAM && (proto == 0 || proto == IPPROTO_TCP);
 	so->candidate = (family == AF_INET || family == AF_INET6) &&
 			(so->stream || (type == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)));
@@ -147,14 +148,15 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 	so->cloexec = true;
 	bool here = so->candidate && (fd < 0 || pv_host_same_netns(&pv_engine, fd));
 
-	if (so->candidate && !here)
-		atomic_store_explicit(&so->reason, "its network namespace is not the engine's", memory_order_relaxed);
 	atomic_store_explicit(&so->mode, here ? PV_SOCK_UNDECIDED : PV_SOCK_KERNEL, memory_order_relaxed);
-	if (so->candidate && fd >= 0 && pv_sock_register(so, 0, fd)) {
+	if ((so->candidate && fd >= 0 && pv_sock_register(so, 0, fd)) || pv_shown_open(so)) {
+		unregister(so);
 		so->next = free_socks;
 		free_socks = so;
 		return NULL;
 	}
+	if (so->candidate && !here)
+		pv_shown_reason(so, "its network namespace is not the engine's", NULL);
 	return so;
 }
 
@@ -194,6 +196,7 @@ static void sock_free(struct pv_sock *so)
 
 	if (so->own_kfd && kfd >= 0)
 		close(kfd); /* else it is a handle's fd, or was a detached one */
+	pv_shown_close(so);
 	unregister(so);
 	so->next = free_socks;
 	free_socks = so;
@@ -208,6 +211,7 @@ static struct pyvma_sock *handle_get(struct pv_sock *so, int fd)
 	free_handles = h->next;
 	h->exported = false;
 	so->refs++;
+	so->st->fd = fd;
 	atomic_store_explicit(&h->fd, fd, memory_order_relaxed);
 	atomic_store_explicit(&h->so, so, memory_order_release);
 	return h;
@@ -234,7 +238,7 @@ static void handle_put(struct pyvma_sock *h, struct pv_sock *so)
 /* ---- the engine's stop and fork ---------------------------------------------------------------------------------------- */
 
 /* In a forked child: a connection, or one that was, is the parent's; a name and a listener are the kernel's as well. */
-static bool lost(const struct pv_sock *so)
+static bool loses(const struct pv_sock *so)
 {
 	return !so->host || (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_sock_mode(so) == PV_SOCK_STREAM);
 }
@@ -280,7 +284,7 @@ static bool lose_all(bool touch)
 	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
-		so->dead = touch || lost(so);
+		so->dead = touch || so->loses;
 		pv_ready_stop(so);
 		if (touch) {
 			pv_core_close(so);
@@ -311,6 +315,16 @@ static void on_stop(void)
 	pv_stream_stopped();
 }
 
+/* The child cannot see the stack's objects any more. */
+static void on_forking(void)
+{
+	pv_list_for_each(it, &pv_core_socks) {
+		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
+
+		so->loses = loses(so);
+	}
+}
+
 static void on_forked(void)
 {
 	bool some = !pv_list_empty(&pv_core_socks);
@@ -333,6 +347,7 @@ __attribute__((constructor)) static void set_hooks(void)
 {
 	static const struct pv_engine_hooks hooks = {
 		.stop = on_stop,
+		.forking = on_forking,
 		.forked = on_forked,
 		.fork_lock = pv_registry_get,
 		.fork_unlock = pv_registry_put,
@@ -497,8 +512,9 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 	rc = rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
 	so = rc ? NULL : pv_handle_sock(*out);
 	if (so && so->candidate && so->stream && has_name(fd)) {
-		atomic_store_explicit(&so->reason, "bound or connected by the kernel before", memory_order_relaxed);
+		pv_shown_reason(so, "bound or connected by the kernel before", NULL);
 		atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
+		pv_shown_update(so);
 	}
 	return rc;
 }
@@ -609,6 +625,7 @@ static int fd_locked(pyvma_sock *h, struct pv_sock *so)
 			return -errno;
 	}
 	atomic_store_explicit(&h->fd, fd, memory_order_relaxed);
+	so->st->fd = fd;
 	return fd;
 }
 

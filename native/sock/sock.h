@@ -96,6 +96,7 @@ struct pv_sock {
 	bool retired; /* left to the kernel after it was the stack's: what is queued there is still read, nothing else */
 	bool bound; /* in the stack */
 	bool shut_rd;
+	bool loses; /* in a child of the fork under way it is lost, and not the kernel's */
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	bool last_core; /* with last_dst */
 	bool kernel_mcast4, kernel_mcast6; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
@@ -117,7 +118,7 @@ struct pv_sock {
 	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
 	uint16_t pacing_packet;
 	bool paced; /* the progress thread works for it (pacing.c) */
-	uint64_t eagain, hits, misses, sleeps, kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
+	struct pv_sock_stat *st; /* what it counts and shows (shown.h); never NULL, and never another one */
 	struct pv_list on_core; /* all sockets with `u` */
 	struct pv_list entries; /* in sets (epoll.h) */
 	/* Exported fd (ready.c): what the program sees, our end of it, and what is shown there. */
@@ -136,8 +137,6 @@ struct pv_sock {
 	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
 	struct pv_kfd_note *notes; /* kfd.c */
 	struct pv_hold *hold; /* kfd.c: what becomes the kernel socket */
-	_Atomic(const char *) reason; /* why the kernel: static text */
-	struct pv_addr reason_addr; /* engine lock; any: none */
 
 	/* registry lock */
 	bool own_kfd, detached; /* detached: no handle, but the fd `detached_fd` may come back */

@@ -100,6 +100,7 @@ static int apply(struct pv_sock *so, uint32_t flags, uint32_t rx)
 	if (flags & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE))
 		so->rx_flags |= PV_RX_STAMPING;
 	so->tsflags = flags;
+	so->st->tsflags = flags;
 	want_device(flags & SOF_TIMESTAMPING_RX_HARDWARE, flags & PV_STAMP_TX_HW);
 	return 0;
 }

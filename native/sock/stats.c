@@ -5,116 +5,66 @@
 
 #include "rt/host.h"
 #include "sock/pacing.h"
+#include "sock/shown.h"
 
-struct counter_name {
-	const char *name;
-	size_t off;
-};
-
-static const struct counter_name net_names[] = {
-#define NET_NAME(n, text) { #n, offsetof(struct pv_net_counters, n) },
-	PV_NET_COUNTERS(NET_NAME)
-};
-static const struct counter_name udp_names[] = {
-#define UDP_NAME(n, text) { #n, offsetof(struct pv_udp_counters, n) },
-	PV_UDP_COUNTERS(UDP_NAME)
-};
-#define RING_COUNTERS(X)                                                                                                           \
-	X(rx_packets)                                                                                                              \
-	X(rx_bytes)                                                                                                                \
-	X(tx_packets)                                                                                                              \
-	X(tx_bytes)                                                                                                                \
-	X(rx_errors)                                                                                                               \
-	X(rx_no_buf)                                                                                                               \
-	X(tx_errors)                                                                                                               \
-	X(tx_full)                                                                                                                 \
-	X(doorbells)                                                                                                               \
-	X(interrupts)                                                                                                              \
-	X(tso_packets)                                                                                                             \
-	X(dm_alloc)                                                                                                                \
-	X(dm_packets)                                                                                                              \
-	X(dm_bytes)                                                                                                                \
-	X(dm_oob)
-static const struct counter_name ring_names[] = {
-#define RING_NAME(n) { #n, offsetof(struct pv_ring_counters, n) },
-	RING_COUNTERS(RING_NAME)
-};
-static const struct counter_name tcp_names[] = {
-#define TCP_NAME(n, text) { #n, offsetof(struct pv_tcp_counters, n) },
-	PV_TCP_COUNTERS(TCP_NAME)
-};
-static const char *const pool_names[] = { "total", "free", "low_water", "exhausted", "grown" };
-
-static uint64_t field(const void *counters, const struct counter_name *c)
+static uint64_t value_of(const void *obj, const struct pv_stat_field *f)
 {
+	const char *p = (const char *)obj + f->offset;
+	uint32_t v32;
 	uint64_t v;
 
-	memcpy(&v, (const char *)counters + c->off, sizeof(v));
+	if (f->size == sizeof(v32)) {
+		memcpy(&v32, p, sizeof(v32));
+		return v32;
+	}
+	memcpy(&v, p, sizeof(v));
 	return v;
 }
 
-static void name_put(struct pyvma_counter *out, const char *group, const char *port, const char *name)
-{
-	snprintf(out->name, sizeof(out->name), "%s%s%s.%s", group, port ? "." : "", port ? port : "", name);
-}
+/* An object of which the numbers up to `end` bytes behind its start are told, with this in front of their names. */
+struct told {
+	const char *group, *port;
+	const struct pv_stat_type *type;
+	const void *obj;
+	size_t end;
+};
 
-/* Counter `i` of a port's ring and pool. */
-static void port_counter(struct pv_port *p, unsigned int i, struct pyvma_counter *out)
+/* The *i-th number of it; else *i is less by how many there are. */
+static bool number_of(const struct told *t, unsigned int *i, struct pyvma_counter *out)
 {
-	if (i < pv_array_size(ring_names)) {
-		struct pv_ring_counters c;
+	for (uint32_t n = 0; n < t->type->nfields; n++) {
+		const struct pv_stat_field *f = &t->type->fields[n];
 
-		pv_ring_counters(p->ring, &c);
-		name_put(out, "ring", p->spec.name, ring_names[i].name);
-		out->value = field(&c, &ring_names[i]);
-		return;
+		if (f->offset >= t->end || (f->kind != PV_STAT_COUNTER && f->kind != PV_STAT_GAUGE) || (*i)--)
+			continue;
+		snprintf(out->name, sizeof(out->name), "%s%s%s.%s", t->group, t->port ? "." : "", t->port ? t->port : "", f->name);
+		out->value = value_of(t->obj, f);
+		return true;
 	}
-	struct pv_pool_stats st;
-
-	i -= (unsigned int)pv_array_size(ring_names);
-	pv_pool_get_stats(p->pool, &st);
-	name_put(out, "pool", p->spec.name, pool_names[i]);
-	const uint64_t values[] = { st.total, st.free, st.low_water, st.exhausted, st.grown };
-
-	out->value = values[i];
+	return false;
 }
 
 static int counter_locked(struct pv_engine *e, unsigned int i, struct pyvma_counter *out)
 {
-	const unsigned int per_port = pv_array_size(ring_names) + pv_array_size(pool_names);
+	const struct told layers[] = {
+		{ "net", NULL, &pv_net_stat_type, pv_net_counters(e->net), SIZE_MAX },
+		{ "udp", NULL, &pv_udp_table_stat_type, pv_udp_table_counters(e->udp), SIZE_MAX },
+		{ "tcp", NULL, &pv_tcp_table_stat_type, pv_tcp_table_counters(e->tcp), SIZE_MAX },
+		{ "engine", NULL, &pv_engine_stat_type, e->stat, SIZE_MAX },
+	};
 
-	if (i < pv_array_size(net_names)) {
-		name_put(out, "net", NULL, net_names[i].name);
-		out->value = field(pv_net_counters(e->net), &net_names[i]);
-		return 0;
-	}
-	i -= (unsigned int)pv_array_size(net_names);
-	if (i < pv_array_size(udp_names)) {
-		name_put(out, "udp", NULL, udp_names[i].name);
-		out->value = field(pv_udp_table_counters(e->udp), &udp_names[i]);
-		return 0;
-	}
-	i -= (unsigned int)pv_array_size(udp_names);
-	if (i < pv_array_size(tcp_names)) {
-		name_put(out, "tcp", NULL, tcp_names[i].name);
-		out->value = field(pv_tcp_table_counters(e->tcp), &tcp_names[i]);
-		return 0;
-	}
-	i -= (unsigned int)pv_array_size(tcp_names);
-	if (i < e->nports * per_port) {
-		port_counter(&e->ports[i / per_port], i % per_port, out);
-		return 0;
-	}
-	i -= e->nports * per_port;
-	if (i == 0) {
-		name_put(out, "engine", NULL, "polls");
-		out->value = e->polls;
-		return 0;
-	}
-	if (i == 1) {
-		name_put(out, "engine", NULL, "lent");
-		out->value = e->lent;
-		return 0;
+	for (size_t n = 0; n < pv_array_size(layers); n++)
+		if (number_of(&layers[n], &i, out))
+			return 0;
+	for (uint32_t n = 0; n < e->nports; n++) {
+		struct pv_port *p = &e->ports[n];
+		struct pv_ring_stat s = { 0 };
+		const struct told ring = { "ring", p->spec.name, &pv_ring_stat_type, &s, sizeof(s.c) };
+		const struct told pool = { "pool", p->spec.name, &pv_pool_stat_type, p->pool, SIZE_MAX };
+
+		pv_ring_counters(p->ring, &s.c);
+		if (number_of(&ring, &i, out) || number_of(&pool, &i, out))
+			return 0;
 	}
 	return -ENOENT;
 }
@@ -238,14 +188,14 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->queued_bytes = pv_tcp_inq(so->tc);
 	}
 	pacing(so, out);
-	out->kernel_rx_datagrams = so->kernel_rx;
-	out->kernel_rx_bytes = so->kernel_rx_bytes;
-	out->kernel_tx_datagrams = so->kernel_tx;
-	out->kernel_tx_bytes = so->kernel_tx_bytes;
-	out->eagain = so->eagain;
-	out->poll_hits = so->hits;
-	out->poll_misses = so->misses;
-	out->sleeps = so->sleeps;
+	out->kernel_rx_datagrams = so->st->kernel_rx;
+	out->kernel_rx_bytes = so->st->kernel_rx_bytes;
+	out->kernel_tx_datagrams = so->st->kernel_tx;
+	out->kernel_tx_bytes = so->st->kernel_tx_bytes;
+	out->eagain = so->st->eagain;
+	out->poll_hits = so->st->hits;
+	out->poll_misses = so->st->misses;
+	out->sleeps = so->st->sleeps;
 	pv_lock_put(&pv_engine.lock);
 	return 0;
 }
@@ -294,20 +244,6 @@ static bool by_kernel_alone(const struct pv_sock *so, char *text, size_t size)
 	return true;
 }
 
-static const char *kernel_text(const struct pv_sock *so)
-{
-	static const char *const streams = "SOCK_STREAM of another protocol: kernel", *const raws = "raw sockets: kernel",
-				 *const other = "kernel";
-
-	if (so->family == AF_UNIX)
-		return "AF_UNIX: kernel";
-	if (so->family != AF_INET && so->family != AF_INET6)
-		return "address family: kernel";
-	if (so->type == SOCK_STREAM)
-		return streams;
-	return so->type == SOCK_RAW ? raws : so->type == SOCK_SEQPACKET ? "SOCK_SEQPACKET: kernel" : other;
-}
-
 int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
 {
 	struct pv_sock *so = pv_handle_sock(h);
@@ -319,11 +255,11 @@ int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
 		return state;
 	}
 	if (!so->candidate) {
-		snprintf(text, size, "%s", kernel_text(so));
+		snprintf(text, size, "%s", pv_shown_reason_text(so) ? pv_shown_reason_text(so) : "kernel");
 		return state;
 	}
 	pv_lock_get(&pv_engine.lock);
-	reason = atomic_load_explicit(&so->reason, memory_order_relaxed);
+	reason = pv_shown_reason_text(so);
 	if (pv_sock_mode(so) == PV_SOCK_STREAM && so->tc) {
 		core_text(so, text, size);
 		state = PYVMA_OFFLOADED;
@@ -343,11 +279,6 @@ int pyvma_sock_offload(const pyvma_sock *h, char *text, size_t size)
 	} else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED) {
 		snprintf(text, size, "not decided yet: no bind, connect or send so far");
 		state = PYVMA_UNDECIDED;
-	} else if (!pv_addr_is_any(&so->reason_addr)) {
-		char addr[64];
-
-		pv_addr_text(&so->reason_addr, addr, sizeof(addr));
-		snprintf(text, size, "address %s%s", addr, reason);
 	} else {
 		snprintf(text, size, "%s", reason ? reason : "kernel");
 	}

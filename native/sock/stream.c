@@ -15,6 +15,7 @@
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/shown.h"
 #include "sock/stamp.h"
 
 #define PORT_TRIES 64
@@ -66,6 +67,7 @@ int pv_stream_open(struct pv_sock *so)
 	rc = pv_tcp_open(pv_engine.tcp, (enum pv_family)so->family, &so->watch, &so->tc);
 	if (!rc)
 		pv_stream_import(so);
+	pv_shown_update(so);
 	return rc;
 }
 
@@ -79,6 +81,7 @@ void pv_stream_drop(struct pv_sock *so)
 	pv_tcp_close(so->tc, now());
 	so->tc = NULL;
 	pv_list_del(&so->on_core);
+	pv_shown_update(so);
 }
 
 void pv_stream_close(struct pv_sock *so)
@@ -102,6 +105,7 @@ static void is_stacks(struct pv_sock *so, bool kernel_leg)
 	pv_trace_note(pv_engine.trace, .kind = PV_TRACE_socket, .id = (uintptr_t)so->tc, .proto = PV_PROTO_TCP,
 		      .a = PV_TRACE_OFFLOADED, .b = (uint32_t)PV_MAX(pv_sock_kfd_made(so), 0));
 	atomic_store_explicit(&so->mode, PV_SOCK_STREAM, memory_order_release);
+	pv_shown_update(so);
 	if (so->notes)
 		pv_kfd_forget(so);
 	pv_ready_update(so);

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "rt/wait.h"
+#include "sock/shown.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
 
@@ -76,9 +77,9 @@ static void op_end(struct op *op)
 	if (op->h->gen != op->gen || !so->tc)
 		return;
 	if (op->w.begun) {
-		so->hits += !op->w.sleeps;
-		so->misses += op->w.sleeps != 0;
-		so->sleeps += op->w.sleeps;
+		so->st->hits += !op->w.sleeps;
+		so->st->misses += op->w.sleeps != 0;
+		so->st->sleeps += op->w.sleeps;
 	}
 	pv_send_done();
 	pv_ready_update(so);
@@ -190,6 +191,7 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	int64_t sent = 0, n;
 	int rc;
 
+	pv_shown_sends(so);
 	if (pv_unlikely(turns))
 		how |= turn_begin(so, &news);
 	for (;;) {
@@ -234,7 +236,7 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			break;
 	}
 	if (n == -EAGAIN)
-		so->eagain++;
+		so->st->eagain++;
 	return sent ? sent : n;
 }
 
@@ -346,6 +348,7 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	int64_t got = 0, n;
 	int rc;
 
+	pv_shown_receives(so);
 	for (;;) {
 		n = pv_tcp_recv(so->tc, iov, cnt, how, now());
 		if (n > 0 && (!all || flags & MSG_PEEK) && (!all || (size_t)n >= total || !op->may_wait))
@@ -379,7 +382,7 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			return got;
 	}
 	if (n == -EAGAIN)
-		so->eagain++;
+		so->st->eagain++;
 	return got ? got : n;
 }
 
@@ -490,6 +493,7 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 	int64_t rc;
 	int end;
 
+	pv_shown_receives(op->so);
 	for (;;) {
 		room = pv_batch_may_lend();
 		if (!room)
@@ -508,7 +512,7 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 		if (end)
 			return end;
 	}
-	op->so->eagain++;
+	op->so->st->eagain++;
 	return -EAGAIN;
 }
 

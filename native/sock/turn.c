@@ -165,6 +165,7 @@ int pyvma_epoll_turn(pyvma_epoll *set, struct pyvma_event *events, int n, int64_
 	set->users++;
 	set->armed = false;
 	rc = spin_ns < 0 ? sleep_locked(set, events, n) : spin_locked(set, events, n, spin_ns, other);
+	pv_epoll_count(set, rc);
 	pv_epoll_put(set);
 	return rc;
 }

@@ -24,7 +24,7 @@ int pv_tcp_congestion_set(struct pv_tcp *c, const char *name)
 		return -ENOENT;
 	if (cc == c->cc)
 		return 0;
-	c->cc = cc;
+	pv_tcp_set_cc(c, cc);
 	if (cc->unlimited != was_unlimited) {
 		c->cwnd = pv_tcp_initial_cwnd(c);
 		c->ssthresh = PV_TCP_SSTHRESH_INF;

@@ -265,6 +265,7 @@ static void cubic_event(struct pv_tcp *c, enum pv_cc_event what, int64_t now_ns)
 }
 
 const struct pv_cc_ops pv_cc_cubic = { .name = "cubic",
+				       .kind = PV_CC_CUBIC,
 				       .init = cubic_init,
 				       .ssthresh = cubic_ssthresh,
 				       .acked = cubic_acked,

@@ -22,5 +22,5 @@ static void none_acked(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int6
 }
 
 const struct pv_cc_ops pv_cc_none = {
-	.name = "none", .unlimited = true, .init = none_init, .ssthresh = none_ssthresh, .acked = none_acked
+	.name = "none", .kind = PV_CC_NONE, .unlimited = true, .init = none_init, .ssthresh = none_ssthresh, .acked = none_acked
 };

@@ -27,4 +27,6 @@ static void reno_acked(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int6
 	pv_cc_additive(c, c->cwnd, acked);
 }
 
-const struct pv_cc_ops pv_cc_reno = { .name = "reno", .init = reno_init, .ssthresh = reno_ssthresh, .acked = reno_acked };
+const struct pv_cc_ops pv_cc_reno = {
+	.name = "reno", .kind = PV_CC_RENO, .init = reno_init, .ssthresh = reno_ssthresh, .acked = reno_acked
+};

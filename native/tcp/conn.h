@@ -39,6 +39,7 @@ struct pv_tcp_listen {
 	struct pv_list synq; /* struct pv_tcp_syn, by link */
 	uint32_t naccept, nsyn, nyoung; /* nyoung: those whose SYN-ACK went out once only */
 	uint32_t backlog;
+	uint32_t shown; /* pv_mem_show */
 	int64_t cookie_ns; /* when the last cookie was sent; 0: never */
 };
 

@@ -213,7 +213,7 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 		return NULL;
 	c->opts = l->opts;
 	c->incoming_cpu = l->incoming_cpu;
-	c->cc = l->cc;
+	pv_tcp_set_cc(c, l->cc);
 	c->sock = (l->sock & (PV_SK_BIND_ADDR | PV_SK_BIND_PORT)) | PV_SK_CONNECTED;
 	c->flags = PV_TF_EMBRYO | (l->flags & PV_TF_QUICKACK);
 	c->parent = l;
@@ -504,9 +504,10 @@ int pv_tcp_listen(struct pv_tcp *c, int backlog)
 		rc = pv_tcp_port_get(c, 0);
 	if (rc)
 		return rc;
-	c->listen = pv_tcp_alloc(t, sizeof(*c->listen));
+	c->listen = pv_mem_alloc_shown(t->mem, sizeof(*c->listen));
 	if (!c->listen)
 		return -ENOMEM;
+	c->listen->shown = pv_mem_show(t->mem, &pv_tcp_listener_stat_type, c->listen);
 	pv_list_init(&c->listen->acceptq);
 	pv_list_init(&c->listen->synq);
 	c->listen->backlog = n;
@@ -557,7 +558,8 @@ void pv_tcp_listen_stop(struct pv_tcp *l, int64_t now_ns)
 		pv_tcp_free(c);
 	}
 	l->listen = NULL;
-	pv_tcp_dealloc(t, q, sizeof(*q));
+	pv_mem_hide(t->mem, q->shown);
+	pv_mem_free_shown(t->mem, q, sizeof(*q));
 	if (l->port && !pv_list_empty(&l->port->rules))
 		pv_tcp_steer_port(t, l->port);
 }

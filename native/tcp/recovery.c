@@ -13,8 +13,9 @@
 void pv_tcp_recovery_init(struct pv_tcp *c)
 {
 	if (!c->cc) {
-		c->cc = pv_cc_find(c->t->cfg.congestion);
-		c->cc = c->cc ? c->cc : &pv_cc_cubic;
+		const struct pv_cc_ops *cc = pv_cc_find(c->t->cfg.congestion);
+
+		pv_tcp_set_cc(c, cc ? cc : &pv_cc_cubic);
 	}
 	c->ca = PV_CA_OPEN;
 	c->cwnd = pv_tcp_initial_cwnd(c);

@@ -57,7 +57,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 
 	if (rc)
 		return rc;
-	t = mem->alloc(mem->ctx, sizeof(*t));
+	t = pv_mem_alloc_shown(mem, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
 	t->net = net;
@@ -80,6 +80,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 		pv_tcp_table_close(t);
 		return -ENOMEM;
 	}
+	t->shown = pv_mem_show(mem, &pv_tcp_table_stat_type, &t->c);
 	*out = t;
 	return 0;
 }
@@ -108,7 +109,8 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 	pv_htab_fini(&t->ports);
 	pv_htab_fini(&t->time_waits);
 	pv_htab_fini(&t->embryos);
-	pv_tcp_dealloc(t, t, sizeof(*t));
+	pv_mem_hide(t->mem, t->shown);
+	pv_mem_free_shown(t->mem, t, sizeof(*t));
 }
 
 const struct pv_tcp_counters *pv_tcp_table_counters(const struct pv_tcp_table *t)

@@ -21,12 +21,13 @@ struct slab {
 	struct pv_list link; /* of the table's slabs with room */
 	struct pv_tcp *free; /* through flow.next; NULL: all are in use */
 	uint32_t used;
+	uint32_t shown[SLAB_CONNS]; /* pv_mem_show */
 	struct pv_tcp conn[SLAB_CONNS]; /* aligned as all of it is */
 };
 
 static struct slab *slab_get(struct pv_tcp_table *t)
 {
-	struct slab *s = pv_tcp_alloc(t, sizeof(*s));
+	struct slab *s = pv_mem_alloc_shown(t->mem, sizeof(*s));
 
 	if (!s)
 		return NULL;
@@ -45,7 +46,7 @@ static void slab_put(struct pv_tcp_table *t, struct slab *s)
 {
 	pv_list_del(&s->link);
 	t->nempty--;
-	pv_tcp_dealloc(t, s, sizeof(*s));
+	pv_mem_free_shown(t->mem, s, sizeof(*s));
 }
 
 static struct pv_tcp *conn_get(struct pv_tcp_table *t)
@@ -64,6 +65,7 @@ static struct pv_tcp *conn_get(struct pv_tcp_table *t)
 	slot = c->slot;
 	memset(c, 0, sizeof(*c));
 	c->slot = slot;
+	s->shown[slot] = pv_mem_show(t->mem, &pv_tcp_stat_type, c);
 	return c;
 }
 
@@ -71,6 +73,7 @@ static void conn_put(struct pv_tcp_table *t, struct pv_tcp *c)
 {
 	struct slab *s = pv_container_of(c - c->slot, struct slab, conn);
 
+	pv_mem_hide(t->mem, s->shown[c->slot]);
 	if (!s->free)
 		pv_list_add(&t->slabs, &s->link);
 	c->flow.next = (struct pv_hnode *)(void *)s->free;
@@ -125,7 +128,7 @@ struct pv_tcp *pv_tcp_new(struct pv_tcp_table *t, enum pv_family family)
 					.hops = -1,
 					.pmtudisc = PV_PMTU_WANT };
 	c->accept = pv_tcp_accept_any(c);
-	c->cc = pv_cc_find(t->cfg.congestion);
+	pv_tcp_set_cc(c, pv_cc_find(t->cfg.congestion)); /* fill_cfg knows it */
 	pv_list_init(&c->on_port);
 	pv_list_add(&t->all, &c->all);
 	t->nconns++;
@@ -211,7 +214,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	c->laddr = was.laddr;
 	c->lport = was.lport;
 	c->port = was.port;
-	c->cc = was.cc;
+	pv_tcp_set_cc(c, was.cc);
 	c->mss = was.mss; /* TCP_MAXSEG goes on telling it */
 	c->all = was.all;
 	c->on_port = was.on_port;

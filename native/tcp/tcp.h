@@ -304,54 +304,12 @@ pv_inline void pv_tcp_settle(struct pv_tcp_table *t)
 	h->wake_ns = pv_tcp_owes(t) || pv_tcp_waiting(t) ? INT64_MIN : h->deadline_ns;
 }
 
-/* X(name, text), as for the other layers. */
-#define PV_TCP_COUNTERS(X)                                                                                                         \
-	X(rx_segments, "segments taken in")                                                                                        \
-	X(rx_bytes, "payload bytes queued in order")                                                                               \
-	X(rx_predicted, "segments that took the predicted path")                                                                   \
-	X(rx_bad_csum, "dropped: checksum")                                                                                        \
-	X(rx_malformed, "dropped: header or options")                                                                              \
-	X(rx_no_socket, "dropped: nobody there; reset sent")                                                                       \
-	X(rx_out_of_window, "dropped: outside the window; acknowledged")                                                           \
-	X(rx_paws, "dropped: timestamp too old (PAWS)")                                                                            \
-	X(rx_old_ack, "dropped: acknowledges what never was sent, or long ago")                                                    \
-	X(rx_bad_flags, "dropped: flags that make no sense in that state")                                                         \
-	X(rx_duplicate, "payload that was there already")                                                                          \
-	X(rx_out_of_order, "segments queued out of order")                                                                         \
-	X(rx_ooo_dropped, "dropped: no memory for out-of-order data")                                                              \
-	X(rx_no_room, "dropped: receive buffer full")                                                                              \
-	X(rx_resets, "valid resets")                                                                                               \
-	X(rx_challenge, "challenge acknowledgements provoked (RFC 5961)")                                                          \
-	X(tx_segments, "segments sent")                                                                                            \
-	X(tx_bytes, "payload bytes sent for the first time")                                                                       \
-	X(tx_retransmits, "segments sent again")                                                                                   \
-	X(tx_acks, "segments without payload")                                                                                     \
-	X(tx_resets, "resets sent")                                                                                                \
-	X(tx_probes, "window and keepalive probes")                                                                                \
-	X(tx_no_buf, "refused: the pool is empty")                                                                                 \
-	X(tx_errors, "refused by a lower layer")                                                                                   \
-	X(opened_active, "connections asked for")                                                                                  \
-	X(opened_passive, "connections accepted by listeners")                                                                     \
-	X(open_failed, "connections that never were established")                                                                  \
-	X(syn_overflow, "SYNs that found the queue full")                                                                          \
-	X(accept_overflow, "connections that found the accept queue full")                                                         \
-	X(cookies_sent, "SYN cookies sent")                                                                                        \
-	X(cookies_ok, "SYN cookies that came back")                                                                                \
-	X(cookies_bad, "acknowledgements that were no cookie")                                                                     \
-	X(rto, "retransmission timeouts")                                                                                          \
-	X(rto_spurious, "timeouts found needless (F-RTO)")                                                                         \
-	X(tlp, "tail loss probes")                                                                                                 \
-	X(recoveries, "fast recoveries")                                                                                           \
-	X(undone, "recoveries undone (D-SACK, timestamps)")                                                                        \
-	X(dsacks, "duplicate SACKs received")                                                                                      \
-	X(delayed_acks, "acknowledgements that the timer sent")                                                                    \
-	X(time_waits, "connections that went through TIME_WAIT")                                                                   \
-	X(time_wait_reused, "TIME_WAITs ended by a new SYN (RFC 6191)")                                                            \
-	X(aborted, "connections given up: timeouts, errors, resets of ours")
 struct pv_tcp_counters {
 	PV_TCP_COUNTERS(PV_COUNTER_FIELD)
 };
 const struct pv_tcp_counters *pv_tcp_table_counters(const struct pv_tcp_table *t);
+/* Of these, a connection, a listener's queues. */
+extern const struct pv_stat_type pv_tcp_table_stat_type, pv_tcp_stat_type, pv_tcp_listener_stat_type;
 uint32_t pv_tcp_count(const struct pv_tcp_table *t, enum pv_tcp_state state); /* sockets and records in that state */
 
 #endif

@@ -128,8 +128,11 @@ enum pv_cc_event {
 	PV_CC_START, /* new data after a pause of more than a timeout: now_ns - last_data_sent_ns were idle */
 };
 
+enum pv_cc_kind { PV_CC_NONE, PV_CC_CUBIC, PV_CC_RENO };
+
 struct pv_cc_ops {
 	const char *name;
+	enum pv_cc_kind kind;
 	bool unlimited; /* cwnd is never reduced */
 	void (*init)(struct pv_tcp *c);
 	uint32_t (*ssthresh)(struct pv_tcp *c); /* at a loss or ECN event, before anything changes */
@@ -353,6 +356,7 @@ struct pv_tcp {
 	uint8_t pace_why; /* enum pv_txq_why */
 	uint8_t pace_iface; /* whose device was asked; 0: none yet */
 	uint8_t rx_queue; /* by which the last segment came, plus 1; 0: not known */
+	uint8_t cc_kind; /* enum pv_cc_kind, of `cc` */
 	int8_t incoming_cpu; /* SO_INCOMING_CPU: the ring's queue whose flows a listener with SO_REUSEPORT wants; -1: any */
 	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
 	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
@@ -361,6 +365,12 @@ struct pv_tcp {
 
 _Static_assert(offsetof(struct pv_tcp, rcvq) == 2 * PV_CACHELINE, "demux and the predicted path touch two lines before the data");
 _Static_assert(sizeof(struct pv_tcp) <= 1536, "an idle connection costs no more than 2 KB with its table entries");
+
+pv_inline void pv_tcp_set_cc(struct pv_tcp *c, const struct pv_cc_ops *cc)
+{
+	c->cc = cc;
+	c->cc_kind = (uint8_t)cc->kind;
+}
 
 /* RFC 6298 5.5: the timeout in force. */
 pv_inline int64_t pv_tcp_rto_ns(const struct pv_tcp *c, int64_t rto_max_ns)
@@ -420,6 +430,7 @@ struct pv_tcp_table {
 	uint32_t nidle; /* on the next */
 	struct pv_list idle; /* reserve.c: struct pv_tcp_reserve */
 	struct pv_tcp_counters c;
+	uint32_t shown; /* pv_mem_show, of these */
 	struct pv_list slabs; /* those with room for a connection (tcp.c) */
 	struct pv_tcp_seg *free_seg; /* through pkt */
 	uint32_t nfree_seg, orphans, nconns, fin_waits; /* fin_waits: of the records in time_waits, those in FIN_WAIT_2 */

@@ -143,7 +143,8 @@ static void member_free(struct pv_udp *u, struct pv_udp_member *m)
 	pv_udp_steer(u);
 	joined_put(t, m->iface, &m->group);
 	pv_udp_free(t, m->source, m->cap * sizeof(*m->source));
-	pv_udp_free(t, m, sizeof(*m));
+	pv_mem_hide(t->mem, m->shown);
+	pv_mem_free_shown(t->mem, m, sizeof(*m));
 }
 
 static int member_new(struct pv_udp *u, uint32_t iface, const struct pv_addr *group, enum pv_filter_mode mode,
@@ -155,17 +156,19 @@ static int member_new(struct pv_udp *u, uint32_t iface, const struct pv_addr *gr
 
 	if (pv_addr_is4(group) && u->nmembers4 >= MEMBERS4_MAX)
 		return -ENOBUFS;
-	m = pv_udp_alloc(t, sizeof(*m));
+	m = pv_mem_alloc_shown(t->mem, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
 	rc = joined_get(t, iface, group);
 	if (rc) {
-		pv_udp_free(t, m, sizeof(*m));
+		pv_mem_free_shown(t->mem, m, sizeof(*m));
 		return rc;
 	}
 	m->iface = iface;
 	m->group = *group;
 	m->mode = mode;
+	m->sock = u;
+	m->shown = pv_mem_show(t->mem, &pv_udp_member_stat_type, m);
 	u->nmembers4 += pv_addr_is4(group);
 	pv_list_add(u->members.next, &m->link);
 	pv_udp_steer(u);

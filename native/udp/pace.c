@@ -149,6 +149,7 @@ void pv_udp_pace_end(struct pv_udp *u, int64_t now_ns)
 	pv_list_for_each_safe(it, next, &p->queues)
 		pv_txq_close(pv_txq_of_link(it), now_ns);
 	u->pace = NULL;
+	u->pacing_rate = 0;
 	if (p->full)
 		pv_udp_wake(u, PV_EV_OUT);
 	pv_udp_free(u->t, p, sizeof(*p));
@@ -176,6 +177,7 @@ int pv_udp_set_pacing(struct pv_udp *u, const struct pv_pacing *pacing, int64_t 
 		pv_list_init(&u->pace->queues);
 	}
 	u->pace->pacing = *pacing;
+	u->pacing_rate = pv_pacing_on(pacing) ? pacing->rate : 0;
 	u->conn.path.gen = u->to.path.gen = 0;
 	pv_list_for_each(it, &u->pace->queues)
 		pv_txq_set(pv_txq_of_link(it), pacing, now_ns);

@@ -12,7 +12,7 @@ int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struc
 
 	if (cfg->port_lo > cfg->port_hi || (cfg->port_hi && !cfg->port_lo))
 		return -EINVAL;
-	t = mem->alloc(mem->ctx, sizeof(*t));
+	t = pv_mem_alloc_shown(mem, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
 	t->net = net;
@@ -30,6 +30,7 @@ int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struc
 		pv_udp_table_close(t);
 		return -ENOMEM;
 	}
+	t->shown = pv_mem_show(mem, &pv_udp_table_stat_type, &t->counters);
 	*out = t;
 	return 0;
 }
@@ -44,7 +45,8 @@ void pv_udp_table_close(struct pv_udp_table *t)
 	pv_htab_fini(&t->ports);
 	pv_htab_fini(&t->joined);
 	pv_htab_fini(&t->rules);
-	pv_udp_free(t, t, sizeof(*t));
+	pv_mem_hide(t->mem, t->shown);
+	pv_mem_free_shown(t->mem, t, sizeof(*t));
 }
 
 const struct pv_udp_counters *pv_udp_table_counters(const struct pv_udp_table *t)
@@ -72,7 +74,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 
 	if (family != PV_AF_INET && family != PV_AF_INET6)
 		return -EAFNOSUPPORT;
-	u = pv_udp_alloc(t, sizeof(*u));
+	u = pv_mem_alloc_shown(t->mem, sizeof(*u));
 	if (!u)
 		return -ENOMEM;
 	u->t = t;
@@ -103,6 +105,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 	pv_list_init(&u->rules);
 	pv_list_add(&t->all, &u->all);
 	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_socket, PV_TRACE_OPENED, 0);
+	u->shown = pv_mem_show(t->mem, &pv_udp_stat_type, u);
 	*out = u;
 	return 0;
 }
@@ -123,7 +126,8 @@ void pv_udp_close(struct pv_udp *u)
 	pv_list_del(&u->all);
 	pv_udp_free(t, u->errq, sizeof(*u->errq));
 	pv_udp_stamps_close(u);
-	pv_udp_free(t, u, sizeof(*u));
+	pv_mem_hide(t->mem, u->shown);
+	pv_mem_free_shown(t->mem, u, sizeof(*u));
 }
 
 /* ---- bind -------------------------------------------------------------------------------------------------------------- */

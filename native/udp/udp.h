@@ -223,22 +223,12 @@ void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface);
  * once. Returns how many; `user` pointers are stored. */
 uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n);
 
-#define PV_UDP_COUNTERS(X)                                                                                                         \
-	X(rx_datagrams, "datagrams queued to sockets")                                                                             \
-	X(rx_bytes, "payload bytes queued")                                                                                        \
-	X(rx_bad_csum, "dropped: checksum")                                                                                        \
-	X(rx_short, "dropped: length field and packet disagree")                                                                   \
-	X(rx_no_port, "dropped: nobody bound to the port")                                                                         \
-	X(rx_filtered, "dropped: no member of the group or source blocked")                                                        \
-	X(rx_queue_full, "dropped: the socket's receive buffer is full")                                                           \
-	X(rx_no_buf, "dropped: the pool had no packet for a copy")                                                                 \
-	X(tx_datagrams, "datagrams sent")                                                                                          \
-	X(tx_bytes, "payload bytes sent")                                                                                          \
-	X(tx_errors, "sends refused by a lower layer")
 struct pv_udp_counters {
 	PV_UDP_COUNTERS(PV_COUNTER_FIELD)
 };
 const struct pv_udp_counters *pv_udp_table_counters(const struct pv_udp_table *t);
 const struct pv_udp_counters *pv_udp_counters(const struct pv_udp *u);
+/* Of the table's counters, a socket, a membership. */
+extern const struct pv_stat_type pv_udp_table_stat_type, pv_udp_stat_type, pv_udp_member_stat_type;
 
 #endif

@@ -55,6 +55,8 @@ struct pv_udp_reuse {
 /* Membership of one socket in one group on one interface. */
 struct pv_udp_member {
 	struct pv_list link;
+	struct pv_udp *sock;
+	uint32_t shown; /* pv_mem_show */
 	struct pv_addr group;
 	uint32_t iface;
 	enum pv_filter_mode mode;
@@ -114,6 +116,8 @@ struct pv_udp {
 	uint32_t ready_bits; /* PV_EV_* not yet told; on the ready list when not 0 */
 	int err; /* pending, positive */
 	/* third line: the counters of receive come first */
+	uint32_t rx_peak; /* the most that rx_bytes was */
+	uint32_t shown; /* pv_mem_show */
 	struct pv_udp_counters counters;
 	bool blocked;
 	uint16_t rx_queue; /* of the last datagram, plus 1; 0: not known */
@@ -137,9 +141,10 @@ struct pv_udp {
 	struct pv_stampq *stamps; /* NULL: never asked for */
 	uint32_t stamp_key; /* of the next datagram that is stamped */
 	struct pv_udp_pace *pace; /* NULL: not held to a rate */
+	uint64_t pacing_rate; /* its bytes/s; 0: none */
 } pv_aligned(PV_CACHELINE);
 
-_Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, counters) == 2 * PV_CACHELINE,
+_Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, rx_peak) == 2 * PV_CACHELINE,
 	       "queueing a datagram touches two lines of its socket");
 
 /*
@@ -165,6 +170,7 @@ struct pv_udp_table {
 	bool hosted; /* there is an interface of the kernel's */
 	uint32_t going; /* the interface that is being removed */
 	struct pv_udp_counters counters;
+	uint32_t shown; /* pv_mem_show */
 	struct pv_list room, all;
 	struct pv_rng rng;
 	int64_t order;

@@ -579,308 +579,316 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 /************************************************************/
 
 static void *_cffi_types[] = {
-/*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 3), // char const *()(void)
+/*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 7), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(char const *, char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 255), // char const *
-/*  4 */ _CFFI_OP(_CFFI_OP_POINTER, 255), // char *
-/*  5 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
-/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(char const *, char const *)
+/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char *, size_t)
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // char *
+/*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
+/*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char const *, char *, size_t)
+/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // char const *
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/*  9 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/*  9 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
-/* 12 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 13 */ _CFFI_OP(_CFFI_OP_POINTER, 275), // struct pyvma_capture_options const *
-/* 14 */ _CFFI_OP(_CFFI_OP_POINTER, 34), // pyvma_capture * *
-/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 16 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int)
-/* 17 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
-/* 18 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 19 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int, int, int, pyvma_sock * *)
-/* 20 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 22 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 23 */ _CFFI_OP(_CFFI_OP_POINTER, 65), // pyvma_sock * *
-/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 25 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int, pyvma_capture * *)
+/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char const *, char const *)
+/* 12 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 13 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
+/* 16 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 283), // struct pyvma_capture_options const *
+/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 38), // pyvma_capture * *
+/* 19 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int)
+/* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int, int, int, pyvma_sock * *)
+/* 24 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 25 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 26 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 27 */ _CFFI_OP(_CFFI_OP_NOOP, 14),
+/* 27 */ _CFFI_OP(_CFFI_OP_POINTER, 69), // pyvma_sock * *
 /* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(int, pyvma_sock * *)
+/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int, pyvma_capture * *)
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
+/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
 /* 32 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 33 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *)
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 269), // pyvma_capture *
-/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *, int64_t)
-/* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 33 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int, pyvma_sock * *)
+/* 34 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 35 */ _CFFI_OP(_CFFI_OP_NOOP, 27),
+/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *)
+/* 38 */ _CFFI_OP(_CFFI_OP_POINTER, 277), // pyvma_capture *
 /* 39 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
-/* 41 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
-/* 43 */ _CFFI_OP(_CFFI_OP_POINTER, 276), // struct pyvma_capture_stats *
-/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 45 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_capture *, void *, size_t)
-/* 46 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // void *
-/* 48 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 49 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll * *)
-/* 51 */ _CFFI_OP(_CFFI_OP_POINTER, 54), // pyvma_epoll * *
-/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 53 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *)
-/* 54 */ _CFFI_OP(_CFFI_OP_POINTER, 270), // pyvma_epoll *
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 56 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
-/* 57 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
-/* 58 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 59 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 60 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // struct pyvma_event const *
-/* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
-/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
-/* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 271), // pyvma_sock *
-/* 66 */ _CFFI_OP(_CFFI_OP_NOOP, 60),
-/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
-/* 69 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
-/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // struct pyvma_event *
-/* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
-/* 75 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
-/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 70),
-/* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 79 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *)
-/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 83 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int)
-/* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 86 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *, int64_t)
+/* 41 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 43 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
+/* 45 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 284), // struct pyvma_capture_stats *
+/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 49 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *, void *, size_t)
+/* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 51 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // void *
+/* 52 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 53 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll * *)
+/* 55 */ _CFFI_OP(_CFFI_OP_POINTER, 58), // pyvma_epoll * *
+/* 56 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *)
+/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 278), // pyvma_epoll *
+/* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
+/* 61 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 62 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 63 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_event const *
+/* 65 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
+/* 67 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 68 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 69 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // pyvma_sock *
+/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
+/* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
+/* 73 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 74 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_event *
+/* 75 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 76 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 77 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
+/* 79 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 80 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
+/* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *)
+/* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
 /* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int, int, void *, unsigned int *)
-/* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int)
+/* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 92 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
-/* 93 */ _CFFI_OP(_CFFI_OP_POINTER, 42), // unsigned int *
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int, int, void const *, unsigned int)
-/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 99 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // void const *
-/* 100 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 101 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, int, int64_t)
-/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, pyvma_sock * *)
-/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 109 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
+/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 95 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
+/* 97 */ _CFFI_OP(_CFFI_OP_POINTER, 46), // unsigned int *
+/* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 101 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 102 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 103 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // void const *
+/* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int, int64_t)
+/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 112 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 113 */ _CFFI_OP(_CFFI_OP_POINTER, 284), // struct pyvma_msg *
-/* 114 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
-/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 120 */ _CFFI_OP(_CFFI_OP_POINTER, 288), // struct pyvma_sock_stamps *
+/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, pyvma_sock * *)
+/* 112 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 113 */ _CFFI_OP(_CFFI_OP_NOOP, 27),
+/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 115 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
+/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 117 */ _CFFI_OP(_CFFI_OP_POINTER, 292), // struct pyvma_msg *
+/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 120 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct pyvma_sock_stats *)
-/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 124 */ _CFFI_OP(_CFFI_OP_POINTER, 289), // struct pyvma_sock_stats *
+/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
+/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 124 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // struct pyvma_sock_stamps *
 /* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 128 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct sockaddr *
-/* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 93),
-/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 131 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 132 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 128),
-/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 93),
-/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 137 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
-/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 140 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct sockaddr const *
-/* 142 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 141),
-/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
-/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // struct pyvma_pacing_state *
-/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock *, unsigned long, void *)
-/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 158 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
-/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(pyvma_sock const *, char *, size_t)
-/* 161 */ _CFFI_OP(_CFFI_OP_POINTER, 271), // pyvma_sock const *
-/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 4),
-/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(struct pyvma_rule const *)
-/* 166 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_rule const *
-/* 167 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_config_row *)
-/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 170 */ _CFFI_OP(_CFFI_OP_POINTER, 277), // struct pyvma_config_row *
+/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 128 */ _CFFI_OP(_CFFI_OP_POINTER, 297), // struct pyvma_sock_stats *
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct sockaddr *
+/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 97),
+/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 137 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
+/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 97),
+/* 139 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 141 */ _CFFI_OP(_CFFI_OP_NOOP, 27),
+/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 144 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 145 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct sockaddr const *
+/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 145),
+/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 157 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // struct pyvma_pacing_state *
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, unsigned long, void *)
+/* 160 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
+/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock const *, char *, size_t)
+/* 165 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // pyvma_sock const *
+/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(struct pyvma_rule const *)
+/* 170 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // struct pyvma_rule const *
 /* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_counter *)
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_config_row *)
 /* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 174 */ _CFFI_OP(_CFFI_OP_POINTER, 278), // struct pyvma_counter *
+/* 174 */ _CFFI_OP(_CFFI_OP_POINTER, 285), // struct pyvma_config_row *
 /* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_counter *)
 /* 177 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 178 */ _CFFI_OP(_CFFI_OP_POINTER, 280), // struct pyvma_flow const *
-/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_rule *
-/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_interface *)
-/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // struct pyvma_interface *
+/* 178 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // struct pyvma_counter *
+/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 182 */ _CFFI_OP(_CFFI_OP_POINTER, 288), // struct pyvma_flow const *
+/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // struct pyvma_rule *
 /* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_interface *)
 /* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 187 */ _CFFI_OP(_CFFI_OP_POINTER, 283), // struct pyvma_kernel_interface *
+/* 187 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct pyvma_interface *
 /* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 17), // int()(void)
-/* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_capture *, void const * *)
-/* 192 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 99), // void const * *
+/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 191 */ _CFFI_OP(_CFFI_OP_POINTER, 291), // struct pyvma_kernel_interface *
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(void)
 /* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 274), // struct msghdr *
-/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 203 */ _CFFI_OP(_CFFI_OP_POINTER, 274), // struct msghdr const *
-/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 208 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 209 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
-/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 211 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 212 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 215 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 216 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
-/* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 128),
-/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 93),
-/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 224 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 225 */ _CFFI_OP(_CFFI_OP_NOOP, 99),
-/* 226 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION, 38), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 232 */ _CFFI_OP(_CFFI_OP_NOOP, 99),
-/* 233 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 234 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 141),
-/* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 238 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 239 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(pyvma_capture *)
-/* 240 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 241 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 242 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(pyvma_capture *, uint64_t)
-/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 245 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(pyvma_epoll *)
-/* 247 */ _CFFI_OP(_CFFI_OP_NOOP, 54),
-/* 248 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(struct pyvma_msg *, uint32_t)
-/* 250 */ _CFFI_OP(_CFFI_OP_NOOP, 113),
-/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 252 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 253 */ _CFFI_OP(_CFFI_OP_FUNCTION, 301), // void()(void)
-/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 255 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 256 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[16]
-/* 257 */ (_cffi_opcode_t)(16),
-/* 258 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[256]
-/* 259 */ (_cffi_opcode_t)(256),
-/* 260 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[32]
-/* 261 */ (_cffi_opcode_t)(32),
-/* 262 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[64]
-/* 263 */ (_cffi_opcode_t)(64),
-/* 264 */ _CFFI_OP(_CFFI_OP_ARRAY, 255), // char[8]
-/* 265 */ (_cffi_opcode_t)(8),
-/* 266 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 267 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 268 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 269 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 270 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 271 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
-/* 272 */ _CFFI_OP(_CFFI_OP_POINTER, 273), // struct iovec *
-/* 273 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 274 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 275 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 276 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 277 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 278 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 279 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 280 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 281 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 282 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 283 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 284 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 285 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 286 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 287 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
-/* 288 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
-/* 289 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
-/* 290 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct sockaddr
-/* 291 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr_storage
-/* 292 */ _CFFI_OP(_CFFI_OP_ARRAY, 291), // struct sockaddr_storage[16]
-/* 293 */ (_cffi_opcode_t)(16),
-/* 294 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 295 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 296 */ _CFFI_OP(_CFFI_OP_ARRAY, 295), // uint8_t[16]
-/* 297 */ (_cffi_opcode_t)(16),
-/* 298 */ _CFFI_OP(_CFFI_OP_ARRAY, 295), // uint8_t[6]
-/* 299 */ (_cffi_opcode_t)(6),
-/* 300 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 301 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_capture *, void const * *)
+/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 103), // void const * *
+/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 200 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 201 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // struct msghdr *
+/* 202 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 203 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 206 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 207 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // struct msghdr const *
+/* 208 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 210 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 212 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
+/* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 215 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 216 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
+/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 223 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
+/* 224 */ _CFFI_OP(_CFFI_OP_NOOP, 97),
+/* 225 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 226 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 227 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 228 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 229 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
+/* 230 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 233 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 236 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
+/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 239 */ _CFFI_OP(_CFFI_OP_NOOP, 145),
+/* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 241 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 242 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 243 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
+/* 244 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 247 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(pyvma_capture *)
+/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 250 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(pyvma_capture *, uint64_t)
+/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 252 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 253 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(pyvma_epoll *)
+/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 256 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 257 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(struct pyvma_msg *, uint32_t)
+/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 117),
+/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 260 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(void)
+/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 263 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 264 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[16]
+/* 265 */ (_cffi_opcode_t)(16),
+/* 266 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[256]
+/* 267 */ (_cffi_opcode_t)(256),
+/* 268 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[32]
+/* 269 */ (_cffi_opcode_t)(32),
+/* 270 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[64]
+/* 271 */ (_cffi_opcode_t)(64),
+/* 272 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[8]
+/* 273 */ (_cffi_opcode_t)(8),
+/* 274 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 275 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 276 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 277 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 278 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 279 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
+/* 280 */ _CFFI_OP(_CFFI_OP_POINTER, 281), // struct iovec *
+/* 281 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 282 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 283 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 284 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 285 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 286 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 287 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 288 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 289 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 290 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 291 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 292 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 293 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 294 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 295 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
+/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
+/* 297 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
+/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct sockaddr
+/* 299 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr_storage
+/* 300 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // struct sockaddr_storage[16]
+/* 301 */ (_cffi_opcode_t)(16),
+/* 302 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 303 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 304 */ _CFFI_OP(_CFFI_OP_ARRAY, 303), // uint8_t[16]
+/* 305 */ (_cffi_opcode_t)(16),
+/* 306 */ _CFFI_OP(_CFFI_OP_ARRAY, 303), // uint8_t[6]
+/* 307 */ (_cffi_opcode_t)(6),
+/* 308 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 309 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -951,10 +959,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(113), arg0, (char **)&x0);
+      _cffi_type(117), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(113), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(117), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1003,10 +1011,10 @@ _cffi_f_pyvma_capture_attach(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(14), arg1, (char **)&x1);
+      _cffi_type(18), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(14), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1039,10 +1047,10 @@ _cffi_f_pyvma_capture_detach(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1077,10 +1085,10 @@ _cffi_f_pyvma_capture_done(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1121,19 +1129,19 @@ _cffi_f_pyvma_capture_peek(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(193), arg1, (char **)&x1);
+      _cffi_type(197), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(193), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(197), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1174,10 +1182,10 @@ _cffi_f_pyvma_capture_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1224,28 +1232,28 @@ _cffi_f_pyvma_capture_sniff(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(3), arg0, (char **)&x0);
+      _cffi_type(7), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(3), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(7), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(13), arg1, (char **)&x1);
+      _cffi_type(17), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_options const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(13), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(17), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(14), arg2, (char **)&x2);
+      _cffi_type(18), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(14), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(18), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1288,10 +1296,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1301,10 +1309,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(43), arg2, (char **)&x2);
+      _cffi_type(47), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(43), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1337,10 +1345,10 @@ _cffi_f_pyvma_capture_stop(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1379,10 +1387,10 @@ _cffi_f_pyvma_capture_take(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1429,19 +1437,19 @@ _cffi_f_pyvma_capture_trailer(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg0, (char **)&x0);
+      _cffi_type(38), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(47), arg1, (char **)&x1);
+      _cffi_type(51), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(51), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1488,19 +1496,19 @@ _cffi_f_pyvma_config_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(3), arg0, (char **)&x0);
+      _cffi_type(7), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(3), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(7), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(4), arg1, (char **)&x1);
+      _cffi_type(3), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(4), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(3), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1549,10 +1557,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(170), arg1, (char **)&x1);
+      _cffi_type(174), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(170), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(174), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1593,19 +1601,19 @@ _cffi_f_pyvma_config_set(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(3), arg0, (char **)&x0);
+      _cffi_type(7), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(3), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(7), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(3), arg1, (char **)&x1);
+      _cffi_type(7), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(3), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(7), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1650,10 +1658,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(174), arg1, (char **)&x1);
+      _cffi_type(178), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(174), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(178), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1686,10 +1694,10 @@ _cffi_f_pyvma_epoll_close(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1734,10 +1742,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1751,10 +1759,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg3, (char **)&x3);
+      _cffi_type(64), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(64), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1799,10 +1807,10 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1812,19 +1820,19 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg2, (char **)&x2);
+      _cffi_type(69), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(60), arg3, (char **)&x3);
+      _cffi_type(64), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(60), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(64), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1859,10 +1867,10 @@ _cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1897,10 +1905,10 @@ _cffi_f_pyvma_epoll_loop_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1935,10 +1943,10 @@ _cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(51), arg0, (char **)&x0);
+      _cffi_type(55), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(51), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(55), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1985,19 +1993,19 @@ _cffi_f_pyvma_epoll_turn(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(70), arg1, (char **)&x1);
+      _cffi_type(74), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(70), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(74), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2054,19 +2062,19 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg0, (char **)&x0);
+      _cffi_type(58), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(70), arg1, (char **)&x1);
+      _cffi_type(74), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(70), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(74), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2143,10 +2151,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(183), arg1, (char **)&x1);
+      _cffi_type(187), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(183), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(187), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2221,10 +2229,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(187), arg1, (char **)&x1);
+      _cffi_type(191), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(187), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(191), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2263,7 +2271,7 @@ _cffi_f_pyvma_last_error(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(3));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(7));
   return pyresult;
 }
 #else
@@ -2297,19 +2305,19 @@ _cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(178), arg1, (char **)&x1);
+      _cffi_type(182), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(178), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(182), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(179), arg2, (char **)&x2);
+      _cffi_type(183), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(179), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(183), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2344,10 +2352,10 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(166), arg0, (char **)&x0);
+      _cffi_type(170), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(166), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(170), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2396,28 +2404,28 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(128), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(93), arg2, (char **)&x2);
+      _cffi_type(97), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(93), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(97), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2431,10 +2439,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(23), arg5, (char **)&x5);
+      _cffi_type(27), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(23), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(27), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2479,10 +2487,10 @@ _cffi_f_pyvma_sock_adopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(23), arg1, (char **)&x1);
+      _cffi_type(27), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(23), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(27), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2525,19 +2533,19 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg1, (char **)&x1);
+      _cffi_type(145), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2576,10 +2584,10 @@ _cffi_f_pyvma_sock_close(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2624,19 +2632,19 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg1, (char **)&x1);
+      _cffi_type(145), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2679,10 +2687,10 @@ _cffi_f_pyvma_sock_detach(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2723,19 +2731,19 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(23), arg1, (char **)&x1);
+      _cffi_type(27), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(23), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(27), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2770,10 +2778,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2808,10 +2816,10 @@ _cffi_f_pyvma_sock_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2854,28 +2862,28 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(128), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(93), arg2, (char **)&x2);
+      _cffi_type(97), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(93), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(97), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2918,28 +2926,28 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(128), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(93), arg2, (char **)&x2);
+      _cffi_type(97), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(93), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(97), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2986,10 +2994,10 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3003,19 +3011,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(47), arg3, (char **)&x3);
+      _cffi_type(51), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(47), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(51), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(93), arg4, (char **)&x4);
+      _cffi_type(97), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(93), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(97), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3058,10 +3066,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3071,10 +3079,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(47), arg2, (char **)&x2);
+      _cffi_type(51), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(47), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(51), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3115,10 +3123,10 @@ _cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3165,19 +3173,19 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(161), arg0, (char **)&x0);
+      _cffi_type(165), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(161), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(165), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(4), arg1, (char **)&x1);
+      _cffi_type(3), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(4), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(3), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3238,10 +3246,10 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(23), arg3, (char **)&x3);
+      _cffi_type(27), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(23), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(27), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3284,10 +3292,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3297,10 +3305,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(153), arg2, (char **)&x2);
+      _cffi_type(157), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(153), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(157), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3343,10 +3351,10 @@ _cffi_f_pyvma_sock_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3401,19 +3409,19 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(47), arg1, (char **)&x1);
+      _cffi_type(51), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(51), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3472,19 +3480,19 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(113), arg1, (char **)&x1);
+      _cffi_type(117), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3543,19 +3551,19 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(113), arg1, (char **)&x1);
+      _cffi_type(117), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3618,19 +3626,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(47), arg1, (char **)&x1);
+      _cffi_type(51), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(51), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3644,19 +3652,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(128), arg4, (char **)&x4);
+      _cffi_type(132), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(128), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(93), arg5, (char **)&x5);
+      _cffi_type(97), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(93), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(97), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3705,19 +3713,19 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(197), arg1, (char **)&x1);
+      _cffi_type(201), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(197), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(201), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3772,19 +3780,19 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(99), arg1, (char **)&x1);
+      _cffi_type(103), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(99), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(103), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3843,19 +3851,19 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(113), arg1, (char **)&x1);
+      _cffi_type(117), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(113), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3912,19 +3920,19 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(203), arg1, (char **)&x1);
+      _cffi_type(207), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(203), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(207), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3983,19 +3991,19 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(99), arg1, (char **)&x1);
+      _cffi_type(103), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(99), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(103), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4009,10 +4017,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg4, (char **)&x4);
+      _cffi_type(145), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(145), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4061,10 +4069,10 @@ _cffi_f_pyvma_sock_set_nonblock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4115,10 +4123,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4132,10 +4140,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(99), arg3, (char **)&x3);
+      _cffi_type(103), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(99), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(103), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4180,10 +4188,10 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4228,19 +4236,19 @@ _cffi_f_pyvma_sock_stamps(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(120), arg1, (char **)&x1);
+      _cffi_type(124), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stamps *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(120), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4281,19 +4289,19 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(124), arg1, (char **)&x1);
+      _cffi_type(128), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4336,19 +4344,19 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(69), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg1, (char **)&x1);
+      _cffi_type(145), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4398,6 +4406,102 @@ _cffi_f_pyvma_start(PyObject *self, PyObject *noarg)
 #  define _cffi_f_pyvma_start _cffi_d_pyvma_start
 #endif
 
+static int _cffi_d_pyvma_stats_path(char * x0, size_t x1)
+{
+  return pyvma_stats_path(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_stats_path(PyObject *self, PyObject *args)
+{
+  char * x0;
+  size_t x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_stats_path", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(3), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(3), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, size_t);
+  if (x1 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_stats_path(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_stats_path _cffi_d_pyvma_stats_path
+#endif
+
+static size_t _cffi_d_pyvma_stats_schema(char * x0, size_t x1)
+{
+  return pyvma_stats_schema(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_stats_schema(PyObject *self, PyObject *args)
+{
+  char * x0;
+  size_t x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  size_t result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_stats_schema", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(3), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(3), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, size_t);
+  if (x1 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_stats_schema(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, size_t);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_stats_schema _cffi_d_pyvma_stats_schema
+#endif
+
 static void _cffi_d_pyvma_stop(void)
 {
   pyvma_stop();
@@ -4441,7 +4545,7 @@ _cffi_f_pyvma_version(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(3));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(7));
   return pyresult;
 }
 #else
@@ -4752,521 +4856,523 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 249), (void *)_cffi_d_pyvma_batch_release },
-  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_pyvma_capture_attach },
-  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 239), (void *)_cffi_d_pyvma_capture_detach },
-  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 33), (void *)_cffi_d_pyvma_capture_done },
-  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 191), (void *)_cffi_d_pyvma_capture_peek },
-  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_capture_poll },
-  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_capture_sniff },
-  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_pyvma_capture_stats },
-  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 239), (void *)_cffi_d_pyvma_capture_stop },
-  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 242), (void *)_cffi_d_pyvma_capture_take },
-  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 45), (void *)_cffi_d_pyvma_capture_trailer },
-  { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 168), (void *)_cffi_d_pyvma_config_row },
-  { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 7), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 246), (void *)_cffi_d_pyvma_epoll_close },
-  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 56), (void *)_cffi_d_pyvma_epoll_ctl },
-  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_epoll_ctl_sock },
-  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 53), (void *)_cffi_d_pyvma_epoll_fileno },
-  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 53), (void *)_cffi_d_pyvma_epoll_loop_fd },
-  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 50), (void *)_cffi_d_pyvma_epoll_open },
-  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 74), (void *)_cffi_d_pyvma_epoll_turn },
-  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 68), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 253), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 16), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 257), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 29), (void *)_cffi_d_pyvma_capture_attach },
+  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 247), (void *)_cffi_d_pyvma_capture_detach },
+  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 37), (void *)_cffi_d_pyvma_capture_done },
+  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_capture_peek },
+  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_pyvma_capture_poll },
+  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 15), (void *)_cffi_d_pyvma_capture_sniff },
+  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_pyvma_capture_stats },
+  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 247), (void *)_cffi_d_pyvma_capture_stop },
+  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 250), (void *)_cffi_d_pyvma_capture_take },
+  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 49), (void *)_cffi_d_pyvma_capture_trailer },
+  { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 6), (void *)_cffi_d_pyvma_config_get },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_config_set },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 254), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 60), (void *)_cffi_d_pyvma_epoll_ctl },
+  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 66), (void *)_cffi_d_pyvma_epoll_ctl_sock },
+  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 57), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 57), (void *)_cffi_d_pyvma_epoll_loop_fd },
+  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 54), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_epoll_turn },
+  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 72), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 261), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 20), (void *)_cffi_d_pyvma_is_sock },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 189), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_rule_add },
-  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 165), (void *)_cffi_d_pyvma_rule_del },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 131), (void *)_cffi_d_pyvma_sock_accept },
-  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 29), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 144), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 81), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 155), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 160), (void *)_cffi_d_pyvma_sock_offload },
-  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 19), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_pacing },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 102), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 207), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 214), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 223), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 230), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_stamps },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 189), (void *)_cffi_d_pyvma_start },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 253), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 180), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 169), (void *)_cffi_d_pyvma_rule_del },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 135), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 33), (void *)_cffi_d_pyvma_sock_adopt },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 148), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 159), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 164), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 23), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 154), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 211), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 199), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 227), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 205), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_stamps },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 193), (void *)_cffi_d_pyvma_start },
+  { "pyvma_stats_path", (void *)_cffi_f_pyvma_stats_path, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_stats_path },
+  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 243), (void *)_cffi_d_pyvma_stats_schema },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 261), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 47) },
+                _CFFI_OP(_CFFI_OP_NOOP, 51) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
-               _CFFI_OP(_CFFI_OP_NOOP, 5) },
+               _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 47) },
+                _CFFI_OP(_CFFI_OP_NOOP, 51) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 42) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 46) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 272) },
+               _CFFI_OP(_CFFI_OP_NOOP, 280) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
-                  _CFFI_OP(_CFFI_OP_NOOP, 5) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 47) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 51) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
-                      _CFFI_OP(_CFFI_OP_NOOP, 5) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_flags", offsetof(struct msghdr, msg_flags),
                  sizeof(((struct msghdr *)0)->msg_flags),
-                 _CFFI_OP(_CFFI_OP_NOOP, 17) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 21) },
   { "bytes", offsetof(struct pyvma_capture_options, bytes),
              sizeof(((struct pyvma_capture_options *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "snaplen", offsetof(struct pyvma_capture_options, snaplen),
                sizeof(((struct pyvma_capture_options *)0)->snaplen),
-               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+               _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "count", offsetof(struct pyvma_capture_options, count),
              sizeof(((struct pyvma_capture_options *)0)->count),
-             _CFFI_OP(_CFFI_OP_NOOP, 244) },
+             _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "filter", offsetof(struct pyvma_capture_options, filter),
               sizeof(((struct pyvma_capture_options *)0)->filter),
-              _CFFI_OP(_CFFI_OP_NOOP, 3) },
+              _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 260) },
+            _CFFI_OP(_CFFI_OP_NOOP, 268) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "missed", offsetof(struct pyvma_capture_stats, missed),
               sizeof(((struct pyvma_capture_stats *)0)->missed),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "accepted", offsetof(struct pyvma_capture_stats, accepted),
                 sizeof(((struct pyvma_capture_stats *)0)->accepted),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "dropped", offsetof(struct pyvma_capture_stats, dropped),
                sizeof(((struct pyvma_capture_stats *)0)->dropped),
-               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+               _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "start_ns", offsetof(struct pyvma_capture_stats, start_ns),
                 sizeof(((struct pyvma_capture_stats *)0)->start_ns),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "name", offsetof(struct pyvma_config_row, name),
             sizeof(((struct pyvma_config_row *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 3) },
+            _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "type", offsetof(struct pyvma_config_row, type),
             sizeof(((struct pyvma_config_row *)0)->type),
-            _CFFI_OP(_CFFI_OP_NOOP, 3) },
+            _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "unit", offsetof(struct pyvma_config_row, unit),
             sizeof(((struct pyvma_config_row *)0)->unit),
-            _CFFI_OP(_CFFI_OP_NOOP, 3) },
+            _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "vma_alias", offsetof(struct pyvma_config_row, vma_alias),
                  sizeof(((struct pyvma_config_row *)0)->vma_alias),
-                 _CFFI_OP(_CFFI_OP_NOOP, 3) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "default_value", offsetof(struct pyvma_config_row, default_value),
                      sizeof(((struct pyvma_config_row *)0)->default_value),
-                     _CFFI_OP(_CFFI_OP_NOOP, 3) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "help", offsetof(struct pyvma_config_row, help),
             sizeof(((struct pyvma_config_row *)0)->help),
-            _CFFI_OP(_CFFI_OP_NOOP, 3) },
+            _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "live", offsetof(struct pyvma_config_row, live),
             sizeof(((struct pyvma_config_row *)0)->live),
-            _CFFI_OP(_CFFI_OP_NOOP, 17) },
+            _CFFI_OP(_CFFI_OP_NOOP, 21) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 262) },
+            _CFFI_OP(_CFFI_OP_NOOP, 270) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 244) },
+             _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
-              _CFFI_OP(_CFFI_OP_NOOP, 114) },
+              _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 244) },
+            _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 281) },
+             _CFFI_OP(_CFFI_OP_NOOP, 289) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 281) },
+             _CFFI_OP(_CFFI_OP_NOOP, 289) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 294) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 302) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 294) },
+            _CFFI_OP(_CFFI_OP_NOOP, 302) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 295) },
+           _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 295) },
+                _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
-                  _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "vni", offsetof(struct pyvma_flow, vni),
            sizeof(((struct pyvma_flow *)0)->vni),
-           _CFFI_OP(_CFFI_OP_NOOP, 114) },
+           _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 291) },
+           _CFFI_OP(_CFFI_OP_NOOP, 299) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 291) },
+           _CFFI_OP(_CFFI_OP_NOOP, 299) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 298) },
+               _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 295) },
+                _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 260) },
+            _CFFI_OP(_CFFI_OP_NOOP, 268) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 262) },
+            _CFFI_OP(_CFFI_OP_NOOP, 270) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 262) },
+            _CFFI_OP(_CFFI_OP_NOOP, 270) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 298) },
+           _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 295) },
+               _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 295) },
+             _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 114) },
+           _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 292) },
+            _CFFI_OP(_CFFI_OP_NOOP, 300) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 296) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 304) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+               _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+               _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+               _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 114) },
+              _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "txqs", offsetof(struct pyvma_interface, txqs),
             sizeof(((struct pyvma_interface *)0)->txqs),
-            _CFFI_OP(_CFFI_OP_NOOP, 114) },
+            _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "pacing_burst", offsetof(struct pyvma_interface, pacing_burst),
                     sizeof(((struct pyvma_interface *)0)->pacing_burst),
-                    _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+               _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
-                  _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 260) },
+            _CFFI_OP(_CFFI_OP_NOOP, 268) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 256) },
+            _CFFI_OP(_CFFI_OP_NOOP, 264) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 258) },
+              _CFFI_OP(_CFFI_OP_NOOP, 266) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 47) },
+            _CFFI_OP(_CFFI_OP_NOOP, 51) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 114) },
+           _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+               _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 291) },
+            _CFFI_OP(_CFFI_OP_NOOP, 299) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
-                  _CFFI_OP(_CFFI_OP_NOOP, 38) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 42) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 47) },
+            _CFFI_OP(_CFFI_OP_NOOP, 51) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 244) },
+            _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 294) },
+              _CFFI_OP(_CFFI_OP_NOOP, 302) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 294) },
+                _CFFI_OP(_CFFI_OP_NOOP, 302) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 285) },
+              _CFFI_OP(_CFFI_OP_NOOP, 293) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
-          _CFFI_OP(_CFFI_OP_NOOP, 114) },
+          _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "queue", offsetof(struct pyvma_pacing_state, queue),
              sizeof(((struct pyvma_pacing_state *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "frames", offsetof(struct pyvma_pacing_state, frames),
               sizeof(((struct pyvma_pacing_state *)0)->frames),
-              _CFFI_OP(_CFFI_OP_NOOP, 114) },
+              _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "bytes", offsetof(struct pyvma_pacing_state, bytes),
              sizeof(((struct pyvma_pacing_state *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 260) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 268) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 262) },
+              _CFFI_OP(_CFFI_OP_NOOP, 270) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 114) },
+             _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "serial", offsetof(struct pyvma_rule, serial),
               sizeof(((struct pyvma_rule *)0)->serial),
-              _CFFI_OP(_CFFI_OP_NOOP, 114) },
+              _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "handle", offsetof(struct pyvma_rule, handle),
               sizeof(((struct pyvma_rule *)0)->handle),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 264) },
+            _CFFI_OP(_CFFI_OP_NOOP, 272) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
-          _CFFI_OP(_CFFI_OP_NOOP, 114) },
+          _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tx", offsetof(struct pyvma_sock_stamps, tx),
           sizeof(((struct pyvma_sock_stamps *)0)->tx),
-          _CFFI_OP(_CFFI_OP_NOOP, 114) },
+          _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 244) },
+               _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 244) },
+             _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 244) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 244) },
+              _CFFI_OP(_CFFI_OP_NOOP, 252) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 114) },
+              _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "pacing_by", offsetof(struct pyvma_sock_stats, pacing_by),
                  sizeof(((struct pyvma_sock_stats *)0)->pacing_by),
-                 _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tx_queue", offsetof(struct pyvma_sock_stats, tx_queue),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_queue),
-                _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tx_held", offsetof(struct pyvma_sock_stats, tx_held),
                sizeof(((struct pyvma_sock_stats *)0)->tx_held),
-               _CFFI_OP(_CFFI_OP_NOOP, 114) },
+               _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "tx_held_bytes", offsetof(struct pyvma_sock_stats, tx_held_bytes),
                      sizeof(((struct pyvma_sock_stats *)0)->tx_held_bytes),
-                     _CFFI_OP(_CFFI_OP_NOOP, 114) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 118) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 300) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 300) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 308) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 273, 0,
+  { "iovec", 281, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 274, 0,
+  { "msghdr", 282, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 269, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 277, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 275, 0,
+  { "pyvma_capture_options", 283, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 276, 0,
+  { "pyvma_capture_stats", 284, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 277, 0,
+  { "pyvma_config_row", 285, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 7 },
-  { "pyvma_counter", 278, 0,
+  { "pyvma_counter", 286, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 26, 2 },
-  { "pyvma_epoll", 270, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 278, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 279, 0,
+  { "pyvma_event", 287, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 28, 2 },
-  { "pyvma_flow", 280, 0,
+  { "pyvma_flow", 288, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 30, 9 },
-  { "pyvma_flow_tuple", 281, 0,
+  { "pyvma_flow_tuple", 289, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 39, 4 },
-  { "pyvma_interface", 282, 0,
+  { "pyvma_interface", 290, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 43, 31 },
-  { "pyvma_kernel_interface", 283, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 291, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 74, 5 },
-  { "pyvma_msg", 284, 0,
+  { "pyvma_msg", 292, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 79, 7 },
-  { "pyvma_pacing", 285, 0,
+  { "pyvma_pacing", 293, 0,
     sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 86, 4 },
-  { "pyvma_pacing_state", 286, 0,
+  { "pyvma_pacing_state", 294, 0,
     sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 90, 7 },
-  { "pyvma_rule", 287, 0,
+  { "pyvma_rule", 295, 0,
     sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 97, 3 },
-  { "pyvma_sock", 271, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 279, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 288, 0,
+  { "pyvma_sock_stamps", 296, 0,
     sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 100, 6 },
-  { "pyvma_sock_stats", 289, 0,
+  { "pyvma_sock_stats", 297, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 106, 20 },
-  { "sockaddr", 290, 0,
+  { "sockaddr", 298, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 126, 1 },
-  { "sockaddr_storage", 291, 0,
+  { "sockaddr_storage", 299, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 127, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 266, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 274, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 267, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 275, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 269 },
-  { "pyvma_epoll", 270 },
-  { "pyvma_sock", 271 },
-  { "socklen_t", 42 },
-  { "ssize_t", 268 },
+  { "pyvma_capture", 277 },
+  { "pyvma_epoll", 278 },
+  { "pyvma_sock", 279 },
+  { "socklen_t", 46 },
+  { "ssize_t", 276 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5276,12 +5382,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  75,  /* num_globals */
+  77,  /* num_globals */
   22,  /* num_struct_unions */
   2,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  302,  /* num_types */
+  310,  /* num_types */
   0,  /* flags */
 };
 

@@ -309,7 +309,7 @@ TEST(counters_all_move)
 		size_t at;
 		void (*move)(struct bench *b);
 	} all[] = {
-#define CASE(name, text) { #name, offsetof(struct pv_net_counters, name), move_##name },
+#define CASE(name, kind, unit, help) { #name, offsetof(struct pv_net_counters, name), move_##name },
 		PV_NET_COUNTERS(CASE)
 	};
 

@@ -30,6 +30,7 @@ struct frame {
 
 struct fake {
 	struct pv_ring ring;
+	struct pv_ring_stat stat;
 	struct pv_pktq held;
 	uint32_t depth;
 	bool stuck; /* nothing is ever completed */
@@ -246,6 +247,7 @@ static inline int bench_iface(struct bench *b, const struct bench_cfg *c, uint32
 	CHECK_EQ(pv_pool_open(&b->pool[i], &b->mem.mem, &pc), 0);
 	pv_pktq_init(&f->held);
 	f->depth = 1024;
+	f->ring.stat = &f->stat;
 	f->ring.ops = c->plain ? &fake_plain_ops : &fake_ops;
 	f->ring.pool = b->pool[i];
 	f->ring.caps = (struct pv_ring_caps){ .mtu = c->ring_mtu ? c->ring_mtu : 1500,

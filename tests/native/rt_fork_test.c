@@ -190,7 +190,7 @@ TEST(what_is_lent_is_copied)
 		fill_lent(a, aa, LENT / 2);
 		CHECK_EQ(in_child(child_reads, a, aa), 0);
 		pyvma_batch_release(lent, LENT);
-		CHECK_EQ(pv_engine.lent, 0);
+		CHECK_EQ(pv_engine.stat->lent, 0);
 	}
 	sk_close(a);
 }

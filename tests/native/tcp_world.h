@@ -31,7 +31,7 @@ static inline void tcp_world_dump(const struct world *w)
 		const struct pv_tcp_counters *n = pv_tcp_table_counters(w->host[i].tcp);
 
 		fprintf(stderr, "host %u:", i);
-#define TCP_WORLD_SAY(name, text)                                                                                                  \
+#define TCP_WORLD_SAY(name, kind, unit, help)                                                                                      \
 	if (n->name)                                                                                                               \
 		fprintf(stderr, " " #name "=%" PRIu64, n->name);
 		PV_TCP_COUNTERS(TCP_WORLD_SAY)

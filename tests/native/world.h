@@ -179,10 +179,10 @@ static inline void __attribute__((unused)) world_dump(const struct world *w)
 		const struct pv_udp_counters *u = pv_udp_table_counters(w->host[i].udp);
 
 		fprintf(stderr, "host %u:", i);
-#define WORLD_SAY_NET(name, text)                                                                                                  \
+#define WORLD_SAY_NET(name, kind, unit, help)                                                                                      \
 	if (n->name)                                                                                                               \
 		fprintf(stderr, " net." #name "=%" PRIu64, n->name);
-#define WORLD_SAY_UDP(name, text)                                                                                                  \
+#define WORLD_SAY_UDP(name, kind, unit, help)                                                                                      \
 	if (u->name)                                                                                                               \
 		fprintf(stderr, " udp." #name "=%" PRIu64, u->name);
 		PV_NET_COUNTERS(WORLD_SAY_NET)
