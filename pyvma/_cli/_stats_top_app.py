@@ -71,6 +71,8 @@ class Table(DataTable[Text]):
 
     def show(self, rows: list[Row], text: str = "") -> None:
         """These rows from now on."""
+        if not self._heads:  # not on the screen yet
+            return
         before = self.selected() if self.cursor_row else None  # the first line stays the first
         ordered = sorted_rows(rows, self.sort_column, self.descending, text)
         self.rows_shown = ordered[:LINES]
@@ -96,6 +98,7 @@ class Details(Screen[None]):
         self.feed = watch
         self.pid = pid
         self.key = key
+        self.ready = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
@@ -106,11 +109,14 @@ class Details(Screen[None]):
         table = self.query_one("#fields", DataTable)
         for name in ("field", "value", "a second", "meaning"):
             table.add_column(name, key=name)
+        self.ready = True
         self.refresh_data()
         table.focus()
 
     def refresh_data(self) -> None:
         """As it is now; what it was at last when it is gone."""
+        if not self.ready:  # a round came before the screen was there
+            return
         found = self.feed.find(self.pid, self.key)
         head = self.query_one("#head", Static)
         kind = self.key.partition("-")[0]
