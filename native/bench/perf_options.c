@@ -322,11 +322,12 @@ static int complete(struct perf_opts *o, bool server)
 		o->reply_every = o->mode == PERF_PING_PONG;
 	if (o->mode == PERF_PLAYBACK && !o->n_plays)
 		return bench_fail("playback: --data-file is needed", 0);
+	/* All of a file counts, and of throughput, as in sockperf, if nothing else was said. */
 	if (o->warmup_s < 0)
-		o->warmup_s = PV_MIN(WARMUP_S, 0.4 * o->seconds);
+		o->warmup_s = o->mode == PERF_THROUGHPUT ? 0 : PV_MIN(WARMUP_S, 0.4 * o->seconds);
 	if (o->cooldown_s < 0)
-		o->cooldown_s = PV_MIN(COOLDOWN_S, 0.05 * o->seconds);
-	if (o->mode == PERF_PLAYBACK || o->mode == PERF_THROUGHPUT || o->mode == PERF_SERVER)
+		o->cooldown_s = o->mode == PERF_THROUGHPUT ? 0 : PV_MIN(COOLDOWN_S, 0.05 * o->seconds);
+	if (o->mode == PERF_PLAYBACK || o->mode == PERF_SERVER)
 		o->warmup_s = o->cooldown_s = 0;
 	else if (o->warmup_s + o->cooldown_s >= o->seconds)
 		return bench_fail("--seconds: nothing is left between warm-up and cool-down", 0);

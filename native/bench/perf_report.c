@@ -23,7 +23,7 @@ static int write_log(const struct perf_client *c)
 	return fclose(f) || failed ? bench_fail(c->o->full_log, -EIO) : 0;
 }
 
-static void print_run(const struct perf_client *c, double tick_ns)
+static void print_run(const struct perf_client *c, double tick_ns, double valid_s)
 {
 	const struct perf_opts *o = c->o;
 	double seconds = (double)(c->ended - c->start) * tick_ns / 1e9;
@@ -43,19 +43,21 @@ static void print_run(const struct perf_client *c, double tick_ns)
 	else
 		printf("\"max\"");
 	printf(", \"sockets\": %u, \"rate_mps\": %.3f, \"warmup_ms\": %.0f, \"cooldown_ms\": %.0f", c->n,
-	       seconds > 0 ? (double)c->seq / seconds : 0.0, o->warmup_s * 1e3, o->cooldown_s * 1e3);
+	       valid_s > 0 ? (double)c->valid_sent / valid_s : 0.0, o->warmup_s * 1e3, o->cooldown_s * 1e3);
 }
 
 int perf_report(const struct perf_client *c)
 {
 	double tick_ns = bench_tick_ns(), per = c->o->full_rtt ? 1 : 2;
+	/* Of a file: all of it, whatever it lasts. */
+	uint64_t to = PV_MIN(c->valid_to, c->ended);
+	double valid_s = to > c->valid_from ? (double)(to - c->valid_from) * tick_ns / 1e9 : 0;
 
-	print_run(c, tick_ns);
+	print_run(c, tick_ns, valid_s);
+	printf(", \"valid_seconds\": %.6f, \"valid_sent\": %llu", valid_s, (unsigned long long)c->valid_sent);
 	if (c->o->reply_every) {
-		printf(", \"figures\": \"%s\", \"valid_seconds\": %.6f, \"valid_sent\": %llu, \"valid_received\": %llu, "
-		       "\"dropped\": %llu",
-		       c->o->full_rtt ? "round trip" : "half round trip", (double)(c->valid_to - c->valid_from) * tick_ns / 1e9,
-		       (unsigned long long)c->valid_sent, (unsigned long long)c->valid_received,
+		printf(", \"figures\": \"%s\", \"valid_received\": %llu, \"dropped\": %llu",
+		       c->o->full_rtt ? "round trip" : "half round trip", (unsigned long long)c->valid_received,
 		       (unsigned long long)(c->valid_requested - PV_MIN(c->valid_received, c->valid_requested)));
 	}
 	if (c->rtt.count) {

@@ -123,14 +123,15 @@ def add_figures(parser: argparse.ArgumentParser, kind: str) -> None:
     add("--connect", action="store_true", help="UDP: connected sockets (default: an address with each message, as sockperf)")
     add("--client_ip", metavar="ADDRESS", help="bind to this address")
     add("--client_port", type=int, metavar="PORT", help="bind to this port")
+    if kind != "playback":
+        parts = ("0", "0") if kind == "throughput" else ("400; 40 %% of a shorter run than 1 s", "50; 5 %%")
+        add("--warmup-ms", type=int, metavar="N", help=f"first part, not in the figures (default {parts[0]})")
+        add("--cooldown-ms", type=int, metavar="N", help=f"last part, not in the figures (default {parts[1]})")
     if kind == "throughput":
         return
     add("--data-integrity", action="store_true", help="compare every reply with what was sent")
     add("--full-rtt", action="store_true", help="round trips; default: half of them, as sockperf prints")
     add("--full-log", metavar="FILE", help="every answered message with its times, in sockperf's columns")
-    if kind != "playback":
-        add("--warmup-ms", type=int, metavar="N", help="first part, not in the figures (default 400; 40 %% of a shorter run than 1 s)")
-        add("--cooldown-ms", type=int, metavar="N", help="last part, not in the figures (default 50; 5 %%)")
 
 
 def styles(kind: str) -> str:
@@ -298,7 +299,7 @@ def report_latency(result: dict[str, Any]) -> None:
 
 def report_throughput(result: dict[str, Any]) -> None:
     """Rate in sockperf's words."""
-    rate = result["sent"] / result["seconds"] if result["seconds"] else 0.0
+    rate = result.get("rate_mps", result["sent"] / result["seconds"] if result["seconds"] else 0.0)
     bandwidth = rate * result["size"] / (1 << 20)
     say(f"Total of {result['sent']} messages sent in {result['seconds']:.3f} sec")
     say(f"Summary: Message Rate is {rate:.0f} [msg/sec]")

@@ -20,6 +20,8 @@ from ._bench_peer import Seen
 HEADER = struct.Struct("!QHI")
 CLIENT, PONG, WARMUP = 1, 2, 4
 LONGEST = (1 << 20) - 1
+FORGOTTEN = 65536
+"""Messages that are looked for at most, as in C."""
 
 
 class Counts:
@@ -41,10 +43,17 @@ class Counts:
             self.seen = Seen()
         if flags & WARMUP:
             return None
+        if number - self.seen.next > FORGOTTEN:
+            # Nobody waits for so many: they are lost, as far as that is to be believed.
+            self.lost += number - self.seen.next
+            self.seen.next = number
         self.received += 1
         self.end = time.monotonic()
         self.start = self.start or self.end
         self.seen.add(number)
+        if len(self.seen.holes) > FORGOTTEN:
+            self.lost += len(self.seen.holes)
+            self.seen.holes.clear()
         if not flags & PONG or not self.reply:
             return None
         self.sent += 1
