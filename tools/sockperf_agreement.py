@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether `pyvma bench` measures what sockperf measures: both in turns over the same path, in short slices, and medians of those.
+"""Whether `pyvma bench` measures what sockperf measures: both at the same time over the same path, so that what else the host does
+concerns both alike.
 
-Two network namespaces joined by a veth pair. A case is "WHAT/PROTO/MODE". WHAT, and who takes turns:
+Two network namespaces joined by a veth pair; servers at one end on one CPU, clients at the other end on another. A case is
+"WHAT/PROTO/MODE":
 
-  clients          sockperf and ours over kernel sockets, each against sockperf's server
-  clients-to-xdp   the same two clients, each against our server over AF_XDP
-  servers          our client over kernel sockets, against sockperf's server and ours over kernel sockets
-  servers-of-xdp   our client over AF_XDP, against the same two servers
+  clients          sockperf's and our client over kernel sockets, side by side against one server of sockperf's
+  clients-to-xdp   the same two, side by side against one server of ours over AF_XDP
+  servers          two of our clients over kernel sockets, one against sockperf's server and one against ours over kernel sockets
+  servers-of-xdp   our client over AF_XDP against the same two servers; one engine has the interface, so in turns of a second
+  control          two of our clients against one server of sockperf's: what the host alone makes of equal programs
+  same-messages    sockperf's client against our server: its own figures, and what our server counted of the very same messages
 
-The table has, for each case, medians of both and the ratio of ours to sockperf's: average and median latency of ping-pong and under-load,
-messages a second of throughput. Both servers are up all the time and sleep while they are not asked; that over AF_XDP polls, but under
-load.
+Ratios are ours to sockperf's, in the control the second to the first; the table has the median of the rounds' ratios. ping-pong and
+under-load: average and median latency; throughput: messages a second.
 
-Usage: tools/sockperf_agreement.py [--pairs N (7)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE]
+Usage: tools/sockperf_agreement.py [--rounds N (5)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE]
 Needs root, sockperf, and the package installed. Exit status 1 when a figure is off by more than --limit (3 %).
 """
 
@@ -25,6 +28,8 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -34,94 +39,150 @@ from pyvma._cli import _bench_host, _bench_sockperf
 from pyvma._cli._bench_run import Peer, c_command, cpus, running
 from pyvma._cli._veth import VethPair
 
-WHATS = ("clients", "clients-to-xdp", "servers", "servers-of-xdp")
+WHATS = ("clients", "clients-to-xdp", "servers", "servers-of-xdp", "control", "same-messages")
 PROTOS = ("udp", "tcp")
 MODES: dict[str, dict[str, Any]] = {
     "ping-pong": {},
-    "under-load": {"mps": 20000, "reply_every": 10},
+    "under-load": {"mps": 5000, "reply_every": 5},
     "throughput": {},
 }
 FIGURES = {"ping-pong": ("avg_us", "p50_us"), "under-load": ("avg_us", "p50_us"), "throughput": ("rate_mps",)}
-PORTS = {"sockperf": 11111, "ours": 11112, "xdp": 11113}
 XDP = "xdp:device=veth0"
+# sockperf's client sleeps 2 s before its run; of that the first 400 ms and the last 50 ms are not in its latencies. Ours begins before
+# and ends after, and counts nothing of the time in which it is alone.
+SOCKPERF_S, SLEEP_S, EARLY_S, LATE_S = 3, 2.0, 0.3, 0.5
 
 
 class Bench:
-    """The pair, its servers and clients. Servers are at end 0, but that of AF_XDP is the one at its end; clients at the other."""
+    """The pair, its servers and clients."""
 
     def __init__(self, pair: VethPair, size: int) -> None:
         self.pair, self.size = pair, size
         first, second = cpus()
         self.near, self.far = first or 0, second or 0
+        self.port = 11111
 
     @contextlib.contextmanager
-    def server(self, who: str, proto: str, mode: str) -> Iterator[int]:
-        """Up, and its port."""
-        port = PORTS[who]
+    def server(self, who: str, proto: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Up: its port, and what it counted when it is down. They sleep in epoll, but AF_XDP polls."""
+        self.port += 1
+        port, counted = self.port, dict[str, Any]()
         inside = self.pair.inside(0)
-        if who == "sockperf":
-            pinned = ["taskset", "-c", str(self.far)]
-            line = [*inside, *pinned, "sockperf", "server", "-i", self.pair.hosts[0], "-p", str(port)]
-            with _bench_sockperf.server(line + ["--tcp"] * (proto == "tcp"), proto == "tcp", port):
-                yield port
+        if who != "sockperf":
+            xdp = who == "xdp"
+            # As many sockets as there are clients, and the engine's CPU is its own.
+            style = {"style": None if proto == "udp" else "epoll"}
+            options = {"end": self.end(proto, port), "interfaces": XDP if xdp else None, "block": not xdp, **style}
+            with running(Peer(c_command("serve", "pyvma" if xdp else "kernel", self.far, **options), clean=True, inside=inside)) as peer:
+                peer.ready()
+                yield port, counted
+                counted |= peer.stop()
             return
-        stack = "pyvma" if who == "xdp" else "kernel"
-        # A server that polls would have the CPU of the thread that receives under load.
-        block = who != "xdp" or mode == "under-load"
-        options = {"end": self.end(proto, port), "interfaces": XDP if who == "xdp" else None, "block": block}
-        with running(Peer(c_command("serve", stack, self.far, **options), clean=True, inside=inside)) as peer:
-            peer.ready()
-            yield port
-            peer.stop()
+        with tempfile.NamedTemporaryFile("w", suffix=".feed") as feed:
+            feed.write(f"{self.end(proto, port)}\n")
+            feed.flush()
+            where = ["-f", feed.name, "-F", "e"] if proto == "tcp" else ["-i", self.pair.hosts[0], "-p", str(port)]
+            line = [*inside, "taskset", "-c", str(self.far), "sockperf", "server", *where]
+            with _bench_sockperf.server(line, proto == "tcp", port):
+                yield port, counted
 
     def end(self, proto: str, port: int) -> str:
         return f"{'T' if proto == 'tcp' else 'U'}:{self.pair.hosts[0]}:{port}"
 
-    def ours(self, proto: str, mode: str, port: int, xdp: bool) -> dict[str, Any]:
-        """One slice of our client."""
-        options: dict[str, Any] = {"mode": mode, "end": self.end(proto, port), "seconds": 1, "size": self.size, **MODES[mode]}
+    def ours(self, proto: str, mode: str, port: int, seconds: float, edges: tuple[float, float], xdp: bool = False) -> Peer:
+        """Our client, started; `edges`: of its time not in the figures."""
+        options: dict[str, Any] = {"mode": mode, "end": self.end(proto, port), "seconds": seconds, "size": self.size, **MODES[mode]}
+        options |= {"warmup_ms": round(edges[0] * 1e3), "cooldown_ms": round(edges[1] * 1e3)}
         options |= {"interfaces": XDP if xdp else None, "block": not xdp}
-        options |= {"sender_affinity": self.near, "receiver_affinity": self.far}
-        line = c_command("client", "pyvma" if xdp else "kernel", self.near if xdp else None, **options)
-        with running(Peer(line, clean=True, inside=self.pair.inside(1))) as peer:
-            return peer.result(1)
+        options |= {"cpu": self.near} if mode != "under-load" or xdp else {"sender_affinity": self.near, "receiver_affinity": self.far}
+        return Peer(c_command("client", "pyvma" if xdp else "kernel", **{"cpu": None, **options}), clean=True, inside=self.pair.inside(1))
 
-    def sockperfs(self, proto: str, mode: str, port: int) -> dict[str, Any]:
-        """One slice of sockperf's client."""
-        line = [*self.pair.inside(1), "sockperf", mode, "-i", self.pair.hosts[0], "-p", str(port), "-t", "1", "-m", str(self.size)]
-        line += ["--tcp"] * (proto == "tcp") + ["--sender-affinity", str(self.near)]
+    def sockperfs(self, proto: str, mode: str, port: int) -> subprocess.Popen[str]:
+        """sockperf's client, started."""
+        # Senders that wait for the time share a CPU, which is alike for both, and what wakes up has the other.
+        pinned = ["taskset", "-c", str(self.near)] if mode != "under-load" else []
+        line = [*self.pair.inside(1), *pinned, "sockperf", mode, "-i", self.pair.hosts[0], "-p", str(port)]
+        line += ["-t", str(SOCKPERF_S), "-m", str(self.size), *["--tcp"] * (proto == "tcp")]
         if mode == "under-load":
-            line += ["--receiver-affinity", str(self.far)]
+            line += ["--sender-affinity", str(self.near), "--receiver-affinity", str(self.far)]
         for name, value in MODES[mode].items():
             line += ["--" + name.replace("_", "-"), str(value)]
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-        return _bench_sockperf.parse_client(done.stdout + done.stderr)
+        return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def case(self, what: str, proto: str, mode: str, pairs: int) -> dict[str, Any]:
-        """Slices of both in turns, each first every other time."""
-        took: dict[str, list[dict[str, Any]]] = {"sockperf": [], "ours": []}
+    def finished(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        return _bench_sockperf.parse_client(process.communicate(timeout=60)[0])
+
+    def clients(self, proto: str, mode: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """sockperf's, and ours beside it."""
+        process = self.sockperfs(proto, mode, port)
+        try:
+            time.sleep(SLEEP_S - EARLY_S)
+            # Its warm-up goes by before ours has ended.
+            edges = EARLY_S + (0.0 if mode == "throughput" else 0.4) + 0.1, LATE_S
+            with running(self.ours(proto, mode, port, EARLY_S + SOCKPERF_S + LATE_S - 0.1, edges)) as peer:
+                mine = peer.result(SOCKPERF_S)
+            return self.finished(process), mine
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+    def both(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Two of our clients, each first every other time."""
+        order = ports if turn % 2 == 0 else ports[::-1]
         with contextlib.ExitStack() as up:
-            ports = {"sockperf": up.enter_context(self.server("xdp" if what == "clients-to-xdp" else "sockperf", proto, mode))}
-            ports["ours"] = up.enter_context(self.server("ours", proto, mode)) if what.startswith("servers") else ports["sockperf"]
-            for number in range(pairs):
-                for who in ("sockperf", "ours")[:: 1 if number % 2 == 0 else -1]:
-                    if who == "sockperf" and what.startswith("clients"):
-                        took[who].append(self.sockperfs(proto, mode, ports[who]))
+            peers = [up.enter_context(running(self.ours(proto, mode, port, 1.6, (0.4, 0.2)))) for port in order]
+            results = [peer.result(2) for peer in peers]
+        return (results[0], results[1]) if turn % 2 == 0 else (results[1], results[0])
+
+    def turns(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Our client over AF_XDP, against each."""
+        results = {}
+        for port in ports if turn % 2 == 0 else ports[::-1]:
+            with running(self.ours(proto, mode, port, 1.0, (0.2, 0.05), xdp=True)) as peer:
+                results[port] = peer.result(1)
+        return results[ports[0]], results[ports[1]]
+
+    def seen(self, proto: str, mode: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """sockperf's figures, and those that our server's counts give: a ping-pong's latency is half of a message's time."""
+        with self.server("ours", proto) as (port, counted):
+            theirs = self.finished(self.sockperfs(proto, mode, port))
+        rate = (counted["received"] + counted["lost"]) / counted["seconds"]
+        if mode == "ping-pong":
+            total = theirs["total_sent"] / SOCKPERF_S
+            return {"avg_us": 5e5 / total}, {"avg_us": 5e5 / rate}
+        if mode == "under-load":
+            return {"rate_mps": theirs["rate_mps"]}, {"rate_mps": rate}
+        return {"rate_mps": theirs["rate_mps"]}, {"rate_mps": rate}
+
+    def case(self, what: str, proto: str, mode: str, rounds: int) -> dict[str, Any]:
+        """All rounds of one."""
+        took = []
+        with contextlib.ExitStack() as up:
+            if what == "same-messages":
+                took = [self.seen(proto, mode) for _ in range(rounds)]
+            else:
+                first, _ = up.enter_context(self.server("xdp" if what == "clients-to-xdp" else "sockperf", proto))
+                second, _ = up.enter_context(self.server("ours", proto)) if what.startswith("servers") else (first, {})
+                for turn in range(rounds):
+                    if what.startswith("clients"):
+                        took.append(self.clients(proto, mode, first))
+                    elif what == "servers-of-xdp":
+                        took.append(self.turns(proto, mode, (first, second), turn))
                     else:
-                        took[who].append(self.ours(proto, mode, ports[who], what == "servers-of-xdp"))
+                        took.append(self.both(proto, mode, (first, second), turn))
         figures = {}
-        for name in FIGURES[mode]:
-            runs = {who: [run[name] for run in slices] for who, slices in took.items()}
-            medians = {who: statistics.median(values) for who, values in runs.items()}
-            figures[name] = {**medians, "ratio": medians["ours"] / medians["sockperf"], "runs": runs}
-        lost = {who: sum(run.get("lost", 0) + run.get("duplicated", 0) + run.get("reordered", 0) for run in took[who]) for who in took}
-        return {"case": f"{what}/{proto}/{mode}", "figures": figures, "lost": lost}
+        for name in FIGURES[mode] if what != "same-messages" else sorted(took[0][0]):
+            theirs, mine = [one[name] for one, _ in took], [two[name] for _, two in took]
+            ratios = [b / a for a, b in zip(theirs, mine, strict=True)]
+            figures[name] = {"sockperf": statistics.median(theirs), "ours": statistics.median(mine), "ratio": statistics.median(ratios)}
+            figures[name] |= {"ratios": ratios, "runs": {"sockperf": theirs, "ours": mine}}
+        return {"case": f"{what}/{proto}/{mode}", "figures": figures}
 
 
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cases", default="*", help="patterns, separated by commas")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--limit", type=float, default=3.0, help="percent")
@@ -130,24 +191,24 @@ def main() -> int:
     every = [(what, proto, mode) for what in WHATS for proto in PROTOS for mode in MODES]
     wanted = [case for case in every if any(fnmatch("/".join(case), pattern) for pattern in arguments.cases.split(","))]
     results, off = [], 0
-    print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  lost, repeated, late", flush=True)
+    print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  of the rounds; cache line ns", flush=True)
     with VethPair() as pair:
         bench = Bench(pair, arguments.size)
         for case in wanted:
-            line = _bench_host.line(0.05)
-            result = bench.case(*case, arguments.pairs)
-            results.append(result | {"line_us": line})
+            line = 1e3 * (_bench_host.line(0.05) or 0.0)
+            result = bench.case(*case, arguments.rounds)
+            results.append(result | {"line_ns": line})
             for name, figure in result["figures"].items():
                 wrong = abs(figure["ratio"] - 1) > arguments.limit / 100
                 off += wrong
-                counts = f"{result['lost']['sockperf']}, {result['lost']['ours']}"
+                spread = f"{min(figure['ratios']):.3f}..{max(figure['ratios']):.3f}; {line:.0f}"
                 print(
-                    f"{result['case']:32} {name:9} {figure['sockperf']:12.3f} {figure['ours']:12.3f} {figure['ratio']:8.4f}  {counts}"
+                    f"{result['case']:32} {name:9} {figure['sockperf']:12.3f} {figure['ours']:12.3f} {figure['ratio']:8.4f}  {spread}"
                     f"{'  OFF' if wrong else ''}",
                     flush=True,
                 )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"cases": results, "pairs": arguments.pairs, "size": arguments.size}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"cases": results, "rounds": arguments.rounds, "size": arguments.size}, indent=1) + "\n")
     return 1 if off else 0
 
 
