@@ -67,6 +67,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench compare": ("pyvma bench compare --runs 5", "pyvma bench compare --ring xdp --proto tcp --json result.json"),
     "bench sweep": ("pyvma bench sweep --over rate --values 10000,100000 --plot plots", "pyvma bench sweep --proto tcp --csv sizes.csv"),
     "bench sockperf": ("pyvma bench sockperf", "pyvma bench sockperf under-load --mps 10000 --json result.json"),
+    "bench report": ("pyvma bench report --page performance.md", "pyvma bench report --section udp-softnic --into results --page page.md"),
     "bench connections": ("pyvma bench connections --count 1000 --churn 2000 --runs 1",),
     "bench mixed": ("pyvma bench mixed --ring softnic --seconds 2",),
     "bench gil": ("pyvma bench gil --proto udp --runs 3",),
