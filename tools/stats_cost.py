@@ -38,7 +38,7 @@ def read(directory: str, hz: float) -> int:
     from pyvma import stats
     from pyvma._cli._stats_export import as_json
 
-    files = [stats.attach(path) for path in Path(directory).iterdir()]
+    files = [stats.attach(path) for path in Path(directory).glob("pyvma-stats.*")]
     rounds, due = 0, time.monotonic()
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
         for process in files:
@@ -80,6 +80,7 @@ class Turn:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, kind: str) -> dict[str, Any]:
+        from pyvma import stats
         from pyvma._cli._bench_run import Peer, cpus, running
 
         self.wire.fresh()
@@ -92,7 +93,7 @@ class Turn:
             with running(Peer(self._command("server", first, 0))) as server:
                 server.ready()
                 with running(Peer(self._command("ping-pong", second, 1, seconds=seconds))) as client:
-                    while len(list(live.iterdir())) < 2:
+                    while len(stats.processes(str(live))) < 2:
                         time.sleep(0.01)
                     reader = self._reader(kind, live)
                     found = client.result(seconds)
