@@ -11,6 +11,9 @@
  *	stop                                           ends the connection's capture, its counters brought up to date
  *	tunables                                       settings that may change now: NAME=VALUE TYPE MIN MAX UNIT
  *	tune name value                                changes one: the answer has `old` and `new`
+ *	stats-zero                                     all counters and maxima begin again
+ *	dump fd [level]                                what is known of that socket goes to the log, 0: of all; `sockets`, and `shown`: whether
+ *	                                               the log shows that level
  *	log-level [level details]                      the log's, the answer has both
  * What a connection asked for ends with it, so a reader that is killed leaves nothing.
  *

@@ -9,6 +9,9 @@
 
 #include "pyvma.h"
 #include "rt/error.h"
+#include "rt/log.h"
+#include "rt/stats.h"
+#include "rt/stats_dump.h"
 #include "rt/tune.h"
 
 typedef int (*tune_fn)(struct pv_engine *e, const struct pv_control_msg *in, struct pv_control_msg *out);
@@ -80,6 +83,46 @@ static int verb_log_level(struct pv_engine *e, const struct pv_control_msg *in, 
 	return 0;
 }
 
+static int verb_zero(struct pv_engine *e, const struct pv_control_msg *in, struct pv_control_msg *out)
+{
+	(void)e;
+	(void)in;
+	(void)out;
+	pv_stats_zero();
+	pv_log(PV_LOG_INFO, "control: counters begin again");
+	return 0;
+}
+
+static int verb_dump(struct pv_engine *e, const struct pv_control_msg *in, struct pv_control_msg *out)
+{
+	const char *level = pv_control_value(in, "level");
+	struct pv_config trial;
+	uint64_t fd = UINT64_MAX;
+	uint32_t n = 0;
+	int rc;
+
+	(void)e;
+	rc = pv_control_number(in, "fd", INT32_MAX, &fd);
+	if (!rc && fd == UINT64_MAX)
+		rc = pv_error(-EINVAL, "dump: an fd is needed, 0: all");
+	pv_config_init(&trial);
+	if (!rc)
+		rc = pv_config_apply(&trial, "log_level", level ? level : "info", "dump");
+	if (!rc && trial.log_level == PV_LOG_NONE)
+		rc = pv_error(-EINVAL, "dump: at level none nothing is logged");
+	if (!rc) {
+		n = pv_stats_dump((int)fd, (enum pv_log_level)trial.log_level);
+		if (fd && !n)
+			rc = pv_error(-EBADF, "dump: %d is no socket of pyvma's", (int)fd);
+	}
+	if (!rc) {
+		pv_control_add_number(out, "sockets", n);
+		pv_control_add_number(out, "shown", pv_log_shows((enum pv_log_level)trial.log_level));
+	}
+	pv_config_fini(&trial);
+	return rc;
+}
+
 static const struct {
 	const char *name;
 	tune_fn fn;
@@ -87,6 +130,8 @@ static const struct {
 } verbs[] = {
 	{ "tunables", verb_tunables, { NULL } },
 	{ "tune", verb_tune, { "name", "value", NULL } },
+	{ "stats-zero", verb_zero, { NULL } },
+	{ "dump", verb_dump, { "fd", "level", NULL } },
 	{ "log-level", verb_log_level, { "level", "details", NULL } },
 };
 

@@ -372,7 +372,8 @@ static void zero_object(const struct pv_stat_type *t, uint8_t *obj)
 	}
 }
 
-void pv_stats_zero(void)
+/* Those of one type, or all: 0. */
+static void each(uint32_t type, pv_stats_each_fn fn, void *ctx)
 {
 	pthread_mutex_lock(&arena.lock);
 	for (uint64_t at = ready() ? head()->directory : 0; at;) {
@@ -381,12 +382,29 @@ void pv_stats_zero(void)
 		for (uint32_t i = 0; i < s->count; i++) {
 			const struct pv_stat_type *t = pv_stats_type(s->entry[i].type);
 
-			if (t && !t->kept)
-				zero_object(t, arena.base + s->entry[i].offset);
+			if (t && (!type || s->entry[i].type == type))
+				fn(ctx, t, arena.base + s->entry[i].offset);
 		}
 		at = s->next;
 	}
 	pthread_mutex_unlock(&arena.lock);
+}
+
+static void zero_one(void *ctx, const struct pv_stat_type *t, const void *obj)
+{
+	(void)ctx;
+	if (!t->kept)
+		zero_object(t, (uint8_t *)(uintptr_t)obj);
+}
+
+void pv_stats_zero(void)
+{
+	each(0, zero_one, NULL);
+}
+
+void pv_stats_each(uint32_t type, pv_stats_each_fn fn, void *ctx)
+{
+	each(type, fn, ctx);
 }
 
 /* ---- file -------------------------------------------------------------------------------------------------------------- */

@@ -57,6 +57,10 @@ void pv_stats_close(void);
 /* Every counter and maximum that there is begins at 0 again, but those that programs read as well. The engine's lock is held. */
 void pv_stats_zero(void);
 
+/* Calls `fn` for each object of a type, with the lock of the statistics held: it may look and log, nothing else. The engine's lock is held. */
+typedef void (*pv_stats_each_fn)(void *ctx, const struct pv_stat_type *type, const void *obj);
+void pv_stats_each(uint32_t type, pv_stats_each_fn fn, void *ctx);
+
 /* Of the types, by id; NULL: no such. Name and text as in PV_STAT_TYPES. */
 const struct pv_stat_type *pv_stats_type(uint32_t id);
 const char *pv_stats_type_name(uint32_t id);

@@ -88,6 +88,13 @@ TEST(a_refused_request_changes_nothing)
 		{ "pyvma 1 log-level\nlevel=debug\ndetails=4\n", -EINVAL },
 		{ "pyvma 1 log-level\nlevel=debug\ndetails=\n", -EINVAL },
 		{ "pyvma 1 tunables\nname=rx_poll\n", -EINVAL },
+		{ "pyvma 1 stats-zero\nall=1\n", -EINVAL },
+		{ "pyvma 1 dump\n", -EINVAL },
+		{ "pyvma 1 dump\nfd=-1\n", -EINVAL },
+		{ "pyvma 1 dump\nfd=99999999999\n", -EINVAL },
+		{ "pyvma 1 dump\nfd=0\nlevel=loud\n", -EINVAL },
+		{ "pyvma 1 dump\nfd=0\nlevel=none\n", -EINVAL },
+		{ "pyvma 1 dump\nfd=12345\n", -EBADF },
 		{ "pyvma 1 nonsense\n", -EOPNOTSUPP },
 	};
 
@@ -128,8 +135,8 @@ TEST(the_list_is_the_tables)
 	CHECK(n >= 8);
 }
 
-/* The log goes to a file meanwhile; what is in it. */
-static void logged(char *text, size_t size)
+/* The log goes to a file meanwhile; what `work` makes in it. */
+static void logged(void (*work)(void), char *text, size_t size)
 {
 	char path[] = "/tmp/rt_control_tune.XXXXXX";
 	int fd = mkstemp(path);
@@ -138,14 +145,19 @@ static void logged(char *text, size_t size)
 	CHECK(fd >= 0);
 	pv_log_open(PV_LOG_DEBUG, path);
 	pv_log_set((enum pv_log_level)pv_engine.cfg->log_level, (int)pv_engine.cfg->log_details);
-	pv_log(PV_LOG_WARN, "a line");
-	pv_log(PV_LOG_DEBUG, "small talk");
+	work();
 	pv_log_open(PV_LOG_ERROR, NULL);
 	n = read(fd, text, size - 1);
 	CHECK(n >= 0);
 	text[n] = '\0';
 	close(fd);
 	unlink(path);
+}
+
+static void two_lines(void)
+{
+	pv_log(PV_LOG_WARN, "a line");
+	pv_log(PV_LOG_DEBUG, "small talk");
 }
 
 TEST(the_log)
@@ -156,26 +168,57 @@ TEST(the_log)
 	CHECK_EQ(ask("pyvma 1 log-level\nlevel=error\ndetails=0\n"), 0);
 	CHECK(answers("level", "error") && answers("details", "0"));
 	CHECK(pv_log_shows(PV_LOG_ERROR) && !pv_log_shows(PV_LOG_WARN));
-	logged(text, sizeof(text));
+	logged(two_lines, text, sizeof(text));
 	CHECK(!*text);
 	CHECK_EQ(ask("pyvma 1 log-level\nlevel=warn\n"), 0);
 	CHECK(pv_log_shows(PV_LOG_WARN) && !pv_log_shows(PV_LOG_INFO));
-	logged(text, sizeof(text));
+	logged(two_lines, text, sizeof(text));
 	snprintf(want, sizeof(want), "pyvma[%d] warning: a line\n", (int)getpid());
 	CHECK(!strcmp(text, want));
 	CHECK_EQ(ask("pyvma 1 log-level\nlevel=4\ndetails=1\n"), 0);
 	CHECK(answers("level", "debug") && answers("details", "1"));
-	logged(text, sizeof(text));
+	logged(two_lines, text, sizeof(text));
 	snprintf(want, sizeof(want), "pyvma[%d/%d] warning: a line\n", (int)getpid(), (int)gettid());
 	CHECK(!strncmp(text, want, strlen(want)));
 	CHECK(strstr(text, "debug: small talk\n"));
 	CHECK_EQ(ask("pyvma 1 log-level\nlevel=warn\ndetails=3\n"), 0);
-	logged(text, sizeof(text));
+	logged(two_lines, text, sizeof(text));
 	CHECK(text[4] == '-' && text[10] == ' ' && text[19] == '.' && strstr(text, want));
 	/* Nothing asked: how it is. */
 	CHECK_EQ(ask("pyvma 1 log-level\n"), 0);
 	CHECK(answers("level", "warn") && answers("details", "3"));
 	CHECK_EQ(ask("pyvma 1 log-level\nlevel=error\ndetails=0\n"), 0);
+}
+
+static void dump_all(void)
+{
+	CHECK_EQ(ask("pyvma 1 dump\nfd=0\nlevel=warn\n"), 0);
+}
+
+TEST(a_socket_in_the_log)
+{
+	struct any_addr aa, ba;
+	struct sk a = sk_bound(&our_side, AF_INET, &aa), b = sk_bound(&our_side, AF_INET, &ba);
+	char text[16384], want[64];
+
+	CHECK_EQ(pyvma_sock_sendto(a.h, "hello", 5, 0, (struct sockaddr *)&ba.ss, ba.len, -1), 5);
+	CHECK_EQ(pyvma_sock_recv(b.h, text, sizeof(text), 0, LONG_NS), 5);
+	CHECK_EQ(ask("pyvma 1 log-level\nlevel=warn\ndetails=0\n"), 0);
+	logged(dump_all, text, sizeof(text));
+	CHECK(answers("sockets", "2") && answers("shown", "1"));
+	snprintf(want, sizeof(want), "warning: socket fd %d: fd=%d family=inet type=datagram", b.fd, b.fd);
+	CHECK(strstr(text, want) && strstr(text, " state=offloaded") && strstr(text, " nonblocking") == NULL);
+	snprintf(want, sizeof(want), " local_addr=10.9.0.1 local_port=%d", addr_port(&ba));
+	CHECK(strstr(text, want) && strstr(text, " rx_datagrams=1 rx_bytes=5bytes") && strstr(text, " tx_datagrams=1"));
+	/* One of them, at a level that the log does not show: nothing but the count. */
+	CHECK_EQ(ask("pyvma 1 dump\nfd=%d\n", a.fd), 0);
+	CHECK(answers("sockets", "1") && answers("shown", "0"));
+	CHECK_EQ(ask("pyvma 1 stats-zero\n"), 0);
+	logged(dump_all, text, sizeof(text));
+	CHECK(!strstr(text, "rx_datagrams=") && strstr(text, want));
+	CHECK_EQ(ask("pyvma 1 log-level\nlevel=error\n"), 0);
+	sk_close(a);
+	sk_close(b);
 }
 
 int main(int argc, char **argv)

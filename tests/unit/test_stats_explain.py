@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from stats_file import Maker, type_of
 
 from pyvma import stats
-from pyvma._cli._stats_causes import REASONS
+from pyvma._cli._stats_causes import HARMLESS, LOSSES, REASONS
 from pyvma._cli._stats_explain import explain
 
 LIMIT_S = 60
@@ -103,6 +104,15 @@ def test_command(tmp_path: Path, clean_env: dict[str, str]) -> None:
         done = run(tmp_path, clean_env, *wrong)
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
+
+
+def test_what_is_known_is_of_counters_that_there_are() -> None:
+    """A counter or a reason that is renamed takes its advice along."""
+    table = (ROOT / "native/base/stats_table.h").read_text()
+    names = set(re.findall(r"X\((\w+),", table))
+    assert {name for _, name in [*LOSSES, *HARMLESS]} <= names
+    kinds = set(re.findall(r"X\([A-Z_]+, (\w+), \"", table))
+    assert {kind for kind, _ in [*LOSSES, *HARMLESS]} - {""} <= kinds
 
 
 def test_reasons_are_those_of_the_engine() -> None:

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is known of a socket, as lines of the log. */
+#ifndef PV_RT_STATS_DUMP_H
+#define PV_RT_STATS_DUMP_H
+
+#include <stdint.h>
+
+#include "rt/log.h"
+
+/* The sockets of that fd, 0: all; how many. Every field of them and of their halves in the stack that is not 0. The engine's lock is held. */
+uint32_t pv_stats_dump(int fd, enum pv_log_level level);
+
+#endif
