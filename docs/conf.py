@@ -10,9 +10,6 @@ exclude_patterns = ["README.md"]
 nitpicky = True
 # Headings are targets, as they are where the sources are looked at.
 myst_heading_anchors = 4
-# Pages written by other tools may stand beside the tree of contents; the index links them.
-suppress_warnings = ["toc.not_included"]
-
 html_theme = "furo"
 html_title = "pyvma"
 html_show_sphinx = False
