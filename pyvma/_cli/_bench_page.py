@@ -199,6 +199,9 @@ def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]
         yield f"mixed, {where}", "pyvma-c", both, ["p99 beside_us", "bulk beside", "bulk kept"]
 
 
+NOISE = 0.02
+"""A part of the CPUs' time beyond which the page says that others had it."""
+
 LEAST = 1.05
 """Another is quicker when its figure is better by more than this: less is what a run differs from the next."""
 
@@ -249,6 +252,8 @@ def facts(reports: list[Report], found: list[Found]) -> Iterator[str]:
     begun, ended = min(document["begun"] for *_, document in found), max(document["ended"] for *_, document in found)
     busy = sum(document["ended"] - document["begun"] for *_, document in found)
     rows.append(["measured", f"{stamp(begun)} to {stamp(ended)}, {busy / 60:.1f} minutes of it"])
+    others = sum(document["others"] * (document["ended"] - document["begun"]) for *_, document in found) / max(busy, 1e-9)
+    rows.append(["CPU time that other programs had meanwhile", f"{others:.1%}"])
     yield md_table(["host", "of all figures"], rows).replace("---:", "---")
 
 
@@ -294,6 +299,10 @@ def page(found: list[Found], missing: Sequence[str] = ()) -> str:
         blocks.append("In this run, nowhere.")
     for title, text, document in found:
         blocks += [f"## {title}", text]
+        if document["others"] > NOISE:
+            blocks.append(
+                f"Other programs had {document['others']:.0%} of the CPUs' time meanwhile: rates and rare latencies are worse for it."
+            )
         for part in document["parts"]:
             blocks.append(f"`{part['command']}`")
             if "failed" in part["report"]:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -51,7 +52,7 @@ SECTIONS = (
         f"Two processes on two CPUs: {COMPARE} without loss. The kernel's rows go over loopback.",
         (
             Command(
-                "compare --ring softnic --proto udp --size 64 --seconds 0.5 --runs 3",
+                "compare --ring softnic --proto udp --size 64 --seconds 0.5 --runs 5",
                 f"compare --ring softnic --proto udp --rows pyvma-c,kernel-c-block {SHORT}",
                 DISTRIBUTION,
             ),
@@ -64,7 +65,7 @@ SECTIONS = (
         "frames have 64 KiB; its bulk stream over a veth pair is below the table.",
         (
             Command(
-                "compare --ring softnic --proto tcp --size 64 --seconds 0.5 --runs 3",
+                "compare --ring softnic --proto tcp --size 64 --seconds 0.5 --runs 5",
                 "",
                 DISTRIBUTION,
             ),
@@ -77,7 +78,7 @@ SECTIONS = (
         "kernel here.",
         (
             Command(
-                "compare --ring xdp --proto udp --size 64 --seconds 0.5 --runs 3",
+                "compare --ring xdp --proto udp --size 64 --seconds 0.5 --runs 5",
                 "",
                 DISTRIBUTION,
             ),
@@ -89,7 +90,7 @@ SECTIONS = (
         "The same pair. The kernel's bulk stream crosses it in segments of 64 KiB that are never cut, which AF_XDP cannot do.",
         (
             Command(
-                "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
+                "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 5",
                 f"compare --ring xdp --proto tcp --rows pyvma-c {SHORT}",
                 DISTRIBUTION,
             ),
@@ -134,7 +135,7 @@ SECTIONS = (
         "server with 64 connections, whose load is one C client over AF_XDP for all rows.",
         (
             Command(
-                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
+                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 5",
                 f"compare --api asyncio --proto udp --rows pyvma-asyncio-fd {SHORT}",
             ),
         ),
@@ -203,10 +204,18 @@ def bench(command: str, file: Path, pictures: Path, plots: bool) -> dict[str, An
     return {"failed": words.removeprefix("pyvma bench: ")}
 
 
+def processor_time() -> tuple[float, float]:
+    """Seconds of all CPUs for programs, since the machine started; those of this process and of its children that have ended."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    everybody = sum(int(fields[at]) for at in (1, 2, 3)) / os.sysconf("SC_CLK_TCK")
+    ours = os.times()
+    return everybody, ours.user + ours.system + ours.children_user + ours.children_system
+
+
 def measure(section: Section, quick: bool, into: Path) -> None:
     """Runs a section's commands; what they found is in the folder under the section's name."""
     parts = []
-    begun = time.time()
+    begun, before = time.time(), processor_time()
     for command, text in [(command, command.quick if quick else command.full) for command in section.commands]:
         if not text:
             continue
@@ -223,7 +232,10 @@ def measure(section: Section, quick: bool, into: Path) -> None:
         for row in found["rows"] if isinstance(found.get("rows"), list) else []:
             row.pop("histogram_ns", None)
         parts.append({"command": f"pyvma bench {text}", "report": found, "pictures": pictures})
-    document = {"name": section.name, "quick": quick, "begun": begun, "ended": time.time(), "parts": parts}
+    ended, after = time.time(), processor_time()
+    # Of the CPUs' time, what programs that are none of this run's had.
+    others = max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / ((ended - begun) * (os.cpu_count() or 1))
+    document = {"name": section.name, "quick": quick, "begun": begun, "ended": ended, "others": others, "parts": parts}
     (into / f"{section.name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
