@@ -93,9 +93,14 @@ static void put_number(struct dump *d, const struct pv_stat_field *f, uint64_t n
 			put(d, " %s", f->name);
 		break;
 	case PV_STAT_SIGNED:
-	case PV_STAT_ID:
 		if (n)
 			put(d, " %s=%" PRId64 "%s", f->name, with_sign(n, f->size), f->unit);
+		break;
+	case PV_STAT_ID: /* -1 is none, and all else is without a sign */
+		if (with_sign(n, f->size) == -1)
+			put(d, " %s=-1", f->name);
+		else if (n)
+			put(d, " %s=%" PRIu64, f->name, n);
 		break;
 	case PV_STAT_TIME:
 		if (n)
