@@ -33,6 +33,7 @@ EXAMPLES = """examples:
 
 names: pyvma_<type>_<field>_<unit>, counters with _total; docs/reference/statistics.md has types, fields and units
 labels: pid, program; interface (rings, pools); fd, object (sockets)
+series: some 120 a process and 30 a ring; with --sockets 100 more a connection, 50 a UDP socket
 
 exit status: 0 (also after Ctrl-C or SIGTERM), 1 (cannot listen or write: one line says why), 2 (options)
 """

@@ -224,10 +224,12 @@ class Watch:
             if last is None:
                 continue
             sums = [0.0] * 5
-            for ring in rates.rings if rates is not None else ():
-                for i, name in enumerate(("rx_packets", "tx_packets", "rx_bytes", "tx_bytes")):
-                    sums[i] += rates.per_second(ring, name) if rates is not None else 0
             if rates is not None:
+                # What the sockets moved: rings do not see what a process sends to itself.
+                for table in (*rates.of("udp_table"), *rates.of("tcp_table")):
+                    unit = "segments" if table.schema.name == "tcp_table" else "datagrams"
+                    for i, name in enumerate((f"rx_{unit}", f"tx_{unit}", "rx_bytes", "tx_bytes")):
+                        sums[i] += rates.per_second(table, name)
                 places = ("net", "udp_table", "ring", "pool")
                 sums[4] = sum(_losses(record) for kind in places for record in rates.of(kind)) / rates.interval_s
             offloaded = sum(item.get("state") == "offloaded" for item in last.sockets)

@@ -24,6 +24,7 @@ LIMIT_S = 60
 COUNTERS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_no_buf")
 TYPES = [
     type_of("engine", ("polls", "counter")),
+    type_of("udp_table", ("rx_datagrams", "counter"), ("tx_datagrams", "counter"), ("rx_bytes", "counter"), ("rx_no_port", "counter")),
     type_of("ring", ("interface", "text", 16), ("name", "text", 32), ("link_up", "flag", {"mask": 1, "size": 1}),
             *((name, "counter") for name in COUNTERS)),
     type_of("socket", ("fd", "id", 4), ("type", "enum", {"names": ["0", "stream", "datagram"]}),
@@ -37,6 +38,7 @@ def write(folder: Path, count: int, pid: int | None = None, sockets: int = 8) ->
     """A process that has done `count` units of work; the same objects in the same places each time."""
     made = Maker(TYPES, pid=pid or os.getpid(), program="a service")
     made.add("engine", polls=count)
+    made.add("udp_table", rx_datagrams=50 * count, tx_datagrams=10 * count, rx_bytes=5000 * count, rx_no_port=count)
     for name in ("sn0", "sn1"):
         made.add("ring", interface=name, name=f"softnic:{name}", link_up=True, rx_packets=100 * count, tx_packets=1, rx_no_buf=count)
     for i in range(sockets):
@@ -95,6 +97,8 @@ def test_rates_and_curves(tmp_path: Path) -> None:
         taken = watch.snapshot(os.getpid())
         assert taken is not None
         assert taken[1] is not None
+        seconds = taken[1].interval_s
+        assert row.cells[5:10] == pytest.approx((100 / seconds, 20 / seconds, 10000 / seconds, 0, 6 / seconds))
         assert rings[0].cells[2] == pytest.approx(200 / taken[1].interval_s)
         assert rings[0].cells[6] == pytest.approx(2 / taken[1].interval_s)
         rows = watch.sockets(os.getpid())
