@@ -156,7 +156,7 @@ static void put_socket(void *ctx, const struct pv_stat_type *type, const void *o
 	if (d->fd && st->fd != d->fd)
 		return;
 	d->found++;
-	if (!pv_log_shows(d->level))
+	if (!pv_log_shows(d->level) || d->found > PV_STATS_DUMP_MAX)
 		return;
 	d->begin = (size_t)snprintf(d->line, sizeof(d->line), "socket fd %d:", (int)st->fd);
 	d->len = d->begin;
@@ -174,5 +174,7 @@ uint32_t pv_stats_dump(int fd, enum pv_log_level level)
 	struct dump d = { .fd = fd, .level = level };
 
 	pv_stats_each(PV_STAT_T_SOCKET, put_socket, &d);
+	if (d.found > PV_STATS_DUMP_MAX)
+		pv_log(level, "%u sockets more", d.found - PV_STATS_DUMP_MAX);
 	return d.found;
 }

@@ -7,7 +7,10 @@
 
 #include "rt/log.h"
 
-/* The sockets of that fd, 0: all; how many. Every field of them and of their halves in the stack that is not 0. The engine's lock is held. */
+#define PV_STATS_DUMP_MAX 1024u
+
+/* The sockets of that fd, 0: all; how many. Every field of them and of their halves in the stack that is not 0; of no more than
+ * PV_STATS_DUMP_MAX of them, since nothing moves meanwhile: the engine's lock is held. */
 uint32_t pv_stats_dump(int fd, enum pv_log_level level);
 
 #endif

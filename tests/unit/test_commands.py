@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -191,9 +192,8 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("completion")
     for shell in ("bash", "zsh", "fish"):
         for name in ("pyvma", "pyvma-stats"):
-            with (folder / f"{name}.{shell}").open("w") as file:
-                line = program("completion", shell, "--program", name)
-                subprocess.run(line, stdout=file, check=True, timeout=LIMIT_S)
+            with (folder / f"{name}.{shell}").open("w") as file, contextlib.redirect_stdout(file):
+                assert _cli.main(["completion", shell, "--program", name]) == 0
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from stats_file import Maker, type_of
 
+from pyvma._cli import main
 from pyvma.stats import Field
 from pyvma.stats._metrics import Collector, family_name
 
@@ -227,18 +229,15 @@ def test_textfile(tmp_path: Path, clean_env: dict[str, str]) -> None:
         (("--openmetrics",), "--once"),
     ],
 )
-def test_mistakes(tmp_path: Path, clean_env: dict[str, str], arguments: tuple[str, ...], text: str) -> None:
-    done = subprocess.run(command(tmp_path, *arguments), env=clean_env, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 1
-    assert text in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], text: str) -> None:
+    assert main(["stats", "serve", "-k", str(tmp_path), *arguments]) == 1
+    said = capsys.readouterr().err
+    assert text in said
+    assert said.count("\n") == 1
 
 
-def test_without_the_client(tmp_path: Path, clean_env: dict[str, str]) -> None:
-    code = (
-        "import importlib.util, sys\nfind = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *a: None if name == 'prometheus_client' else find(name, *a)\n"
-        "from pyvma._cli import main\nsys.exit(main(['stats', 'serve', '--once']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=clean_env, capture_output=True, text=True, timeout=LIMIT_S)
-    assert (done.returncode, done.stderr) == (1, "pyvma stats: needs prometheus-client: pip install 'pyvma[metrics]'\n")
+def test_without_the_client(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "prometheus_client" else find(name, *more))
+    assert main(["stats", "serve", "--once"]) == 1
+    assert capsys.readouterr().err == "pyvma stats: needs prometheus-client: pip install 'pyvma[metrics]'\n"

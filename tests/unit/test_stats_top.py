@@ -17,6 +17,7 @@ from stats_file import Maker, type_of
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
+from pyvma._cli import main
 from pyvma._cli._stats_top_app import Details, Table, Top
 from pyvma._cli._stats_watch import SOCKETS, Watch, figure, sorted_rows, sparkline
 
@@ -332,9 +333,8 @@ def test_a_process_that_ends_in_a_terminal(tmp_path: Path, terminal: Callable[..
         (("-i", "0"), "--interval"),
     ],
 )
-def test_mistakes(tmp_path: Path, clean_env: dict[str, str], arguments: tuple[str, ...], text: str) -> None:
-    command = [sys.executable, "-m", "pyvma", "stats", "top", "-k", str(tmp_path), *arguments]
-    done = subprocess.run(command, env=clean_env, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
-    assert done.returncode == 1
-    assert text in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], text: str) -> None:
+    assert main(["stats", "top", "-k", str(tmp_path), *arguments]) == 1
+    said = capsys.readouterr().err
+    assert text in said
+    assert said.count("\n") == 1
