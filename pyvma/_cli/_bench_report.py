@@ -78,7 +78,7 @@ SECTIONS = (
         "kernel here.",
         (
             Command(
-                "compare --ring xdp --proto udp --size 64 --seconds 0.5 --runs 5",
+                "compare --ring xdp --proto udp --size 64 --seconds 0.5 --runs 3",
                 "",
                 DISTRIBUTION,
             ),
@@ -90,7 +90,7 @@ SECTIONS = (
         "The same pair. The kernel's bulk stream crosses it in segments of 64 KiB that are never cut, which AF_XDP cannot do.",
         (
             Command(
-                "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 5",
+                "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
                 f"compare --ring xdp --proto tcp --rows pyvma-c {SHORT}",
                 DISTRIBUTION,
             ),
@@ -135,7 +135,7 @@ SECTIONS = (
         "server with 64 connections, whose load is one C client over AF_XDP for all rows.",
         (
             Command(
-                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 5",
+                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
                 f"compare --api asyncio --proto udp --rows pyvma-asyncio-fd {SHORT}",
             ),
         ),
