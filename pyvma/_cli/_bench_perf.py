@@ -136,8 +136,8 @@ def add_figures(parser: argparse.ArgumentParser, kind: str) -> None:
 
 def styles(kind: str) -> str:
     """What -F takes."""
-    text = "how to wait for sockets: r(ecvfrom), recv_(b)atch, s(elect), p(oll), e(poll)"
-    return text + ", a(syncio)" if kind == "server" else text
+    text = "how to wait for sockets: r recvfrom, b recv_batch, s select, p poll, e epoll"
+    return text + ", a asyncio" if kind == "server" else text
 
 
 def add_parsers(kinds: Any) -> None:
