@@ -24,12 +24,22 @@ from . import _config, _patch
 
 _OURS = (__file__, os.path.join(os.path.dirname(__file__), "__main__.py"), runpy.__file__, "<frozen runpy>")
 
+EXAMPLES = """examples:
+  python -m pyvma service.py --port 8000
+  python -m pyvma -v --interfaces xdp:device=eth0 -m http.server
+  python -m pyvma --stats -c "import socket; print(socket.socket())"
+
+exit status: the program's; 2 for options and settings that are wrong, and for a program that is not there
+"""
+
 
 def _parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m pyvma",
         usage="%(prog)s [OPTION...] SCRIPT | -m MODULE | -c CODE | - [ARGUMENT...]",
         description="Runs a program with its sockets offloaded: sets pyvma's in the standard library's modules first.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     what = top.add_mutually_exclusive_group()

@@ -32,7 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError:
         raise UserError("needs shtab: pip install shtab") from None
     from . import parser, stats
+    from ._help import walk
 
-    script: str = shtab.complete(stats.parser() if arguments.program == "pyvma-stats" else parser(), arguments.shell)
+    top = stats.parser() if arguments.program == "pyvma-stats" else parser()
+    places = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY}
+    for _, sub in walk(top):
+        for action in sub._actions:
+            if isinstance(action.metavar, str) and action.metavar in places:
+                setattr(action, "complete", places[action.metavar])  # noqa: B010  shtab looks for it
+    script: str = shtab.complete(top, arguments.shell)
     print(script)
     return 0

@@ -228,6 +228,7 @@ def fish_completes(scripts: Path, line: str) -> set[str]:
         ("pyvma stats con", {"control"}),
         ("pyvma bench compare --ri", {"--ring"}),
         ("pyvma-stats ex", {"explain"}),
+        ("pyvma capture --pid 1 -w /etc/host", {"/etc/hosts"}),
     ],
 )
 def test_bash_and_fish_complete(scripts: Path, shell: str, line: str, wanted: set[str]) -> None:
