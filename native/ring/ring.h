@@ -85,6 +85,7 @@ struct pv_flow {
 	uint8_t tos, tos_mask; /* PV_FLOW_BY_TOS */
 	uint32_t flow_label; /* PV_FLOW_BY_LABEL: 20 bits */
 	uint32_t vni; /* PV_FLOW_IN_VXLAN: 24 bits */
+	bool sole; /* nothing that this matches is anybody else's: a ring that would ask the host for each frame need not */
 	struct pv_flow_inner inner; /* PV_FLOW_IN_VXLAN */
 };
 

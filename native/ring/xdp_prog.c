@@ -187,7 +187,7 @@ int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *
 	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
 	struct steer_key key;
 	struct pv_flow whole;
-	uint32_t one = 1, slot;
+	uint32_t value = flow->sole ? STEER_SOLE : STEER_RULE, slot;
 	int rc;
 
 	if (r->gone)
@@ -204,7 +204,7 @@ int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *
 	if (flow->kind == PV_FLOW_ETHER || flow->kind == PV_FLOW_IP)
 		pv_frame_flow_mac(flow, r->ring.caps.mac, whole.dst_mac);
 	key_of(&whole, &key);
-	rc = r->lib->map_update(r->rules_fd, &key, &one, BPF_NOEXIST);
+	rc = r->lib->map_update(r->rules_fd, &key, &value, BPF_NOEXIST);
 	if (rc)
 		return rc == -E2BIG ? -ENOSPC : rc;
 	/* The program looks only for kinds of which there is a rule. */

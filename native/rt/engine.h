@@ -102,6 +102,8 @@ struct pv_engine {
 	char netns_name[32]; /* with it: what proc calls it, so many bytes; 0: cannot be told */
 	uint32_t netns_len;
 	int netns_fd; /* leads to it; -1: nothing does */
+	int netns_link; /* the name as the thread has it that started the engine; -1: none */
+	uint32_t netns_serial; /* of starts */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
 	uint32_t nlimbo;
 	bool several; /* entries in the settings: a file for each */

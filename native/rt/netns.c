@@ -20,6 +20,9 @@
 
 #define OWN_NS "/proc/thread-self/ns/net"
 
+/* The engine's netns_serial when this thread started it: proc need not be walked to find its name of the namespace. */
+static _Thread_local uint32_t started;
+
 /* Linux 5.14. 0: not known. */
 static uint64_t cookie_of(int fd)
 {
@@ -36,14 +39,21 @@ void pv_netns_open(struct pv_engine *e, int fd)
 
 	e->netns_len = n > 0 && (size_t)n < sizeof(e->netns_name) ? (uint32_t)n : 0;
 	e->netns_fd = cookie ? open(OWN_NS, O_RDONLY | O_CLOEXEC) : -1;
+	e->netns_link = cookie ? open(OWN_NS, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+	started = ++e->netns_serial;
 	atomic_store_explicit(&e->netns, cookie, memory_order_release);
 }
 
 void pv_netns_close(struct pv_engine *e)
 {
-	if (atomic_exchange_explicit(&e->netns, 0, memory_order_relaxed) && e->netns_fd >= 0)
+	if (!atomic_exchange_explicit(&e->netns, 0, memory_order_relaxed))
+		return;
+	if (e->netns_fd >= 0)
 		close(e->netns_fd);
-	e->netns_fd = -1;
+	if (e->netns_link >= 0)
+		close(e->netns_link);
+	e->netns_fd = e->netns_link = -1;
+	e->netns_serial++;
 }
 
 bool pv_host_same_netns(const struct pv_engine *e, int fd)
@@ -60,7 +70,10 @@ bool pv_host_home(const struct pv_engine *e)
 
 	if (!atomic_load_explicit(&e->netns, memory_order_acquire))
 		return true;
-	n = readlink(OWN_NS, name, sizeof(name));
+	if (started == e->netns_serial && e->netns_link >= 0)
+		n = readlinkat(e->netns_link, "", name, sizeof(name));
+	else
+		n = readlink(OWN_NS, name, sizeof(name));
 	return n > 0 && (size_t)n == e->netns_len && !memcmp(name, e->netns_name, (size_t)n);
 }
 

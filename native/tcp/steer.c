@@ -84,9 +84,9 @@ static struct pv_tcp_rule *of_port(const struct pv_tcp_port *p, uint32_t iface, 
 	return NULL;
 }
 
-static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst)
+static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst, bool sole)
 {
-	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .dst = *dst, .dst_port = p->port };
+	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .dst = *dst, .dst_port = p->port, .sole = sole };
 	struct pv_tcp_rule *r = of_port(p, iface, dst);
 	int rc;
 
@@ -108,7 +108,7 @@ int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const st
 
 		if (!cfg || (i != iface && !has(cfg, laddr)))
 			continue;
-		rc = want_port(t, p, i, laddr);
+		rc = want_port(t, p, i, laddr, true);
 		if (rc)
 			return rc;
 		of_port(p, i, laddr)->kept = true;
@@ -134,7 +134,7 @@ static int want_listener(const struct pv_tcp *l)
 
 			if (!(pv_tcp_is_zero(&l->laddr) ? l->accept & family : pv_addr_eq(a, &l->laddr)))
 				continue;
-			err = want_port(l->t, l->port, i, a);
+			err = want_port(l->t, l->port, i, a, false);
 			have += !err;
 			rc = err ? err : rc;
 		}

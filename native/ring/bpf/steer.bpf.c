@@ -237,6 +237,7 @@ static __always_inline bool kernels(struct xdp_md *ctx, const struct steer_key *
 static __always_inline bool tuples(struct xdp_md *ctx, const struct steer_config *c, struct parsed *p)
 {
 	struct steer_key key;
+	__u32 *rule;
 
 	if (c->kinds & 1 << STEER_5TUPLE) {
 		p->key.kind = STEER_5TUPLE;
@@ -249,7 +250,8 @@ static __always_inline bool tuples(struct xdp_md *ctx, const struct steer_config
 	key.kind = STEER_3TUPLE;
 	key.sport = 0;
 	__builtin_memset(key.src, 0, sizeof(key.src));
-	return bpf_map_lookup_elem(&rules, &key) && (key.proto != IPPROTO_TCP || !kernels(ctx, &p->key));
+	rule = bpf_map_lookup_elem(&rules, &key);
+	return rule && (key.proto != IPPROTO_TCP || *rule == STEER_SOLE || !kernels(ctx, &p->key));
 }
 
 static __always_inline bool by_mac(const struct steer_config *c, const struct ethhdr *eth, __be16 proto, const struct parsed *p)

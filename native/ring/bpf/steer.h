@@ -8,6 +8,9 @@
 /* The kinds of enum pv_flow_kind, as bits of steer_config.kinds and as `kind` of a key. */
 enum { STEER_ALL, STEER_ETHER, STEER_IP, STEER_3TUPLE, STEER_5TUPLE };
 
+/* Values of the map. SOLE: the kernel has no connection that the rule matches. */
+enum { STEER_RULE = 1, STEER_SOLE };
+
 /*
  * One rule. IPv4 addresses are IPv4-mapped; addresses, ports and ethertype in network byte order; what a kind does not look at is
  * zero. ETHER and IP have the destination MAC in `src`, ETHER the ethertype (0: any) in `dport`.
