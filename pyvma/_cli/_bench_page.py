@@ -193,10 +193,15 @@ def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]
             yield f"connections {name}", "pyvma-c", both, [key for key in both[0] if key != "who"]
     elif kind == "mixed" and len(report["rows"]) == 2:
         both = [
-            {"who": f"{stack}-c", "p99 beside_us": row["both"]["p99_us"], "bulk beside": row["both"]["gbps"], "bulk kept": row["bulk_part"]}
+            {
+                "who": f"{stack}-c",
+                "p99 beside_us": row["both"]["p99_us"],
+                "bulk beside, Gbit/s": row["both"]["gbps"],
+                "bulk kept": row["bulk_part"],
+            }
             for stack, row in report["rows"].items()
         ]
-        yield f"mixed, {where}", "pyvma-c", both, ["p99 beside_us", "bulk beside", "bulk kept"]
+        yield f"mixed, {where}", "pyvma-c", both, ["p99 beside_us", "bulk beside, Gbit/s", "bulk kept"]
 
 
 NOISE = 0.02
@@ -204,6 +209,9 @@ NOISE = 0.02
 
 LEAST = 1.05
 """Another is quicker when its figure is better by more than this: less is what a run differs from the next."""
+
+
+LABELS = {"rate_mps": "messages/s", "bulk_gbps": "bulk, Gbit/s", "echo_per_s": "echoes/s", "http_per_s": "HTTP requests/s"}
 
 
 def slower(reports: Iterable[Report]) -> list[list[str]]:
@@ -220,10 +228,7 @@ def slower(reports: Iterable[Report]) -> list[list[str]]:
                 times = better(name, mine[name], best[name])
                 if times > LEAST:
                     value = us if name.endswith("_us") else lambda v: f"{v:,.2f}" if v < 1000 else count(v)
-                    label = (
-                        name.removesuffix("_us").replace("_", " ").replace("rate mps", "messages/s").replace("bulk gbps", "bulk, Gbit/s")
-                    )
-                    label = label.replace(" per s", "s/s") + (", µs" if name.endswith("_us") else "")
+                    label = LABELS.get(name, f"{name.removesuffix('_us')}, µs" if name.endswith("_us") else name)
                     found.append(
                         (times, [where, label, f"{who} {value(mine[name])}", f"{best['who']} {value(best[name])}", f"{times:.1f}"])
                     )
