@@ -6,12 +6,9 @@ limit of memory.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import stats_sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lab import LONG
+from memory import limited
 
 from pyvma import stats
 from pyvma._cli import _stats_export, _stats_full, _stats_views
@@ -101,17 +99,6 @@ def shown(snapshot: stats.Snapshot) -> None:
     stats.totals(snapshot)
 
 
-@contextlib.contextmanager
-def limited() -> Iterator[None]:
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / f"pyvma-stats.{stats_sample.PID}"
@@ -123,7 +110,7 @@ def path(tmp_path: Path) -> Path:
 def test_damaged_files(path: Path, first: list[Step], second: list[Step]) -> None:
     data = bytearray(SAMPLE)
     said = ""
-    with limited():
+    with limited(MEMORY_BYTES):
         write(path, data, first)
         try:
             with stats.attach(path) as process:
@@ -145,6 +132,6 @@ def test_damaged_files(path: Path, first: list[Step], second: list[Step]) -> Non
 @given(data=st.binary(max_size=8192), head=st.booleans())
 def test_random_bytes(path: Path, data: bytes, head: bool) -> None:
     path.write_bytes(SAMPLE[: 4096 * head] + data)
-    with limited(), pytest.raises(stats.StatsError):
+    with limited(MEMORY_BYTES), pytest.raises(stats.StatsError):
         with stats.attach(path) as process:
             process.snapshot()

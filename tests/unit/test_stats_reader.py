@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import ipaddress
 import os
-import resource
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from exchange import wait_for
+from memory import limited
 from stats_file import BASE, Maker, start_ticks, type_of
 
 from pyvma import stats
@@ -335,30 +334,18 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         stats.processes(str(tmp_path / "missing"))
 
 
-@contextlib.contextmanager
-def memory_bound(bytes_more: int) -> Iterator[None]:
-    """No more address space than now and that."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + bytes_more, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
 def test_a_huge_sparse_file_costs_nothing(tmp_path: Path) -> None:
     data = maker().content()
     struct.pack_into("=Q", data, 24, 1 << 40)
     path = tmp_path / "f"
     path.write_bytes(data)
     os.truncate(path, 1 << 40)
-    with memory_bound(64 << 20), stats.attach(path) as process:
+    with limited(64 << 20), stats.attach(path) as process:
         assert len(process.sockets) == 40
     struct.pack_into("=QQ", data, 32, 4096, 1 << 39)
     path.write_bytes(data)
     os.truncate(path, 1 << 40)
-    with memory_bound(64 << 20):
+    with limited(64 << 20):
         assert "schema is of" in failure(path)
 
 
