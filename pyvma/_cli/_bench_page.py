@@ -168,6 +168,11 @@ def rivals(who: str, rows: list[Report]) -> list[Report]:
     return [row for row in rows if row["who"].startswith("kernel") and ("-py" in row["who"]) == language]
 
 
+def beside(row: Report) -> Report:
+    """The figures of a row of gil."""
+    return {f"{name.removesuffix('_us')} {half}_us": row[half][name] for half in ("alone", "beside") for name in ("p50_us", "p99_us")}
+
+
 def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]]]:
     """What is compared: where, who of ours, the others' rows, the figures."""
     kind = report["kind"]
@@ -177,6 +182,14 @@ def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]
         shown = [name for name in names if name in ("p50_us", "p99_us", "p99.9_us") or not name.endswith("_us")]
         for row in filter(lambda row: ours(row["who"]), report["rows"]):
             yield f"{kind}, {where}", row["who"], [row, *rivals(row["who"], report["rows"])], shown
+        if len(report.get("wake", {})) == 2:
+            both = [{"who": who, "a sleeping receiver, p50_us": report["wake"][who]["p50_us"]} for who in ("pyvma-c", "kernel-c")]
+            yield f"{kind}, {where}", "pyvma-c", both, ["a sleeping receiver, p50_us"]
+    elif kind == "gil":
+        rows = [{"who": who, **beside(row)} for who, row in report["rows"].items()]
+        for row in filter(lambda row: ours(row["who"]), rows):
+            others = [other for other in rows if other["who"] == ("uvloop" if "asyncio" in row["who"] else "kernel-py")]
+            yield f"gil, {where}", row["who"], [row, *others], [name for name in row if name != "who"]
     elif kind == "sweep":
         for row in filter(lambda row: ours(row["who"]), report["rows"]):
             for at in row["points"]:
@@ -184,6 +197,8 @@ def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]
                 same = [point for point in others if point["value"] == at["value"]]
                 yield f"over {where}: {at['value']:,}", row["who"], [{**at, "who": row["who"]}, *same], ["p50_us", "p99_us", "rate_mps"]
     elif kind == "connections":
+        opened = [{"who": row["who"], "connections opened/s": row["opened_per_s"]} for row in report["rows"]]
+        yield "connections over the software NIC", "pyvma-c", opened, ["connections opened/s"]
         rates = [("over the software NIC", {row["who"].split("-")[0]: row["churn"] for row in report["rows"]})]
         rates += [("over AF_XDP", report["veth"])] if isinstance(report["veth"], dict) else []
         for name, of in rates:

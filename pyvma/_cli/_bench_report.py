@@ -44,6 +44,8 @@ class Section:
 
 COMPARE = "half round trips of 64 bytes by every way there is, messages a second one way"
 DISTRIBUTION = ("cdf", "percentiles")
+SIZES = "--values 64,256,1472,8192,65000"
+RATES = "--values 1000,10000,100000,200000,400000,800000"
 SHORT = "--seconds 0.15 --runs 1"
 SECTIONS = (
     Section(
@@ -103,12 +105,12 @@ SECTIONS = (
         "has none.",
         (
             Command(
-                "sweep --over size --ring softnic --proto udp --rows pyvma-c,pyvma-py,kernel-c-spin --seconds 0.4 --runs 2",
+                f"sweep --over size --ring softnic --proto udp --rows pyvma-c,pyvma-py,kernel-c-spin {SIZES} --seconds 0.4 --runs 1",
                 f"sweep --over size --rows pyvma-c --values 64,4000 {SHORT}",
                 ("p50", "gbps"),
             ),
             Command(
-                "sweep --over size --ring xdp --proto tcp --rows pyvma-c,kernel-c-spin --seconds 0.4 --runs 2",
+                f"sweep --over size --ring xdp --proto tcp --rows pyvma-c,kernel-c-spin {SIZES} --seconds 0.4 --runs 1",
                 "",
                 ("p50", "gbps"),
             ),
@@ -121,11 +123,11 @@ SECTIONS = (
         "due, not from when its sender came to send it: who cannot keep up shows it here (the column from sending does not).",
         (
             Command(
-                "sweep --over rate --ring softnic --proto udp --seconds 0.5 --runs 2",
+                f"sweep --over rate --ring softnic --proto udp {RATES} --seconds 0.5 --runs 1",
                 f"sweep --over rate --rows pyvma-c --values 2000 {SHORT}",
                 ("p50", "p99"),
             ),
-            Command("sweep --over rate --ring xdp --proto udp --seconds 0.5 --runs 2", "", ("p50", "p99")),
+            Command(f"sweep --over rate --ring xdp --proto udp {RATES} --seconds 0.5 --runs 1", "", ("p50", "p99")),
         ),
     ),
     Section(
@@ -135,7 +137,7 @@ SECTIONS = (
         "server with 64 connections, whose load is one C client over AF_XDP for all rows.",
         (
             Command(
-                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
+                "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 2",
                 f"compare --api asyncio --proto udp --rows pyvma-asyncio-fd {SHORT}",
             ),
         ),
@@ -144,7 +146,7 @@ SECTIONS = (
         "gil",
         "Beside a thread that wants the GIL",
         "An echo server in Python beside a thread of pure Python in the same process.",
-        (Command("gil --ring softnic --proto udp --seconds 1 --runs 2", f"gil --rows kernel-py {SHORT}"),),
+        (Command("gil --ring softnic --proto udp --seconds 0.6 --runs 1", f"gil --rows kernel-py {SHORT}"),),
     ),
     Section(
         "connections",
@@ -153,10 +155,10 @@ SECTIONS = (
         "closed.",
         (
             Command(
-                "connections --count 100000 --churn 10000 --runs 2 --seconds 0.3",
+                "connections --count 100000 --churn 5000 --runs 1 --seconds 0.3",
                 "connections --count 50 --churn 40 --runs 1 --seconds 0.05",
             ),
-            Command("sweep --over connections --seconds 0.3 --runs 3", "", ("p50",)),
+            Command("sweep --over connections --seconds 0.3 --runs 1", "", ("p50",)),
         ),
     ),
     Section(

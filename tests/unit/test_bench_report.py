@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import netns
 import pytest
 from lab import softnic_reason
 
-from pyvma._cli import _bench_page, _bench_report, main
+from pyvma._cli import _bench_page, _bench_report, main, parser
 
 ROOT = Path(__file__).resolve().parents[2]
 # One kind of measurement each, as the short form has them.
@@ -122,3 +123,31 @@ def test_where_others_are_quicker_is_found() -> None:
         ["compare, udp, softnic", "p99, µs", "pyvma-c 4.000", "kernel-c-spin 2.000", "2.0"],
         ["compare, udp, softnic", "p99.9, µs", "pyvma-c 6.000", "kernel-c-spin 3.000", "2.0"],
     ]
+
+
+def test_the_page_in_the_repository() -> None:
+    page = ROOT / "docs" / "performance.md"
+    text = page.read_text()
+    sound(text, page.parent)
+    assert "short run" not in text
+    missing = re.findall(r"^Not measured in this run: (.*)[.]$", text, re.MULTILINE)
+    left_out = missing[0].split(", ") if missing else []
+    for section in _bench_report.SECTIONS:
+        assert (f"\n## {section.title}\n" in text) == (section.name not in left_out)
+        for command in section.commands if section.name not in left_out else ():
+            assert f"\n`pyvma bench {command.full}`\n" in text, "the page is older than its commands: make bench"
+
+
+def documented() -> list[str]:
+    """Every `pyvma bench ...` of the documents that stands as it is to be typed."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "native" / "doc").glob("*.md")]
+    found = {text.strip() for page in pages for text in re.findall(r"pyvma bench [a-z][^`|\n]*", page.read_text())}
+    return sorted(text for text in found if not re.search(r"[.]{3}|[A-Z]{3}|[(]", text))
+
+
+def test_documented_commands_are_taken() -> None:
+    commands = documented()
+    assert len(commands) > 30
+    for command in commands:
+        arguments = parser().parse_args(shlex.split(command)[1:])
+        assert arguments.kind == command.split()[2]
