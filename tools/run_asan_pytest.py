@@ -14,12 +14,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def library(name: str) -> str:
+    """Where the compiler has it."""
+    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    return os.path.realpath(found) if os.path.exists(found) else name
+
+
 def main() -> int:
-    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     build = ROOT / "build" / "asan"
     environment = {
         **os.environ,
-        "LD_PRELOAD": os.path.realpath(runtime),
+        # The runtime looks for what throws C++ exceptions when it starts; extension modules (matplotlib's) would bring that later.
+        "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}",
         "LD_LIBRARY_PATH": str(build),
         "PYVMA_SOFTNIC_LIB": str(build / "libpyvma-softnic.so"),
         "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
