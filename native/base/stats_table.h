@@ -178,7 +178,6 @@ enum pv_stat_type_id {
 	X(tx_depth, tx_depth, GAUGE, "", "entries of the send queue")                                                              \
 	X(queues, queues, GAUGE, "", "receive queues")                                                                             \
 	X(rx_drained_max, rx_drained_max, MAX, "", "most frames that one poll of the completion queue found")                      \
-	X(tx_pending_max, tx_pending_max, MAX, "", "most frames that were posted and not completed yet")                           \
 	X(dm_size, dm_size, GAUGE, "bytes", "on-device memory that the device has")                                                \
 	X(pacing_min, pacing_min_kbps, GAUGE, "kbit/s", "slowest rate that the device holds a queue to; 0: none")                  \
 	X(pacing_max, pacing_max_kbps, GAUGE, "kbit/s", "fastest such rate")                                                       \

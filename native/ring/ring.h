@@ -125,7 +125,7 @@ struct pv_ring_counters {
 struct pv_ring_stat {
 	struct pv_ring_counters c;
 	uint32_t shown; /* pv_mem_show */
-	uint32_t rx_drained_max, tx_pending_max; /* kept by the dispatchers */
+	uint32_t rx_drained_max; /* the stack's to write */
 	uint32_t index, mtu, rx_depth, tx_depth, queues, dm_size, pacing_min_kbps, pacing_max_kbps;
 	struct pv_pool *pool;
 	bool link_up;
@@ -192,11 +192,7 @@ pv_inline uint32_t pv_ring_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint
 
 pv_inline uint32_t pv_ring_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
-	uint32_t k = r->ops->rx_poll(r, pkts, n);
-
-	if (pv_unlikely(k > r->stat->rx_drained_max))
-		r->stat->rx_drained_max = k;
-	return k;
+	return r->ops->rx_poll(r, pkts, n);
 }
 
 pv_inline uint32_t pv_ring_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
@@ -204,8 +200,6 @@ pv_inline uint32_t pv_ring_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint
 	uint32_t k = r->ops->tx_post(r, pkts, n);
 
 	r->tx_pending += k;
-	if (pv_unlikely(r->tx_pending > r->stat->tx_pending_max))
-		r->stat->tx_pending_max = r->tx_pending;
 	return k;
 }
 

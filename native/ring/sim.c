@@ -152,22 +152,23 @@ static bool rules_take(const struct sim_ring *s, const struct frame *f)
 
 static void arrive_at(struct sim_ring *s, const struct frame *f)
 {
+	struct pv_ring_counters *c = &s->ring.stat->c;
 	struct pv_pkt *p;
 
 	if (!s->ring.caps.link_up || !rules_take(s, f))
 		return;
 	if (f->len > s->ring.caps.mtu + ETH_OVERHEAD) {
-		s->ring.stat->c.rx_errors++;
+		c->rx_errors++;
 		return;
 	}
 	p = pv_pktq_pop(&s->rx_free);
 	if (!p) {
-		s->ring.stat->c.rx_no_buf++;
+		c->rx_no_buf++;
 		return;
 	}
 	/* A buffer that is too short is spent on the frame and posted again, as a receive queue would complete it with an error. */
 	if (p->size - pv_pkt_headroom(p) < f->len) {
-		s->ring.stat->c.rx_errors++;
+		c->rx_errors++;
 		pv_pktq_push(&s->rx_free, p);
 		return;
 	}
@@ -176,8 +177,8 @@ static void arrive_at(struct sim_ring *s, const struct frame *f)
 	p->tstamp = (uint64_t)f->due_ns;
 	p->flags = (s->rx_stamps ? PV_PKT_TSTAMP : 0) | pv_frame_check_csum(f->data, f->len, s->ring.caps.rx_csum);
 	pv_pktq_push(&s->rx_done, p);
-	s->ring.stat->c.rx_packets++;
-	s->ring.stat->c.rx_bytes += f->len;
+	c->rx_packets++;
+	c->rx_bytes += f->len;
 	trace(s->wire, &f->due_ns, sizeof(f->due_ns));
 	trace(s->wire, &s->number, sizeof(s->number));
 	trace(s->wire, f->data, f->len);
@@ -295,13 +296,15 @@ uint32_t pv_sim_frames_of(const struct sim_ring *s, const struct pv_pkt *p, uint
 
 void pv_sim_count(struct sim_ring *s, const struct pv_pkt *p, uint32_t n, uint32_t len)
 {
+	struct pv_ring_counters *c = &s->ring.stat->c;
+
 	if (!n) {
-		s->ring.stat->c.tx_errors++;
+		c->tx_errors++;
 		return;
 	}
-	s->ring.stat->c.tx_packets++;
-	s->ring.stat->c.tx_bytes += p->flags & PV_PKT_TX_TSO ? p->total : len;
-	s->ring.stat->c.tso_packets += (p->flags & PV_PKT_TX_TSO) != 0;
+	c->tx_packets++;
+	c->tx_bytes += p->flags & PV_PKT_TX_TSO ? p->total : len;
+	c->tso_packets += (p->flags & PV_PKT_TX_TSO) != 0;
 }
 
 /* Frame `i` of a packet. When it has left; -1: nobody knows. */

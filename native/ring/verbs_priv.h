@@ -402,11 +402,13 @@ pv_inline struct pv_pkt *verbs_rx_take(struct verbs_ring *v, uint64_t wr_id)
 /* IBV_WC_IP_CSUM_OK: IP header and TCP/UDP checksums are both good. Silence means nothing. */
 pv_inline void verbs_rx_fill(struct verbs_ring *v, struct pv_pkt *p, uint32_t len, unsigned int wc_flags)
 {
+	struct pv_ring_counters *c = &v->ring.stat->c;
+
 	p->len = p->total = len;
 	p->flags = wc_flags & IBV_WC_IP_CSUM_OK ? v->rx_good : 0;
 	pv_prefetch(p->data);
-	v->ring.stat->c.rx_bytes += len;
-	v->ring.stat->c.rx_packets++;
+	c->rx_bytes += len;
+	c->rx_packets++;
 }
 
 /* What a poll begins with: the packet that arming found. How many that are. */
@@ -483,8 +485,10 @@ pv_inline uint32_t verbs_tx_each(struct verbs_ring *v, struct pv_pkt **pkts, uin
 
 pv_inline void verbs_tx_count(struct verbs_ring *v, uint32_t len)
 {
-	v->ring.stat->c.tx_packets++;
-	v->ring.stat->c.tx_bytes += len;
+	struct pv_ring_counters *c = &v->ring.stat->c;
+
+	c->tx_packets++;
+	c->tx_bytes += len;
 }
 
 #endif

@@ -264,6 +264,7 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	struct xdp_sock *s = r->sock;
 	struct xdp_queue *q = &s->tx;
 	struct xdp_desc *desc = q->desc;
+	struct pv_ring_counters *c = &r->ring.stat->c;
 	uint32_t space = room(q, q->size - s->posted), i;
 
 	if (pv_unlikely(r->gone))
@@ -292,8 +293,8 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		pv_ring_take(p);
 		r->held[p->index] = XDP_HELD_TX;
 		desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem), .len = p->len };
-		r->ring.stat->c.tx_packets++;
-		r->ring.stat->c.tx_bytes += p->len;
+		c->tx_packets++;
+		c->tx_bytes += p->len;
 		s->posted++;
 		s->kick = true;
 	}

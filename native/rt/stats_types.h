@@ -33,12 +33,12 @@ struct pv_sock_stat {
 	uint32_t rx_thread, tx_thread;
 	int32_t fd;
 	uint32_t tsflags;
-	uint32_t shown;
 	uint8_t family, type;
 	uint8_t state; /* enum pv_sock_shown_state */
 	bool nonblock;
 	uint16_t proto;
 };
+_Static_assert(sizeof(struct pv_sock_stat) <= 2 * PV_CACHELINE, "each socket has one");
 
 struct pv_epoll_stat {
 	uint64_t waits, events_ours, events_kernel, hits, misses, timeouts, errors;

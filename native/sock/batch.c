@@ -32,7 +32,7 @@ static int64_t send_one(struct pyvma_sock *h, struct pv_sock *so, const struct p
 			return -EDOM;
 		s.to = &to;
 	}
-	if (!pv_send_by_core(so, s.to) || so->segment)
+	if (!pv_send_by_core(so, s.to) || so->dg->segment)
 		return -EDOM;
 	int64_t n = pv_send_locked(h, so, &s, flags, timeout_ns);
 
@@ -60,7 +60,7 @@ int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 				rc = send_one(h, so, &msgs[done], flags, done ? 0 : timeout_ns);
 			while (rc >= 0 && ++done < n);
 			pv_send_done();
-			if (pv_unlikely(so->tsflags & PV_STAMP_TX))
+			if (pv_unlikely(so->st->tsflags & PV_STAMP_TX))
 				pv_stamp_sent(so);
 			pv_sock_unlock();
 			if (rc != -EDOM)

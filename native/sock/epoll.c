@@ -239,7 +239,7 @@ static bool tell(struct pv_entry *en, struct pyvma_event *out)
 
 	/* What was seen here a receive that does not wait must find. */
 	if (en->kernel_bits && en->so)
-		en->so->kernel_seen_ns = 0;
+		en->so->dg->kernel_seen_ns = 0;
 	en->kernel_bits = 0;
 	pv_list_del(&en->on_ready);
 	if (!bits)

@@ -108,7 +108,7 @@ static int64_t give_stamp(struct pv_sock *so, const struct pv_stamp *s, struct m
 {
 	struct pv_stamp_told t = { .ns = s->ns, .raw = s->raw, .iface = s->iface, .is_raw = s->is_raw, .sent = true };
 	int64_t full = s->pkt ? s->pkt->total : 0, n = give_data(s->pkt, msg);
-	bool cmsgs = so->family == AF_INET6 || so->tsflags & PV_STAMP_OPT_CMSG;
+	bool cmsgs = so->family == AF_INET6 || so->st->tsflags & PV_STAMP_OPT_CMSG;
 	struct pv_udp_recv m;
 	size_t used = 0;
 

@@ -89,8 +89,8 @@ static int may_leave(const struct pv_sock *so, const char *reason)
 static void took_over(struct pv_sock *so)
 {
 	so->bound = true;
-	so->kernel_first = KERNEL_FIRST;
-	so->last_gen = so->peer_gen = 0;
+	so->dg->kernel_first = KERNEL_FIRST;
+	so->dg->last_gen = so->dg->peer_gen = 0;
 	pv_decide_core(so, true, true);
 }
 
@@ -278,7 +278,7 @@ int pv_leg_disconnect(struct pv_sock *so, const struct sockaddr *addr, socklen_t
 	if (so->retired)
 		return 0;
 	pv_udp_connect(so->u, NULL, 0);
-	so->peer_gen = 0;
+	so->dg->peer_gen = 0;
 	pv_decide_core(so, true, true);
 	return 0;
 }
@@ -325,13 +325,13 @@ bool pv_leg_ask_kernel(struct pv_sock *so, const struct pv_endpoint *to, int64_t
 	if (!lasts(rc))
 		return true;
 	if (to) {
-		so->last_dst = to->addr;
-		so->last_iface = to->iface;
-		so->last_core = false;
-		so->last_gen = pv_net_gen_of(pv_engine.net);
+		so->dg->last_dst = to->addr;
+		so->dg->last_iface = to->iface;
+		so->dg->last_core = false;
+		so->dg->last_gen = pv_net_gen_of(pv_engine.net);
 	} else {
 		so->tx_core = false;
-		so->peer_gen = pv_net_gen_of(pv_engine.net);
+		so->dg->peer_gen = pv_net_gen_of(pv_engine.net);
 	}
 	return true;
 }
@@ -340,7 +340,7 @@ void pv_leg_options(struct pv_sock *so)
 {
 	struct pv_endpoint peer;
 
-	so->last_gen = so->peer_gen = 0;
+	so->dg->last_gen = so->dg->peer_gen = 0;
 	if (so->host && !so->retired && so->bound)
 		so->tx_core = !pv_opt_kernel_reason(so) && (!pv_udp_remote(so->u, &peer) || pv_decide_route(so, &peer));
 }
@@ -355,9 +355,9 @@ int pv_leg_error(struct pv_sock *so, int64_t now_ns)
 	/* A neighbour that did not answer. */
 	if (err)
 		return -err;
-	if (now_ns - so->error_seen_ns < ERROR_LOOK_NS)
+	if (now_ns - so->dg->error_seen_ns < ERROR_LOOK_NS)
 		return 0;
-	so->error_seen_ns = now_ns;
+	so->dg->error_seen_ns = now_ns;
 	if (getsockopt(pv_sock_kfd(so), SOL_SOCKET, SO_ERROR, &err, &len) < 0 || !err)
 		return 0;
 	pv_leg_saw_error(so, -err);

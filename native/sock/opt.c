@@ -143,7 +143,7 @@ static void import_segment(struct pv_sock *so)
 	int val = 0;
 	socklen_t len = sizeof(val);
 
-	so->segment = getsockopt(pv_sock_kfd(so), IPPROTO_UDP, UDP_SEGMENT, &val, &len) == 0 ? (uint32_t)val : 0;
+	so->dg->segment = getsockopt(pv_sock_kfd(so), IPPROTO_UDP, UDP_SEGMENT, &val, &len) == 0 ? (uint32_t)val : 0;
 }
 
 /* On the kernel's interfaces what names an interface is the kernel socket's: a device by its number, which another one that is made

@@ -319,7 +319,7 @@ int pv_ready_kernel(struct pv_sock *so, int events)
 	if (poll(&p, 1, 0) <= 0)
 		return 0;
 	/* What was seen here a receive that does not wait must find. */
-	so->kernel_seen_ns = 0;
+	so->dg->kernel_seen_ns = 0;
 	return p.revents;
 }
 

@@ -35,7 +35,7 @@ static int64_t kernel_failed(struct pv_sock *so, struct pv_rx *rx, int64_t rc)
 {
 	free(rx->heap);
 	rx->heap = NULL;
-	so->kernel_first = 0;
+	so->dg->kernel_first = 0;
 	if (rc == -EAGAIN || rc == -EWOULDBLOCK)
 		return -EAGAIN;
 	pv_leg_saw_error(so, (int)rc);
@@ -48,7 +48,7 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 	struct iovec room;
 	int64_t n;
 
-	so->kernel_turns = 0;
+	so->dg->kernel_turns = 0;
 	msg.msg_iov = (struct iovec *)(void *)rx->m.iov;
 	msg.msg_iovlen = rx->m.iovcnt;
 	rx->heap = NULL;
@@ -64,7 +64,7 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 		return kernel_failed(so, rx, pv_shown_kernel_rx(so, -errno, 0));
 	rx->msg = msg;
 	rx->from_kernel = true;
-	so->kernel_first -= so->kernel_first > 0;
+	so->dg->kernel_first -= so->dg->kernel_first > 0;
 	return pv_shown_kernel_rx(so, n, rx->flags);
 }
 
@@ -92,8 +92,8 @@ static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 /* Is it the kernel leg's turn? */
 pv_inline bool kernel_turn(struct pv_sock *so)
 {
-	return pv_unlikely(so->kernel_first || !so->core_leg) ||
-	       (pv_engine.kernel_ratio && ++so->kernel_turns >= pv_engine.kernel_ratio);
+	return pv_unlikely(so->dg->kernel_first || !so->core_leg) ||
+	       (pv_engine.kernel_ratio && ++so->dg->kernel_turns >= pv_engine.kernel_ratio);
 }
 
 int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
@@ -126,8 +126,8 @@ static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
 
 	if (n == -EAGAIN && so->kernel_leg &&
-	    (now - so->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready || so->shut_rd)) {
-		so->kernel_seen_ns = now;
+	    (now - so->dg->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready || so->shut_rd)) {
+		so->dg->kernel_seen_ns = now;
 		n = try_kernel(so, rx, lend != NULL);
 	}
 	if (n == -EAGAIN)

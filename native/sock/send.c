@@ -25,19 +25,19 @@ bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to)
 
 	if (!to) {
 		/* What was found to be the kernel's when routes or interfaces were others. */
-		if (pv_unlikely(so->peer_gen && so->peer_gen != gen))
+		if (pv_unlikely(so->dg->peer_gen && so->dg->peer_gen != gen))
 			pv_leg_options(so);
 		return so->tx_core;
 	}
 	if (!so->kernel_leg || pv_unlikely(so->retired))
 		return so->tx_core;
-	if (!pv_addr_eq(&so->last_dst, &to->addr) || so->last_gen != gen || so->last_iface != to->iface) {
-		so->last_dst = to->addr;
-		so->last_iface = to->iface;
-		so->last_gen = gen;
-		so->last_core = so->host ? pv_leg_route(so, to) : pv_decide_route(so, to);
+	if (!pv_addr_eq(&so->dg->last_dst, &to->addr) || so->dg->last_gen != gen || so->dg->last_iface != to->iface) {
+		so->dg->last_dst = to->addr;
+		so->dg->last_iface = to->iface;
+		so->dg->last_gen = gen;
+		so->dg->last_core = so->host ? pv_leg_route(so, to) : pv_decide_route(so, to);
 	}
-	return so->last_core;
+	return so->dg->last_core;
 }
 
 /* No room: in the ring or of packets, or in the send buffer of a socket that is held to a rate. */
@@ -176,13 +176,13 @@ static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct 
 			return err;
 		}
 	}
-	segment = pv_unlikely(so->segment) && !segment ? so->segment : segment;
+	segment = pv_unlikely(so->dg->segment) && !segment ? so->dg->segment : segment;
 	int64_t n = pv_unlikely(segment) ? send_segments(h, so, m, segment, flags, timeout_ns)
 					 : pv_send_locked(h, so, m, flags, timeout_ns);
 
 	if (pv_likely(!(flags & PYVMA_MSG_BATCH)))
 		pv_send_done();
-	if (pv_unlikely((so->tsflags & PV_STAMP_TX) || m->stamp))
+	if (pv_unlikely((so->st->tsflags & PV_STAMP_TX) || m->stamp))
 		pv_stamp_sent(so);
 	if (pv_unlikely(n < 0) && pv_leg_ask_kernel(so, m->to, n))
 		n = ASK_KERNEL;

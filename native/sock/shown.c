@@ -33,7 +33,7 @@ int pv_shown_open(struct pv_sock *so)
 	if (!so->candidate)
 		pv_shown_reason(so, kernel_text(so), NULL);
 	pv_shown_update(so);
-	st->shown = pv_stats_show(NULL, &pv_sock_stat_type, st);
+	so->st_id = pv_stats_show(NULL, &pv_sock_stat_type, st);
 	return 0;
 }
 
@@ -49,7 +49,7 @@ void pv_shown_close(struct pv_sock *so)
 {
 	struct pv_sock_stat *st = so->st;
 
-	pv_stats_hide(NULL, st->shown);
+	pv_stats_hide(NULL, so->st_id);
 	if (!st->reason)
 		return;
 	/* Whoever asks for it at this moment has the lock. */

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -128,15 +129,36 @@ struct pv_sock *pv_sock_find(int fd)
 	return NULL;
 }
 
+/* The part that streams share stays with the memory once another kind had it. */
+static struct pv_dgram *dgram_of(struct pv_sock *so, int type)
+{
+	static struct pv_dgram shared;
+
+	if (type == SOCK_STREAM)
+		so->dg = so->dg ? so->dg : &shared;
+	else if (!so->dg || so->dg == &shared)
+		so->dg = calloc(1, sizeof(*so->dg));
+	return so->dg;
+}
+
 /* A shared socket for `fd`, with no handle yet; fd < 0: its kernel socket may come later. */
 static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 {
 	struct pv_sock *so = free_socks || pool_grow() ? free_socks : NULL;
+	struct pv_dgram *dg = so ? dgram_of(so, type) : NULL;
 
-	if (!so)
+	if (!dg)
 		return NULL;
 	free_socks = so->next;
-	*so = (struct pv_sock){ .st = so->st, .family = family, .type = type, .proto = proto, .exp_fd = -1, .sig_fd = -1 };
+	if (type != SOCK_STREAM)
+		memset(dg, 0, sizeof(*dg));
+	*so = (struct pv_sock){ .st = so->st,
+				.dg = dg,
+				.family = (int16_t)family,
+				.type = (int16_t)type,
+				.proto = (int16_t)proto,
+				.exp_fd = -1,
+				.sig_fd = -1 };
 	so->stream = type == SOCK_STREAM && (proto == 0 || proto == IPPROTO_TCP);
 	so->candidate = (family == AF_INET || family == AF_INET6) &&
 			(so->stream || (type == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)));

@@ -84,6 +84,19 @@ struct pv_sock_id {
 	struct pv_sock *so;
 };
 
+/* Of datagram sockets; streams share one that nothing is read from. Engine lock. */
+struct pv_dgram {
+	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
+	uint32_t kernel_first; /* so many datagrams of the kernel leg go before the stack's: they came before the rule */
+	int64_t kernel_seen_ns; /* when a call that does not wait looked at it */
+	int64_t error_seen_ns; /* when a send asked it for errors */
+	struct pv_addr
+	    last_dst; /* where the last datagram with an address went, and by which leg; good while last_gen is the net's */
+	uint32_t last_iface, last_gen, peer_gen; /* peer_gen: when the connected peer was found to be the kernel's; 0: it was not */
+	bool last_core; /* with last_dst */
+	uint32_t segment; /* UDP_SEGMENT */
+};
+
 struct pv_sock {
 	/* engine lock */
 	struct pv_watch watch; /* first: the stack's `user` */
@@ -98,26 +111,17 @@ struct pv_sock {
 	bool shut_rd;
 	bool loses; /* in a child of the fork under way it is lost, and not the kernel's */
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
-	bool last_core; /* with last_dst */
 	bool kernel_mcast4, kernel_mcast6; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
 	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	uint32_t rx_flags; /* PV_RX_* */
-	uint32_t kernel_turns; /* receives since the kernel leg was looked at */
-	uint32_t kernel_first; /* so many datagrams of the kernel leg go before the stack's: they came before the rule */
-	int64_t kernel_seen_ns; /* when a call that does not wait looked at it */
-	int64_t error_seen_ns; /* when a send asked it for errors */
-	struct pv_addr
-	    last_dst; /* where the last datagram with an address went, and by which leg; good while last_gen is the net's */
-	uint32_t last_iface, last_gen, peer_gen; /* peer_gen: when the connected peer was found to be the kernel's; 0: it was not */
-	uint32_t kernel_device; /* the kernel socket's SO_BINDTOIFINDEX, as pv_decide_kernel_read found it */
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
+	uint32_t kernel_device; /* the kernel socket's SO_BINDTOIFINDEX, as pv_decide_kernel_read found it */
 	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
-	uint32_t segment; /* UDP_SEGMENT */
-	uint32_t tsflags; /* SO_TIMESTAMPING (stamp.h) */
 	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
 	uint16_t pacing_packet;
 	bool paced; /* the progress thread works for it (pacing.c) */
+	struct pv_dgram *dg; /* never NULL */
 	struct pv_sock_stat *st; /* what it counts and shows (shown.h); never NULL, and never another one */
 	struct pv_list on_core; /* all sockets with `u` */
 	struct pv_list entries; /* in sets (epoll.h) */
@@ -131,7 +135,8 @@ struct pv_sock {
 	_Atomic(bool) nonblock;
 	bool candidate; /* a UDP or TCP socket that may be offloaded */
 	bool stream;
-	int family, type, proto;
+	int16_t family, type, proto;
+	uint32_t st_id; /* pv_stats_show */
 	bool cloexec; /* of an fd that is made late */
 	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own; PV_KFD_* */
 	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */

@@ -99,7 +99,6 @@ static int apply(struct pv_sock *so, uint32_t flags, uint32_t rx)
 	so->rx_flags |= rx;
 	if (flags & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE))
 		so->rx_flags |= PV_RX_STAMPING;
-	so->tsflags = flags;
 	so->st->tsflags = flags;
 	want_device(flags & SOF_TIMESTAMPING_RX_HARDWARE, flags & PV_STAMP_TX_HW);
 	return 0;
@@ -157,7 +156,7 @@ static int flags_check(const struct pv_sock *so, int name, const void *val, sock
 		return -errno;
 	if ((flags & PV_STAMP_OPT_ID_TCP) && !(flags & PV_STAMP_OPT_ID))
 		return -EINVAL;
-	if ((flags & ~so->tsflags & PV_STAMP_OPT_ID) && (state == PV_TCP_CLOSED || state == PV_TCP_LISTEN))
+	if ((flags & ~so->st->tsflags & PV_STAMP_OPT_ID) && (state == PV_TCP_CLOSED || state == PV_TCP_LISTEN))
 		return -EINVAL;
 	return 0;
 }
@@ -185,7 +184,7 @@ int pv_stamp_set(struct pv_sock *so, int name, const void *val, socklen_t len)
 		rx = fresh ? PV_RX_TSTAMP_NEW : 0;
 		rx |= name == K_TIMESTAMP_OLD || name == K_TIMESTAMP_NEW ? PV_RX_TSTAMP : PV_RX_TSTAMPNS;
 	}
-	return apply(so, so->tsflags, rx);
+	return apply(so, so->st->tsflags, rx);
 }
 
 int pv_stamp_get(const struct pv_sock *so, int name, void *val, socklen_t *len)
@@ -206,7 +205,7 @@ int pv_stamp_get(const struct pv_sock *so, int name, void *val, socklen_t *len)
 		t.flags = (so->rx_flags & PV_RX_TSTAMPNS) && fresh == (name == K_TIMESTAMPNS_NEW);
 		break;
 	default:
-		t.flags = fresh || name == K_TIMESTAMPING_OLD ? (int)so->tsflags : 0;
+		t.flags = fresh || name == K_TIMESTAMPING_OLD ? (int)so->st->tsflags : 0;
 		size = sizeof(t);
 	}
 	if ((int)*len < 0)
@@ -289,15 +288,15 @@ void pv_stamp_put(const struct pv_sock *so, const struct pv_stamp_told *t, struc
 		ns += realtime_offset();
 	if (so->rx_flags & (PV_RX_TSTAMP | PV_RX_TSTAMPNS))
 		put_plain(so, ns, msg, used);
-	if (ns && told(so->tsflags, SOF_TIMESTAMPING_SOFTWARE, SOF_TIMESTAMPING_RX_SOFTWARE, t)) {
+	if (ns && told(so->st->tsflags, SOF_TIMESTAMPING_SOFTWARE, SOF_TIMESTAMPING_RX_SOFTWARE, t)) {
 		three[0] = (struct timespec){ .tv_sec = ns / PV_NS_PER_S, .tv_nsec = ns % PV_NS_PER_S };
 		any = true;
 	}
-	if (t->is_raw && told(so->tsflags, SOF_TIMESTAMPING_RAW_HARDWARE, SOF_TIMESTAMPING_RX_HARDWARE, t) &&
+	if (t->is_raw && told(so->st->tsflags, SOF_TIMESTAMPING_RAW_HARDWARE, SOF_TIMESTAMPING_RX_HARDWARE, t) &&
 	    pv_tstamp_ns(&pv_engine, t->iface, t->raw, &raw)) {
 		three[2] = (struct timespec){ .tv_sec = raw / PV_NS_PER_S, .tv_nsec = raw % PV_NS_PER_S };
 		any = true;
-		if ((so->tsflags & SOF_TIMESTAMPING_OPT_PKTINFO) && !t->sent)
+		if ((so->st->tsflags & SOF_TIMESTAMPING_OPT_PKTINFO) && !t->sent)
 			put_pktinfo(t, msg, used);
 	}
 	if (any)
@@ -315,7 +314,7 @@ int pv_stamp_cmsg(const struct pv_sock *so, const struct cmsghdr *c, uint32_t *w
 		return -EINVAL;
 	memcpy(&val, CMSG_DATA(c), sizeof(val));
 	if (c->cmsg_type == PV_SCM_TS_OPT_ID) {
-		if (so->stream || !(so->tsflags & PV_STAMP_OPT_ID))
+		if (so->stream || !(so->st->tsflags & PV_STAMP_OPT_ID))
 			return -EINVAL;
 		*key = val;
 		*what |= PV_UDP_STAMP_KEY;

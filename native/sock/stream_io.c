@@ -268,7 +268,7 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	if (pv_unlikely(n))
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
-	op.stamp = so->tsflags & PV_STAMP_TX;
+	op.stamp = so->st->tsflags & PV_STAMP_TX;
 	if (pv_unlikely(flags & PYVMA_MSG_BATCH) && !op.may_wait) {
 		pv_net_hold(pv_engine.net, true);
 		n = send_locked(&op, &iov, 1, len, flags);
@@ -298,7 +298,7 @@ static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct m
 	if (n)
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
-	op.stamp = (stamp ? stamp : so->tsflags) & PV_STAMP_TX;
+	op.stamp = (stamp ? stamp : so->st->tsflags) & PV_STAMP_TX;
 	if (op.stamp & PV_STAMP_TX_HW)
 		pv_stamp_want_tx();
 	n = send_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, flags);

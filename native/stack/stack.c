@@ -258,6 +258,8 @@ pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t no
 	if (pv_likely(!n))
 		return 0;
 	sr->short_of += n;
+	if (pv_unlikely(n > sr->ring->stat->rx_drained_max))
+		sr->ring->stat->rx_drained_max = n;
 	if (pv_unlikely(sr->ring->rx_more)) {
 		sr->short_of += sr->ring->rx_more;
 		sr->ring->rx_more = 0;

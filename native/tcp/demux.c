@@ -206,12 +206,24 @@ void pv_tcp_port_join(struct pv_tcp *c, struct pv_tcp_port *p)
 	pv_list_add(&p->socks, &c->on_port);
 }
 
+#define PORT_CHUNK 32u
+
 static struct pv_tcp_port *port_new(struct pv_tcp_table *t, uint16_t port)
 {
-	struct pv_tcp_port *p = pv_tcp_alloc(t, sizeof(*p));
+	struct pv_tcp_port *p = t->free_port;
 
-	if (!p)
-		return NULL;
+	if (!p) {
+		p = pv_tcp_chunk_get(t, PORT_CHUNK * sizeof(*p));
+		if (!p)
+			return NULL;
+		for (uint32_t i = 0; i < PORT_CHUNK; i++) {
+			p[i].node.next = (struct pv_hnode *)(void *)t->free_port;
+			t->free_port = &p[i];
+		}
+		p = t->free_port;
+	}
+	t->free_port = (struct pv_tcp_port *)(void *)p->node.next;
+	memset(p, 0, sizeof(*p));
 	p->port = port;
 	pv_list_init(&p->socks);
 	pv_list_init(&p->tws);
@@ -325,7 +337,8 @@ void pv_tcp_port_check(struct pv_tcp_table *t, struct pv_tcp_port *p)
 	if (p->hold)
 		t->cfg.port_free(t->cfg.port_free_ctx, p->hold);
 	pv_htab_del(&t->ports, &p->node);
-	pv_tcp_dealloc(t, p, sizeof(*p));
+	p->node.next = (struct pv_hnode *)(void *)t->free_port;
+	t->free_port = p;
 }
 
 /* The number stays for those who ask for the name. */

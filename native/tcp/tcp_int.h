@@ -440,6 +440,7 @@ struct pv_tcp_table {
 	uint32_t nempty, next_port; /* nempty: slabs without one */
 	struct pv_tcp_syn *free_syn; /* records of listen.c and timewait.c, through flow.next */
 	struct pv_tcp_tw *free_tw;
+	struct pv_tcp_port *free_port; /* likewise, of demux.c */
 	struct pv_tcp_chunk *chunks; /* memory of segments and records, for the end */
 };
 

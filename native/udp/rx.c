@@ -61,7 +61,8 @@ pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *
 		u->rx_queue = (uint16_t)(pkt->txq + 1);
 	pkt->priv[0] = (uint64_t)now_ns;
 	u->rx_bytes += pkt->total + PV_UDP_OVERHEAD;
-	u->rx_peak = PV_MAX(u->rx_peak, u->rx_bytes);
+	if (pv_unlikely(u->rx_bytes > u->rx_peak))
+		u->rx_peak = u->rx_bytes;
 	t->counters.rx_datagrams++;
 	t->counters.rx_bytes += pkt->total;
 	u->counters.rx_datagrams++;
