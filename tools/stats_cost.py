@@ -92,6 +92,8 @@ def figures(log: Path, periods: list[Period]) -> dict[str, list[list[float]]]:
     found: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     for kind, begun, ended in periods:
         first, last = numpy.searchsorted(sent, (begun + EDGE_S, ended - EDGE_S))
+        if first == last:
+            raise SystemExit("stats_cost: the client's log ends before that: a lower --mps, or fewer turns")
         found[kind].append([float(value) for value in numpy.percentile(trip[first:last], FIGURES)])
     total = len(trip) / (sent[-1] - sent[0])
     print(f"{len(trip)} round trips, {total:,.0f} a second")
@@ -110,7 +112,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=8, metavar="N", help="at least 2")
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="of a period")
     parser.add_argument("--hz", type=float, default=10.0)
-    parser.add_argument("--mps", type=int, default=500000, metavar="N", help="round trips a second")
+    parser.add_argument("--mps", type=int, default=250000, metavar="N", help="round trips a second: twice as many datagrams")
     parser.add_argument("--tcp", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="stats-cost-") as folder:
