@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -151,7 +152,7 @@ def test_a_crashed_process(fabric: str, tmp_path: Path, number: signal.Signals) 
 
 def test_follow(fabric: str, tmp_path: Path) -> None:
     with pair(fabric, tmp_path) as (a, _):
-        command = [os.fspath(Path(pyvma.__file__).parents[4] / "bin" / "pyvma"), "stats", "trace", "-p", str(a.process.pid), "--follow"]
+        command = [sys.executable, "-m", "pyvma", "stats", "trace", "-p", str(a.process.pid), "--follow"]
         with open(tmp_path / "said", "w") as out:
             child = subprocess.Popen([*command, "-k", str(tmp_path)], stdout=out, env={**os.environ, "PYTHONSAFEPATH": "1"})
         try:
@@ -209,13 +210,24 @@ def test_the_page_has_the_lists() -> None:
     assert len(events) == 19
 
 
+def attached(actor: Actor, tracer: subprocess.Popen[bytes], out: Path) -> bool:
+    assert tracer.poll() is None, out.read_text()
+    actor("p.sendto(b'7 bytes', ('10.67.0.2', 9))")
+    said = out.read_text()
+    return "first" in said and "last" in said
+
+
 def test_bpftrace_counts_what_moved(fabric: str, tmp_path: Path) -> None:
     """Probes of one process while so many datagrams go there and back: each station as often, with the right bytes."""
     script = """
         usdt:{library}:pyvma:{name} /pid == {pid} && {where}/ {{ @{name} = count(); @{name}_bytes = sum({bytes}); }}
     """
+    # Of a datagram for nobody: all probes are in place when the first and the last of the program are.
+    mark = """
+        usdt:{library}:pyvma:send /pid == {pid} && arg2 == 7/ {{ printf("{word}\\n"); }}
+    """
     where = {
-        "send": ("arg0 == 17", "arg2"),
+        "send": ("arg0 == 17 && arg2 == 100", "arg2"),
         "posted": ("arg3 == 142", "arg3"),
         "completed": ("1", "0"),
         "ring_in": ("arg3 == 142", "arg3"),
@@ -226,16 +238,17 @@ def test_bpftrace_counts_what_moved(fabric: str, tmp_path: Path) -> None:
     with pair(fabric, tmp_path) as (a, b):
         exchange(a, b, 1)
         library = a(LOADED)
-        program = 'BEGIN { printf("begun\\n"); }' + "".join(
+        a("p = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\np.bind(('10.67.0.1', 0))")
+        program = mark.format(library=library, pid=a.process.pid, word="first") + "".join(
             script.format(library=library, name=name, pid=a.process.pid, where=condition, bytes=size)
             for name, (condition, size) in where.items()
         )
+        program += mark.format(library=library, pid=a.process.pid, word="last")
         out = tmp_path / "bpftrace.out"
         with out.open("w") as file:
             tracer = subprocess.Popen(["bpftrace", "-f", "json", "-e", program], stdout=file, stderr=subprocess.STDOUT, env=TOOLS)
         try:
-            wait_for("bpftrace", lambda: "begun" in out.read_text() or tracer.poll() is not None, 60)
-            assert tracer.poll() is None, out.read_text()
+            wait_for("bpftrace", lambda: attached(a, tracer, out), LIMIT_S)
             exchange(a, b, 300)
             tracer.send_signal(signal.SIGINT)
             assert tracer.wait(LIMIT_S) == 0, out.read_text()
