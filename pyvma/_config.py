@@ -38,12 +38,14 @@ def value_of(name: str) -> str:
     return _text(room)
 
 
-def _origin(name: str, alias: str, value: str, default: str) -> str:
+def _origin(name: str, alias: str, value: str, default: str, given: bool) -> str:
     variable = f"PYVMA_{name.upper()}"
     if variable in os.environ:
         return variable
     if alias and alias in os.environ:
         return alias
+    if not given:
+        return "default" if value == default else f"preset {value_of('preset')}"
     if value == default:
         return "default"
     return os.environ.get("PYVMA_CONFIG", "configure()")
@@ -56,6 +58,6 @@ def rows() -> list[Row]:
     while lib.pyvma_config_row(len(found), row) == 0:
         name, alias, default = _text(row.name), _text(row.vma_alias), _text(row.default_value)
         value = value_of(name)
-        origin = _origin(name, alias, value, default)
+        origin = _origin(name, alias, value, default, bool(row.given))
         found.append(Row(name, _text(row.type), _text(row.unit), alias, default, _text(row.help), value, origin, bool(row.live)))
     return found

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+TABLE = ROOT / "native" / "rt" / "config_table.h"
 OTHERS = REFERENCE / "vma-others.txt"
 
 SETTINGS_HEAD = """\
@@ -24,7 +26,7 @@ SETTINGS_HEAD = """\
 
 <!-- Written by tools/gen_config_doc.py from native/rt/config_table.h; do not edit. -->
 
-Later wins: the defaults below, the file named by `PYVMA_CONFIG`, the `VMA_*` variable where one is given, `PYVMA_<NAME>` in capitals,
+Later wins: the defaults below, those of the [preset](#presets), the file named by `PYVMA_CONFIG`, the `VMA_*` variable where one is given, `PYVMA_<NAME>` in capitals,
 `pyvma.configure` (`pyvma_config_set` in C), and options of `python -m pyvma`. Settings end when the engine starts: with the first socket.
 An unknown `PYVMA_*` name, a malformed value and a file that cannot be parsed are errors that name what is wrong; `VMA_*` variables that
 are not in the table are ignored.
@@ -38,6 +40,15 @@ optionally the header `[pyvma]`. Numbers take the suffixes K, M and G (powers of
 
 | Setting | Type | Default | Unit | VMA | Meaning |
 |---|---|---|---|---|---|
+"""
+
+PRESETS_HEAD = """
+## Presets
+
+What `preset` sets, unless it is set by its own name. The names up to `wombat_fh` are those of `VMA_SPEC`.
+
+| Preset | Settings |
+|---|---|
 """
 
 VMA_HEAD = """\
@@ -59,7 +70,7 @@ FIELDS = ("name", "type", "unit", "vma_alias", "default_value", "help")
 class Row(ctypes.Structure):
     """struct pyvma_config_row."""
 
-    _fields_ = [*((name, ctypes.c_char_p) for name in FIELDS), ("live", ctypes.c_int)]
+    _fields_ = [*((name, ctypes.c_char_p) for name in FIELDS), ("live", ctypes.c_int), ("given", ctypes.c_int)]
 
 
 def rows(library: str) -> list[dict[str, str]]:
@@ -82,7 +93,19 @@ def settings(table: list[dict[str, str]]) -> str:
     for row in table:
         name, kind, unit, alias, default, text = (row[field] for field in FIELDS)
         lines.append(f"| `{name}`{row['mark']} | {kind} | {code(default)} | {unit} | {code(alias)} | {text} |\n")
-    return SETTINGS_HEAD + "".join(lines)
+    return SETTINGS_HEAD + "".join(lines) + PRESETS_HEAD + presets()
+
+
+def presets() -> str:
+    """Rows of the presets' table."""
+    header = TABLE.read_text().replace("\\\n", " ")
+    texts = dict(re.findall(r'#define (PV_CONFIG_PRESET_\w+) "([^"]*)"', header))
+    listed = header[header.index("#define PV_CONFIG_PRESETS(X)") :].split("\n", 1)[0]
+    rows = ""
+    for name, parts in re.findall(r'X\("([^"]+)",([^)]*)\)', listed):
+        words = "".join(texts.get(word) or text for word, text in re.findall(r'(\w+)|"([^"]*)"', parts)).split()
+        rows += f"| `{name}` | {', '.join(f'`{word}`' for word in words)} |\n"
+    return rows
 
 
 def vma(table: list[dict[str, str]]) -> str:

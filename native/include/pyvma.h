@@ -35,6 +35,7 @@ PYVMA_EXPORT int pyvma_config_get(const char *name, char *buf, size_t size);
 struct pyvma_config_row {
 	const char *name, *type, *unit, *vma_alias, *default_value, *help;
 	int live; /* may be changed in a running process, by its control socket */
+	int given; /* set by its name, and so not by a preset */
 };
 PYVMA_EXPORT int pyvma_config_row(unsigned int i, struct pyvma_config_row *row);
 

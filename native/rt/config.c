@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Settings, from least to most: defaults, the file named by PYVMA_CONFIG, VMA_* variables, PYVMA_* variables, pyvma_config_set.
+ * Settings, from least to most: defaults, those of the preset, the file named by PYVMA_CONFIG, VMA_* variables, PYVMA_* variables, pyvma_config_set.
  *
  * A misspelt variable must not be silently without effect, so a PYVMA_* name that no row has is an error. Three names are not
  * settings: PYVMA_CONFIG (the file), PYVMA_SOFTNIC and PYVMA_SOFTNIC_OFF (the software NIC's own). VMA_* names that have no row are
@@ -251,13 +251,60 @@ static int row_set(struct pv_config *cfg, const struct config_row *row, const ch
 	return -EINVAL;
 }
 
+/* The same, by the setting's own name. */
+static int row_give(struct pv_config *cfg, const struct config_row *row, const char *value, const char *where, bool vma)
+{
+	int rc = row_set(cfg, row, value, where, vma);
+
+	if (!rc)
+		cfg->given |= UINT64_C(1) << (row - config_rows);
+	return rc;
+}
+
 int pv_config_apply(struct pv_config *cfg, const char *name, const char *value, const char *where)
 {
 	const struct config_row *row = row_find(name);
 
 	if (!row)
 		return pv_error(-ENOENT, "%s: there is no setting \"%s\"", where, name);
-	return row_set(cfg, row, value, where, false);
+	return row_give(cfg, row, value, where, false);
+}
+
+/* One of a preset's "name=value", at `pair`, `len` bytes. */
+static int preset_apply(struct pv_config *cfg, const char *pair, size_t len)
+{
+	const struct config_row *row;
+	char text[128], *value;
+
+	snprintf(text, sizeof(text), "%.*s", (int)len, pair);
+	value = strchr(text, '=');
+	if (!value)
+		return pv_error(-EINVAL, "preset: \"%s\" is no setting", text);
+	*value++ = '\0';
+	row = row_find(text);
+	if (!row)
+		return pv_error(-EINVAL, "preset: there is no setting \"%s\"", text);
+	return cfg->given >> (row - config_rows) & 1 ? 0 : row_set(cfg, row, value, "preset", false);
+}
+
+int pv_config_preset(struct pv_config *cfg)
+{
+	static const char *const presets[] = { "",
+#define PV_CONFIG_PRESET_TEXT(name, text) text,
+					       PV_CONFIG_PRESETS(PV_CONFIG_PRESET_TEXT) };
+	const struct config_row *own = row_find("preset");
+	int rc = 0;
+
+	for (size_t i = 0; i < CONFIG_ROWS && !rc; i++) /* those of a preset before this one */
+		if (!(cfg->given >> i & 1) && &config_rows[i] != own)
+			rc = row_set(cfg, &config_rows[i], config_rows[i].def, config_rows[i].name, false);
+	for (const char *p = presets[cfg->preset]; *p && !rc; p += strspn(p, " ")) {
+		size_t len = strcspn(p, " ");
+
+		rc = preset_apply(cfg, p, len);
+		p += len;
+	}
+	return rc;
 }
 
 void pv_config_init(struct pv_config *cfg)
@@ -307,7 +354,7 @@ static int load_vma(struct pv_config *cfg)
 	for (size_t i = 0; i < CONFIG_ROWS; i++) {
 		const struct config_row *row = &config_rows[i];
 		const char *value = row->alias ? getenv(row->alias) : NULL;
-		int rc = value && *value ? row_set(cfg, row, value, row->alias, true) : 0;
+		int rc = value && *value ? row_give(cfg, row, value, row->alias, true) : 0;
 
 		if (rc)
 			return rc;
@@ -359,6 +406,8 @@ static int config_ensure(void)
 		config_rc = load_vma(&config_values);
 	if (!config_rc)
 		config_rc = load_env(&config_values);
+	if (!config_rc && config_values.preset)
+		config_rc = pv_config_preset(&config_values);
 	if (config_rc)
 		snprintf(config_rc_text, sizeof(config_rc_text), "%s", pv_error_text());
 	config_loaded = true;
@@ -402,6 +451,8 @@ int pyvma_config_set(const char *name, const char *value)
 	else if (!rc)
 		rc = row_find(name) ? pv_config_apply(&config_values, name, value, name)
 				    : pv_error(-EINVAL, "%s: there is no such setting", name);
+	if (!rc && !strcmp(name, "preset"))
+		rc = pv_config_preset(&config_values);
 	pthread_mutex_unlock(&config_mutex);
 	return rc;
 }
@@ -481,13 +532,18 @@ int pyvma_config_row(unsigned int i, struct pyvma_config_row *row)
 	if (i >= CONFIG_ROWS)
 		return -ENOENT;
 	const struct config_row *r = &config_rows[i];
+	bool given;
 
+	pthread_mutex_lock(&config_mutex);
+	given = config_values.given >> i & 1;
+	pthread_mutex_unlock(&config_mutex);
 	*row = (struct pyvma_config_row){ .name = r->name,
 					  .type = kind_names[r->kind],
 					  .unit = r->unit,
 					  .vma_alias = r->alias ? r->alias : "",
 					  .default_value = r->def,
 					  .help = r->help,
-					  .live = row_live(r) };
+					  .live = row_live(r),
+					  .given = given };
 	return 0;
 }

@@ -22,6 +22,7 @@ struct pv_config {
 #define PV_CONFIG_FIELD_TEXT(name) char *name;
 #define PV_CONFIG_FIELD(kind, name, def, min, max, unit, alias, div, help) PV_CONFIG_FIELD_##kind(name)
 	PV_CONFIG_TABLE(PV_CONFIG_FIELD)
+	uint64_t given; /* a bit a row: set by its name, so that no preset changes it */
 };
 
 /* The process's settings, with file and variables read in (once). 0, or -errno of the first bad one with a text in the thread's
@@ -50,6 +51,9 @@ int pv_config_apply(struct pv_config *cfg, const char *name, const char *value, 
  * line. `size` bytes of `text`, which need not end in 0.
  */
 int pv_config_parse(struct pv_config *cfg, const char *text, size_t size, const char *file);
+
+/* What cfg->preset means, for all that is not given. 0, or -errno with a text. */
+int pv_config_preset(struct pv_config *cfg);
 
 /* Row of a setting in the table, below 64; -1: there is none. */
 int pv_config_index(const char *name);

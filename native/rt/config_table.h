@@ -25,6 +25,9 @@
 	  "xdp "                                                                                                                   \
 	  "without addr=, softnic and verbs with netdev=NAME. Keys of all: rx_depth, tx_depth")                                    \
 	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \
+	X(CHOICE, preset, "none", 0, 0,                                                                                            \
+	  "none,latency,ultra-latency,multi_ring_latency,mcd,mcd-irq,7750,rti,29west,wombat_fh,throughput,shared", "VMA_SPEC", 1,  \
+	  "settings for a purpose, those of PV_CONFIG_PRESETS; what is set by its own name stays as it is")                        \
 	X(BOOL, strict, "0", 0, 1, "", NULL, 1,                                                                                    \
 	  "a UDP socket that cannot be offloaded, or a ring that cannot be opened, is an error instead of a kernel socket")        \
 	X(INT, rx_poll, "1000", -1, 100000000, "us", "VMA_RX_POLL", 10,                                                            \
@@ -111,6 +114,25 @@
 	X(TEXT, fault, "", 0, 0, "", NULL, 1,                                                                                      \
 	  "misbehave between ring and stack, by chances from 0 to 1 and a seed: rx_drop=0.01,tx_drop=0,rx_duplicate=0,"            \
 	  "rx_corrupt=0,rx_truncate=0,rx_post_short=0,tx_post_short=0,reap_none=0,kick_again=0,link_flap=0,error=0,seed=1")
+
+/*
+ * X(name, settings): in the order of the choices of `preset`, from 1. The names up to wombat_fh are VMA's, for what VMA tunes there as far
+ * as it has a counterpart.
+ */
+#define PV_CONFIG_PRESET_LATENCY "rx_poll=-1 asyncio_mode=busy progress_interval=100 rx_batch=8 ring_dev_mem_tx=16384"
+#define PV_CONFIG_PRESETS(X)                                                                                                       \
+	X("latency", PV_CONFIG_PRESET_LATENCY)                                                                                     \
+	X("ultra-latency", PV_CONFIG_PRESET_LATENCY " kernel_poll_ratio=0 progress=0 rx_bufs=1024 tx_bufs=512")                    \
+	X("multi_ring_latency", PV_CONFIG_PRESET_LATENCY " kernel_poll_ratio=0 ring_logic_rx=20 ring_logic_tx=20")                 \
+	X("mcd", "rx_poll=-1 ring_logic_rx=31 ring_logic_tx=31")                                                                   \
+	X("mcd-irq", "rx_poll=0 ring_logic_rx=31 ring_logic_tx=31")                                                                \
+	X("7750", "rx_poll=-1 rx_bufs=204800 tx_bufs=8192")                                                                        \
+	X("rti", "rx_poll=-1")                                                                                                     \
+	X("29west", "rx_poll=0 kernel_poll_ratio=100")                                                                             \
+	X("wombat_fh", "rx_poll=0 kernel_poll_ratio=20")                                                                           \
+	X("throughput", "rx_batch=64 rx_depth=8192 tx_depth=4096 rx_bufs=16384 tx_bufs=8192 buf_max=1048576 rcvbuf=8388608 "       \
+			"sndbuf=4194304")                                                                                          \
+	X("shared", "rx_poll=0 rx_bufs=512 tx_bufs=512 buf_chunk=512")
 
 /* What may be changed in a live process; all else is read when the engine, a ring or a socket is opened. */
 #define PV_CONFIG_LIVE(X)                                                                                                          \

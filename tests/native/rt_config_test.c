@@ -242,6 +242,56 @@ TEST(variables)
 	CHECK(strstr(with_env("port_low", ENV("PYVMA_PORT_LOW=5000", "PYVMA_PORT_HIGH=4000")), "port_low"));
 }
 
+TEST(presets)
+{
+	static const char *const names[] = {
+#define NAME(name, text) name,
+		PV_CONFIG_PRESETS(NAME)
+	};
+	struct pyvma_config_row row = { .name = NULL };
+	char list[512] = "none", env[64];
+
+	for (unsigned int i = 0; !row.name || strcmp(row.name, "preset"); i++)
+		CHECK_EQ(pyvma_config_row(i, &row), 0);
+	for (size_t i = 0; i < pv_array_size(names); i++) {
+		struct pv_config cfg;
+
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), ",%s", names[i]);
+		pv_config_init(&cfg);
+		CHECK_EQ(pv_config_apply(&cfg, "preset", names[i], "test"), 0);
+		CHECK_EQ(cfg.preset, i + 1);
+		CHECK_EQ(pv_config_preset(&cfg), 0);
+		pv_config_fini(&cfg);
+		snprintf(env, sizeof(env), "PYVMA_PRESET=%s", names[i]);
+		CHECK(strstr(with_env("preset", ENV(env)), names[i]));
+	}
+	CHECK(!strcmp(list, row.unit));
+	CHECK(!strcmp(with_env("rx_poll", ENV("PYVMA_PRESET=latency")), "2 -1"));
+	CHECK(!strcmp(with_env("rx_poll", ENV("VMA_SPEC=ultra-latency")), "2 -1"));
+	CHECK(!strcmp(with_env("progress", ENV("VMA_SPEC=ultra-latency")), "1 0"));
+	CHECK(!strcmp(with_env("progress", ENV("VMA_SPEC=ultra-latency", "PYVMA_PRESET=latency")), "1 1"));
+	/* By its own name, and be it the default. */
+	CHECK(!strcmp(with_env("rx_poll", ENV("PYVMA_PRESET=latency", "PYVMA_RX_POLL=1000")), "4 1000"));
+	CHECK(!strcmp(with_env("rx_poll", ENV("PYVMA_PRESET=latency", "VMA_RX_POLL=50")), "1 5"));
+	CHECK(strstr(with_env("rx_poll", ENV("PYVMA_PRESET=fast")), "PYVMA_PRESET: \"fast\""));
+}
+
+TEST(a_preset_after_another)
+{
+	char buf[32];
+
+	CHECK_EQ(pyvma_config_set("rx_depth", "128"), 0);
+	CHECK_EQ(pyvma_config_set("preset", "throughput"), 0);
+	CHECK(pyvma_config_get("rx_batch", buf, sizeof(buf)) == 2 && !strcmp(buf, "64"));
+	CHECK(pyvma_config_get("rx_depth", buf, sizeof(buf)) == 3 && !strcmp(buf, "128"));
+	CHECK_EQ(pyvma_config_set("preset", "latency"), 0);
+	CHECK(pyvma_config_get("rx_batch", buf, sizeof(buf)) == 1 && !strcmp(buf, "8"));
+	CHECK(pyvma_config_get("tx_depth", buf, sizeof(buf)) == 4 && !strcmp(buf, "1024"));
+	CHECK_EQ(pyvma_config_set("preset", "none"), 0);
+	CHECK(pyvma_config_get("rx_poll", buf, sizeof(buf)) == 4 && !strcmp(buf, "1000"));
+	CHECK(pyvma_config_get("rx_depth", buf, sizeof(buf)) == 3 && !strcmp(buf, "128"));
+}
+
 TEST(file_before_variables)
 {
 	char path[] = "/tmp/pyvma-config-XXXXXX", env[64];
