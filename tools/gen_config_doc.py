@@ -26,10 +26,10 @@ SETTINGS_HEAD = """\
 
 <!-- Written by tools/gen_config_doc.py from native/rt/config_table.h; do not edit. -->
 
-Later wins: the defaults below, those of the [preset](#presets), the file named by `PYVMA_CONFIG`, the `VMA_*` variable where one is given, `PYVMA_<NAME>` in capitals,
-`pyvma.configure` (`pyvma_config_set` in C), and options of `python -m pyvma`. Settings end when the engine starts: with the first socket.
-An unknown `PYVMA_*` name, a malformed value and a file that cannot be parsed are errors that name what is wrong; `VMA_*` variables that
-are not in the table are ignored.
+Later wins: the defaults below, those of the [preset](#presets), the file named by `PYVMA_CONFIG`, the `VMA_*` variable where one is
+given, `PYVMA_<NAME>` in capitals, `pyvma.configure` (`pyvma_config_set` in C), and options of `python -m pyvma`. Settings end when the
+engine starts: with the first socket. An unknown `PYVMA_*` name, a malformed value and a file that cannot be parsed are errors that name
+what is wrong; `VMA_*` variables that are not in the table are ignored.
 
 The file is TOML, cut down: `name = value` lines with integers, booleans, texts and arrays of texts (joined by `;`), comments, and
 optionally the header `[pyvma]`. Numbers take the suffixes K, M and G (powers of 1024) when given as texts or variables. Switches are
