@@ -27,6 +27,14 @@
 /* No deadline: later than any time. */
 #define PV_NEVER INT64_MAX
 
+/* What was stored before is seen before what is stored after, by other processes too. */
+pv_inline void pv_fence_release(void)
+{
+#ifndef __SANITIZE_THREAD__ /* which knows no fences, nor readers of other processes */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+}
+
 pv_inline void pv_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -16,9 +16,7 @@ static bool repeats(const struct pv_trace *t, const struct pv_trace_event *last,
 static void begin(struct pv_trace_event *r)
 {
 	__atomic_store_n(&r->seq, 0, __ATOMIC_RELAXED);
-#ifndef __SANITIZE_THREAD__ /* which knows no fences, nor readers of other processes */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-#endif
+	pv_fence_release();
 }
 
 static void end(struct pv_trace_event *r, uint32_t seq)

@@ -303,7 +303,7 @@ static void entry_set(struct pv_stats_entry *e, uint16_t type, uint64_t offset)
 	uint32_t seq = e->seq;
 
 	__atomic_store_n(&e->seq, seq + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	pv_fence_release();
 	__atomic_store_n(&e->type, type, __ATOMIC_RELAXED);
 	__atomic_store_n(&e->offset, offset, __ATOMIC_RELAXED);
 	__atomic_store_n(&e->seq, seq + 2, __ATOMIC_RELEASE);

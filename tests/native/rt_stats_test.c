@@ -419,7 +419,7 @@ TEST(a_killed_process_leaves_it)
 	CHECK(objects(&r, "udp") >= 2);
 	reader_close(&r);
 	*strrchr(told, '/') = '\0';
-	snprintf(dir, sizeof(dir), "%s", told);
+	CHECK(snprintf(dir, sizeof(dir), "%.*s", (int)sizeof(dir) - 1, told) < (int)sizeof(dir));
 	done();
 	close(fds[0]);
 	close(fds[1]);
