@@ -161,7 +161,7 @@ def test_playback_over_all_endpoints(net: tuple[Namespace, Namespace], stack: st
         with ours(here, "client", *STACKS[stack], *line) as client:
             result = client.result(0)
     assert (result["sent"], result["unique"], result["corrupt"], result["lost"]) == (120, 120, 0, 0)
-    assert result["seconds"] >= 119 / 500
+    assert result["seconds"] > 0.9 * 119 / 500  # from the first to the last, of which the first may be a little late
     assert result["due_observations"] == result["observations"] == 120
     assert handled(output) == 120
 
