@@ -199,10 +199,21 @@ static bool parse_choice(const char *v, const char *list, int64_t *out)
 			*out = n;
 			return true;
 		}
-	if (!isdigit((unsigned char)v[0]) || v[1])
-		return false;
-	*out = v[0] - '0';
-	return *out < n;
+	return v[0] && !v[strspn(v, "0123456789")] && (v[0] != '0' || !v[1]) && parse_int(v, out) && *out < n;
+}
+
+/* VMA_SPEC may be a number, which is not ours. */
+static const char *spec_name(const char *v)
+{
+	static const struct {
+		const char *number, *name;
+	} specs[] = { { "0", "none" },        { "10", "ultra-latency" }, { "15", "latency" },  { "29", "29west" },
+		      { "554", "wombat_fh" }, { "623", "mcd" },          { "624", "mcd-irq" }, { "784", "rti" } };
+
+	for (size_t i = 0; i < pv_array_size(specs); i++)
+		if (!strcmp(v, specs[i].number))
+			return specs[i].name;
+	return v;
 }
 
 static int row_set(struct pv_config *cfg, const struct config_row *row, const char *value, const char *where, bool vma)
@@ -223,7 +234,7 @@ static int row_set(struct pv_config *cfg, const struct config_row *row, const ch
 		*(int64_t *)field = n;
 		return 0;
 	case KIND_CHOICE:
-		if (!parse_choice(value, row->unit, &n))
+		if (!parse_choice(vma && !strcmp(row->name, "preset") ? spec_name(value) : value, row->unit, &n))
 			return pv_error(-EINVAL, "%s: \"%s\" is not one of %s, nor the number of one, from 0", where, value,
 					row->unit);
 		*(int64_t *)field = n;

@@ -270,6 +270,11 @@ TEST(presets)
 	CHECK(!strcmp(with_env("rx_poll", ENV("VMA_SPEC=ultra-latency")), "2 -1"));
 	CHECK(!strcmp(with_env("progress", ENV("VMA_SPEC=ultra-latency")), "1 0"));
 	CHECK(!strcmp(with_env("progress", ENV("VMA_SPEC=ultra-latency", "PYVMA_PRESET=latency")), "1 1"));
+	CHECK(!strcmp(with_env("preset", ENV("VMA_SPEC=10")), "13 ultra-latency"));
+	CHECK(!strcmp(with_env("preset", ENV("VMA_SPEC=7750")), "4 7750"));
+	CHECK(!strcmp(with_env("preset", ENV("PYVMA_PRESET=10")), "10 throughput"));
+	CHECK(strstr(with_env("preset", ENV("VMA_SPEC=11000")), "VMA_SPEC: \"11000\""));
+	CHECK(strstr(with_env("preset", ENV("PYVMA_PRESET=12")), "PYVMA_PRESET: \"12\""));
 	/* By its own name, and be it the default. */
 	CHECK(!strcmp(with_env("rx_poll", ENV("PYVMA_PRESET=latency", "PYVMA_RX_POLL=1000")), "4 1000"));
 	CHECK(!strcmp(with_env("rx_poll", ENV("PYVMA_PRESET=latency", "VMA_RX_POLL=50")), "1 5"));
