@@ -40,7 +40,11 @@
 /* Copies whole words while others may change them, and blocks that are poisoned. */
 #define RAW __attribute__((no_sanitize("address", "thread")))
 
-#define STEP ((size_t)256 << 10) /* the least that the memory grows by; and a 16th of what there is */
+/* The memory grows by a 16th of what there is, within these. */
+#define STEP ((size_t)256 << 10)
+#define STEP_MAX ((size_t)4 << 20)
+#define RETRY_NS 1000000000
+#define REFUSED UINT32_MAX /* as an id: there was no place for the object */
 #define CLASSES 32u
 #define SEGMENT_ENTRIES 255u
 
@@ -73,6 +77,9 @@ static struct {
 	struct segment *last;
 	uint64_t free_entry; /* offset; 0: none */
 	struct pv_stats_file file;
+	int64_t retry_ns; /* the file could not grow: not tried again before */
+	void *snapshot; /* while this process forks: the child's copy of what is mapped; NULL: none */
+	bool shared; /* mapped from the file, with or without its fd, and not inherited by a child */
 	bool failed; /* there was no address space */
 	bool lost; /* in a forked child: what was the parent's is left alone */
 } arena = { .lock = PTHREAD_MUTEX_INITIALIZER, .file.fd = -1 };
@@ -105,14 +112,25 @@ static void poison(void *p, size_t size, bool on)
 
 static bool grow(size_t need)
 {
-	size_t step = PV_MAX(PV_MAX(STEP, arena.mapped / 16), need), end = (arena.mapped + step + STEP - 1) & ~(STEP - 1);
+	size_t step = PV_MAX(PV_MIN(PV_MAX(STEP, arena.mapped / 16), STEP_MAX), need);
+	size_t end = (arena.mapped + step + STEP - 1) & ~(STEP - 1), more = end - arena.mapped;
 	uint8_t *at = arena.base + arena.mapped;
-	size_t more = end - arena.mapped;
 
 	if (end > arena.reserved)
 		return false;
-	if (arena.file.fd < 0 ? mprotect(at, more, PROT_READ | PROT_WRITE) < 0 : !pv_stats_file_grow(&arena.file, arena.base, end))
-		return false;
+	if (arena.file.fd < 0) {
+		if (mprotect(at, more, PROT_READ | PROT_WRITE) < 0)
+			return false;
+	} else {
+		/* A full file system stays so for a while: callers have locks, and every new object would ask the kernel in vain. */
+		if (arena.retry_ns && pv_clock_kernel_ns() < arena.retry_ns)
+			return false;
+		if (!pv_stats_file_grow(&arena.file, arena.base, end)) {
+			arena.retry_ns = pv_clock_kernel_ns() + RETRY_NS;
+			return false;
+		}
+		arena.retry_ns = 0;
+	}
 #ifdef POISONING
 	__lsan_register_root_region(at, more); /* objects in it point to the heap */
 #endif
@@ -172,22 +190,35 @@ static bool lay_out(void)
 	return segment_add() != NULL;
 }
 
+/* An 8th of what a limit leaves to the process at most: the reservation counts there, used or not. */
+static size_t reservation_max(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_AS, &r) < 0 || r.rlim_cur == RLIM_INFINITY)
+		return SIZE_MAX;
+	return (size_t)(r.rlim_cur / 8) & ~(STEP - 1);
+}
+
 static bool ready(void)
 {
 	static const size_t sizes[] = { (size_t)64 << 30, (size_t)4 << 30, (size_t)256 << 20 };
+	size_t max;
 
 	if (pv_likely(arena.base != NULL))
 		return !arena.lost;
+	max = arena.failed ? 0 : reservation_max();
 	for (uint32_t i = 0; i < pv_array_size(sizes) && !arena.failed; i++) {
-		void *p = mmap(NULL, sizes[i], PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		size_t size = PV_MIN(sizes[i], max);
+		void *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (p == MAP_FAILED)
 			continue;
 		arena.base = p;
-		arena.reserved = sizes[i];
+		arena.reserved = size;
 		if (lay_out())
 			return true;
-		munmap(p, sizes[i]);
+		munmap(p, size);
 		arena.base = NULL;
 		break;
 	}
@@ -316,21 +347,24 @@ static struct pv_stats_entry *entry_at(uint64_t offset)
 
 uint32_t pv_stats_show(void *ctx, const struct pv_stat_type *type, const void *obj)
 {
-	uint64_t at = 0;
+	uint32_t id = 0;
 
 	(void)ctx;
 	pthread_mutex_lock(&arena.lock);
 	if (ready()) {
 		if (inside(obj) && (arena.free_entry || segment_add())) {
-			at = arena.free_entry;
+			uint64_t at = arena.free_entry;
+
 			arena.free_entry = entry_at(at)->offset;
 			entry_set(entry_at(at), type->id, (uint64_t)((const uint8_t *)obj - arena.base));
+			id = (uint32_t)(at / sizeof(struct pv_stats_entry));
 		} else {
 			head()->not_shown++;
+			id = REFUSED;
 		}
 	}
 	pthread_mutex_unlock(&arena.lock);
-	return (uint32_t)(at / sizeof(struct pv_stats_entry));
+	return id;
 }
 
 void pv_stats_hide(void *ctx, uint32_t id)
@@ -339,11 +373,11 @@ void pv_stats_hide(void *ctx, uint32_t id)
 
 	(void)ctx;
 	pthread_mutex_lock(&arena.lock);
-	if (ready()) {
-		if (at) {
+	if (id && ready()) {
+		if (id != REFUSED) {
 			entry_set(entry_at(at), PV_STAT_T_NONE, arena.free_entry);
 			arena.free_entry = at;
-		} else {
+		} else if (head()->not_shown) {
 			head()->not_shown--;
 		}
 	}
@@ -362,13 +396,26 @@ size_t pv_stats_used(void)
 
 /* ---- zeroing ----------------------------------------------------------------------------------------------------------- */
 
+/* Whole, as its readers read it. */
+static void zero_field(void *at, uint32_t size)
+{
+	if (size == 8)
+		__atomic_store_n((uint64_t *)at, 0, __ATOMIC_RELAXED);
+	else if (size == 4)
+		__atomic_store_n((uint32_t *)at, 0, __ATOMIC_RELAXED);
+	else if (size == 2)
+		__atomic_store_n((uint16_t *)at, 0, __ATOMIC_RELAXED);
+	else
+		memset(at, 0, size);
+}
+
 static void zero_object(const struct pv_stat_type *t, uint8_t *obj)
 {
 	for (uint32_t i = 0; i < t->nfields; i++) {
 		const struct pv_stat_field *f = &t->fields[i];
 
 		if (f->kind == PV_STAT_COUNTER || f->kind == PV_STAT_MAX)
-			memset(obj + f->offset, 0, f->size);
+			zero_field(obj + f->offset, f->size);
 	}
 }
 
@@ -418,7 +465,13 @@ RAW static void copy(uint8_t *to, const uint8_t *from, size_t size)
 		d[i] = s[i];
 }
 
-/* What lies in the memory goes to `to`, which takes its place at once: whoever writes meanwhile loses a count at worst. */
+/*
+ * What lies in the memory goes to `to`, which takes its place at once. The caller has the engine's lock and ours, under which objects of
+ * the engine, their links and the directory are written: none of that is lost. What threads store without a lock between the copy and the
+ * exchange is: counts of what the kernel answers and of waits, the number of the thread, and what a socket that is made or becomes the
+ * kernel's at that moment says of itself (pv_sock_stat, pv_epoll_stat). It then shows what was there before, or zeros, until it says it
+ * again; of a link to a reason that was new the reason stays behind, some 128 bytes. Nothing but statistics depends on these.
+ */
 static bool move_to(uint8_t *to)
 {
 	copy(to, arena.base, arena.top);
@@ -444,6 +497,8 @@ static int open_file(const char *dir)
 		return rc;
 	}
 	madvise(arena.base, arena.mapped, MADV_DONTFORK);
+	arena.shared = true;
+	arena.retry_ns = 0;
 	__atomic_store_n(&head()->state, PV_STATS_LIVE, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -468,9 +523,12 @@ void pv_stats_close(void)
 	if (arena.file.fd >= 0) {
 		__atomic_store_n(&head()->state, PV_STATS_FINAL, __ATOMIC_RELEASE);
 		at = mmap(NULL, arena.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		/* Without memory it stays the file's, which then has no name any more. */
-		if (at != MAP_FAILED && !move_to(at))
-			munmap(at, arena.mapped);
+		/* Without memory it stays the file's, which then has no name any more; a child still gets a copy. */
+		if (at != MAP_FAILED) {
+			arena.shared = !move_to(at);
+			if (arena.shared)
+				munmap(at, arena.mapped);
+		}
 		pv_stats_file_close(&arena.file);
 	}
 	pthread_mutex_unlock(&arena.lock);
@@ -492,28 +550,46 @@ int pyvma_stats_path(char *buf, size_t size)
 
 /* ---- fork -------------------------------------------------------------------------------------------------------------- */
 
+/*
+ * A child does not inherit what is mapped from the file: a store of its own shall not reach the parent, nor a later one of the parent's the
+ * child, which would follow pointers to what it does not have. It gets what there was when its parent forked, copied before that, while
+ * nothing else takes or gives back memory. Without memory for it the child finds zeros.
+ */
 void pv_stats_fork_lock(void)
 {
+	void *p;
+
 	pthread_mutex_lock(&arena.lock);
+	if (!arena.shared)
+		return;
+	p = mmap(NULL, arena.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return;
+	copy(p, arena.base, arena.top);
+	arena.snapshot = p;
 }
 
 void pv_stats_fork_unlock(void)
 {
+	if (arena.snapshot)
+		munmap(arena.snapshot, arena.mapped);
+	arena.snapshot = NULL;
 	pthread_mutex_unlock(&arena.lock);
 }
 
-/* Where the file was is a hole now: a store in the child shall not reach the parent. What is still read there, or written by whoever
- * lost its object, finds a private copy. */
 void pv_stats_forked(void)
 {
-	void *p = MAP_FAILED;
+	if (arena.shared) {
+		void *p = MAP_FAILED;
 
-	if (arena.file.fd >= 0) {
 		arena.lost = true;
-		if (pv_stats_file_same(&arena.file))
-			p = mmap(arena.base, arena.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, arena.file.fd, 0);
+		if (arena.snapshot)
+			p = mremap(arena.snapshot, arena.mapped, arena.mapped, MREMAP_MAYMOVE | MREMAP_FIXED, arena.base);
 		if (p == MAP_FAILED)
-			p = mmap(arena.base, arena.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+			mmap(arena.base, arena.mapped, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+		arena.shared = false;
+		arena.snapshot = NULL;
 		pv_stats_file_forget(&arena.file);
 	}
 	pthread_mutex_init(&arena.lock, NULL);

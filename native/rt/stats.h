@@ -46,6 +46,7 @@ struct pv_stats_entry {
 /* As struct pv_mem wants them. Zeroed memory, from the heap when there is no other; NULL. */
 void *pv_stats_alloc(void *ctx, size_t size);
 void pv_stats_free(void *ctx, void *p, size_t size);
+/* An id for hide, also when there was no place for it. 0: nothing can be shown at all, and hide does nothing. */
 uint32_t pv_stats_show(void *ctx, const struct pv_stat_type *type, const void *obj);
 void pv_stats_hide(void *ctx, uint32_t id);
 
@@ -69,7 +70,7 @@ const char *pv_stats_type_help(uint32_t id);
 /* Bytes that objects have at the moment, entries included. */
 size_t pv_stats_used(void);
 
-/* rt/fork.c: around fork(2), with the engine's lock; in the child before anything else. */
+/* rt/fork.c: around fork(2), with the engine's lock: lock, then unlock in the parent; in the child `forked` before anything else. */
 void pv_stats_fork_lock(void);
 void pv_stats_fork_unlock(void);
 void pv_stats_forked(void);

@@ -22,6 +22,8 @@
 #include "rt/clock.h"
 
 #define TRIES 4
+#define EINTR_MAX 16
+#define SWEEP_MAX 4096 /* names looked at */
 
 static bool is_ours(const struct stat *st)
 {
@@ -31,14 +33,22 @@ static bool is_ours(const struct stat *st)
 /* A file of this name that no process has is removed. True: there is none any more. */
 static bool remove_stale(int dir, const char *name)
 {
-	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	struct stat st;
+	struct stat st, named;
 	bool gone = false;
+	int fd;
 
+	/* What is somebody else's is not even opened: it may be a device, or lie where opening takes long. */
+	if (fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT;
+	if (!is_ours(&named))
+		return false;
+	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT;
-	/* Who has just made one may not have locked it yet; it finds out that it is gone, and makes another. */
-	if (fstat(fd, &st) == 0 && is_ours(&st) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+	/* Who has just made one may not have locked it yet; it finds out that it is gone, and makes another. Once we have the lock the name
+	 * may be another file's, of whoever removed ours first. */
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && is_ours(&st) && st.st_nlink &&
+	    fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_dev == st.st_dev && named.st_ino == st.st_ino)
 		gone = unlinkat(dir, name, 0) == 0;
 	close(fd);
 	return gone;
@@ -55,7 +65,7 @@ static void remove_all_stale(int dirfd)
 			close(copy);
 		return;
 	}
-	while ((e = readdir(d)) != NULL) {
+	for (int i = 0; i < SWEEP_MAX && (e = readdir(d)) != NULL; i++) {
 		const char *digits = e->d_name + sizeof(PV_STATS_FILE) - 1;
 
 		if (strncmp(e->d_name, PV_STATS_FILE, sizeof(PV_STATS_FILE) - 1) || !*digits ||
@@ -66,14 +76,14 @@ static void remove_all_stale(int dirfd)
 	closedir(d);
 }
 
-/* 0 and the fd of a new, locked file with that name. */
+/* 0 and the fd of a new, locked file with that name. Its mode is for those that open it: nobody has to write to it but us. */
 static int make(int dir, const char *name, int *fd)
 {
 	for (int i = 0; i < TRIES; i++) {
 		struct stat st;
 		int rc;
 
-		*fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		*fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
 		if (*fd < 0) {
 			rc = -errno;
 			if (rc != -EEXIST || !remove_stale(dir, name))
@@ -91,10 +101,14 @@ static int make(int dir, const char *name, int *fd)
 static int extend(int fd, size_t from, size_t to)
 {
 	struct rlimit r;
+	int rc = EINTR;
 
 	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur != RLIM_INFINITY && to > r.rlim_cur)
 		return -EFBIG;
-	return -posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+	/* Signals may come faster than blocks: a program's timer shall not keep us here for ever. */
+	for (int i = 0; i < EINTR_MAX && rc == EINTR; i++)
+		rc = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+	return -rc;
 }
 
 static int fill(struct pv_stats_file *f, size_t size, uint8_t **at)

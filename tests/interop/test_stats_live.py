@@ -226,7 +226,7 @@ def test_another_user_is_refused(pair: Pair) -> None:
     pair.actors[0](BIND, host=HOSTS[0])
     pid = pair.actors[0].process.pid
     path = pair.directory / f"pyvma-stats.{pid}"
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o400
     for parent in (pair.directory, *pair.directory.parents[:3]):
         parent.chmod(parent.stat().st_mode | 0o055)
     code = (
