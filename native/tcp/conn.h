@@ -27,11 +27,13 @@ struct pv_tcp_port {
 struct pv_tcp_reserve {
 	struct pv_list idle; /* of the table, idle longest first; not on it while somebody has the port */
 	struct pv_tcp_port *port;
-	struct pv_addr laddr, raddr; /* raddr: of the last connection, as rport and ts */
+	struct pv_addr laddr, raddr; /* raddr: of the last connection, as rport and last_ts */
 	int64_t since_ns;
-	uint16_t rport;
+	uint16_t rport; /* 0: there was none */
 	uint8_t family;
-	bool ts, spoilt; /* spoilt: a rule of it is gone */
+	bool ts, last_ts; /* all connections before the last one had timestamps; the last one has */
+	bool many; /* they had more than one peer */
+	bool spoilt; /* a rule of it is gone */
 };
 
 struct pv_tcp_listen {

@@ -4,9 +4,9 @@
  * brings its segments. Both cost more than the connection itself. So a port that was reserved for one connection stays reserved for a
  * moment when that one is over, rule included, and the next connection from the same address takes it.
  *
- * What it must not do is meet its own past. A port is taken for another peer than the last one, or for the same once the clock of the
- * timestamps has moved on, so that a peer in TIME_WAIT knows the new SYN for one (RFC 6191 2); one whose last connection had no timestamps
- * never for the same peer. TIME_WAITs of our own keep a port as connections do.
+ * What it must not do is meet its own past. A port that had one peer only is taken for another at once. Else the peer may have had it before:
+ * it is taken once the clock of the timestamps has moved on, so that a peer in TIME_WAIT knows the new SYN for one (RFC 6191 2), and never if
+ * a connection of it had no timestamps. TIME_WAITs of our own keep a port as connections do.
  */
 #include "tcp/conn.h"
 
@@ -103,35 +103,49 @@ int pv_tcp_reserve(struct pv_tcp *c, void *hold, uint32_t iface)
 
 	if (p->hold || p->reserve)
 		return -EADDRINUSE;
-	rc = pv_tcp_steer_reserve(t, p, &c->laddr, iface);
-	if (rc)
-		return rc;
 	r = pv_tcp_alloc(t, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	*r = (struct pv_tcp_reserve){ .port = p, .laddr = c->laddr, .family = c->family };
+	rc = pv_tcp_steer_reserve(t, p, &c->laddr, iface);
+	if (rc) {
+		pv_tcp_dealloc(t, r, sizeof(*r));
+		return rc;
+	}
+	*r = (struct pv_tcp_reserve){ .port = p, .laddr = c->laddr, .family = c->family, .ts = true, .last_ts = true };
 	pv_list_init(&r->idle);
 	p->reserve = r;
 	p->hold = hold;
 	return 0;
 }
 
+static bool is_last_peer(const struct pv_tcp_reserve *r, const struct pv_addr *addr, uint16_t port)
+{
+	return r->rport == port && pv_addr_eq(&r->raddr, addr);
+}
+
 void pv_tcp_reserve_used(struct pv_tcp *c)
 {
 	struct pv_tcp_reserve *r = c->port->reserve;
 
+	/* Until the peer has agreed there are none: it may have taken the SYN, and we shall never know. */
+	if (c->state != PV_TCP_SYN_SENT) {
+		r->last_ts = c->flags & PV_TF_TS;
+		return;
+	}
+	r->many |= r->rport && !is_last_peer(r, &c->raddr, c->rport);
+	r->ts &= r->last_ts;
+	r->last_ts = false;
 	r->raddr = c->raddr;
 	r->rport = c->rport;
-	r->ts = c->flags & PV_TF_TS;
 }
 
 static bool fits(const struct pv_tcp_reserve *r, const struct pv_tcp *c, const struct pv_addr *local, const struct pv_endpoint *to)
 {
 	if (r->family != c->family || !pv_addr_eq(&r->laddr, local))
 		return false;
-	if (r->rport != to->port || !pv_addr_eq(&r->raddr, &to->addr))
+	if (!r->many && !is_last_peer(r, &to->addr, to->port))
 		return true;
-	return r->ts && c->t->head.now_ns - r->since_ns >= REST_NS;
+	return r->ts && r->last_ts && c->t->head.now_ns - r->since_ns >= REST_NS;
 }
 
 int pv_tcp_bind_reserved(struct pv_tcp *c, const struct pv_addr *local, const struct pv_endpoint *to, void **hold)

@@ -100,6 +100,14 @@ static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t ifa
 	return rc;
 }
 
+/* Those of a port that could not have them all. */
+static void unkeep(struct pv_tcp_table *t, struct pv_tcp_port *p)
+{
+	pv_list_for_each(it, &p->rules)
+		pv_list_entry(it, struct pv_tcp_rule, link)->kept = false;
+	pv_tcp_steer_port(t, p);
+}
+
 int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const struct pv_addr *laddr, uint32_t iface)
 {
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
@@ -109,8 +117,10 @@ int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const st
 		if (!cfg || (i != iface && !has(cfg, laddr)))
 			continue;
 		rc = want_port(t, p, i, laddr, true);
-		if (rc)
+		if (rc) {
+			unkeep(t, p);
 			return rc;
+		}
 		of_port(p, i, laddr)->kept = true;
 	}
 	return 0;

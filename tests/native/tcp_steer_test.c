@@ -304,7 +304,7 @@ TEST(reserved_ports_rest)
 	struct pv_tcp *c;
 	uint16_t port = reserved(&c, "10.0.0.2", true);
 
-	c->port->reserve->ts = true;
+	c->port->reserve->last_ts = true;
 	pv_tcp_close(c, table->head.now_ns);
 	CHECK(reserved(&c, "10.0.0.2", true) != port);
 	pv_tcp_close(c, table->head.now_ns);
@@ -320,6 +320,64 @@ TEST(reserved_ports_rest)
 	pv_tcp_timers(table, 3 * PV_NS_PER_S + 2 * PV_NS_PER_MS, 100);
 	CHECK_EQ(table->nidle, 0);
 	CHECK_EQ(freed, 2);
+	steer_close(b);
+}
+
+/* One that two peers had is as one for the same peer: either may have a connection of it in TIME_WAIT. */
+static void two_peers(bool first_ts, bool second_ts)
+{
+	struct pv_tcp *c;
+	uint16_t port = reserved(&c, "10.0.0.2", true);
+
+	c->port->reserve->last_ts = first_ts;
+	pv_tcp_close(c, table->head.now_ns);
+	CHECK_EQ(reserved(&c, "10.0.0.3", false), port);
+	c->port->reserve->last_ts = second_ts;
+	pv_tcp_close(c, table->head.now_ns);
+	table->head.now_ns += PV_NS_PER_MS;
+	CHECK(reserved(&c, "10.0.0.2", true) != port);
+	table->head.now_ns += PV_NS_PER_MS;
+	if (first_ts && second_ts) {
+		pv_tcp_close(c, table->head.now_ns);
+		CHECK_EQ(reserved(&c, "10.0.0.2", false), port);
+	}
+	pv_tcp_close(c, table->head.now_ns);
+	pv_tcp_reserve_flush(table);
+}
+
+TEST(reserved_ports_of_many_peers)
+{
+	struct bench *b = reserve_open();
+
+	two_peers(true, true);
+	two_peers(true, false);
+	two_peers(false, true);
+	two_peers(false, false);
+	steer_close(b);
+}
+
+/* All interfaces that have the address have the rule, or none. */
+TEST(reserved_ports_all_or_none)
+{
+	struct bench *b = bench_open(&(struct bench_cfg){ .net = { .host = &steer_ops },
+							  .steer = PV_STEER_SOCKET,
+							  .flow_kinds = 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE,
+							  .second = true });
+	struct pv_endpoint local = { .addr = ip("10.0.0.1") };
+	struct pv_tcp_cfg tc = { .seed = 1, .port_free = port_free, .port_free_ctx = &freed };
+	struct pv_tcp *c;
+
+	CHECK_EQ(pv_tcp_table_open(&table, b->net, &b->mem.mem, &tc), 0);
+	pv_tcp_steer_changed(table);
+	CHECK_EQ(pv_tcp_open(table, PV_AF_INET, NULL, &c), 0);
+	CHECK_EQ(pv_tcp_bind(c, &local), 0);
+	b->fake[1]->flow_rc = -ENOSPC;
+	CHECK_EQ(pv_tcp_reserve(c, &table, b->iface[1]), -ENOSPC);
+	CHECK_EQ(live(b), 0);
+	b->fake[1]->flow_rc = 0;
+	CHECK_EQ(pv_tcp_reserve(c, &table, b->iface[1]), 0);
+	CHECK_EQ(live(b), 1);
+	pv_tcp_close(c, 1);
 	steer_close(b);
 }
 
