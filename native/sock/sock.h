@@ -115,6 +115,7 @@ struct pv_sock {
 	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
 	uint32_t rx_flags; /* PV_RX_* */
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
+	uint32_t accept_turns; /* of a stream: accepts since its kernel half was asked */
 	uint32_t kernel_device; /* the kernel socket's SO_BINDTOIFINDEX, as pv_decide_kernel_read found it */
 	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */

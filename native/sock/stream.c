@@ -308,9 +308,9 @@ static bool kernels_turn(struct pv_sock *so, const struct pv_wait *w)
 {
 	if (w->kready)
 		return true;
-	if (!pv_engine.kernel_ratio || ++so->dg->kernel_turns < pv_engine.kernel_ratio)
+	if (!pv_engine.kernel_ratio || ++so->accept_turns < pv_engine.kernel_ratio)
 		return false;
-	so->dg->kernel_turns = 0;
+	so->accept_turns = 0;
 	return true;
 }
 

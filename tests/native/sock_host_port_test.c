@@ -17,7 +17,7 @@ int main(void)
 #include "rt/engine.h"
 #include "rt/host.h"
 #include "sock_host_env.h"
-#include "tcp/tcp_int.h"
+#include "tcp/conn.h"
 
 /* A kernel socket of the other namespace that listens. */
 static int peer_listener(struct any_addr *at)
@@ -73,19 +73,35 @@ static uint32_t idle(void)
 	return n;
 }
 
+/* Nobody in the stack has it: it is idle, or was given back already. */
+static bool is_free(uint16_t port)
+{
+	struct pv_tcp_port *p;
+	bool is;
+
+	pv_lock_get(&pv_engine.lock);
+	pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+	p = pv_tcp_port_find(pv_engine.tcp, port);
+	is = !p || (p->reserve && !pv_list_empty(&p->reserve->idle));
+	pv_lock_put(&pv_engine.lock);
+	return is;
+}
+
 /* The peer has closed first: nothing of the connection stays here. */
 static void over(pyvma_sock *s, int listener)
 {
 	int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	uint32_t before = idle();
+	uint16_t port = port_of(s);
+	int64_t limit;
 	char byte;
 
 	CHECK(peer >= 0);
 	close(peer);
 	CHECK_EQ(pyvma_sock_recv(s, &byte, 1, 0, WAIT_NS), 0);
 	CHECK_EQ(pyvma_sock_close(s), 0);
-	while (idle() == before)
-		;
+	limit = pv_clock_now(&pv_engine.clock) + 60 * PV_NS_PER_S;
+	while (!is_free(port))
+		CHECK(pv_clock_now(&pv_engine.clock) < limit);
 }
 
 static int bind_kernel(uint16_t port)
