@@ -97,8 +97,9 @@ class Bench:
         options |= {"cpu": self.near} if mode != "under-load" or xdp else {"sender_affinity": self.near, "receiver_affinity": self.far}
         return Peer(c_command("client", "pyvma" if xdp else "kernel", **{"cpu": None, **options}), clean=True, inside=self.pair.inside(1))
 
-    def sockperfs(self, proto: str, mode: str, port: int) -> subprocess.Popen[str]:
-        """sockperf's client, started."""
+    @contextlib.contextmanager
+    def sockperfs(self, proto: str, mode: str, port: int) -> Iterator[subprocess.Popen[str]]:
+        """sockperf's client, started; gone afterwards, whatever happens meanwhile."""
         # Senders that wait for the time share a CPU, which is alike for both, and what wakes up has the other.
         pinned = ["taskset", "-c", str(self.near)] if mode != "under-load" else []
         line = [*self.pair.inside(1), *pinned, "sockperf", mode, "-i", self.pair.hosts[0], "-p", str(port)]
@@ -108,24 +109,27 @@ class Bench:
             line += ["--sender-affinity", str(self.far), "--receiver-affinity", str(self.near)]
         for name, value in MODES[mode].items():
             line += ["--" + name.replace("_", "-"), str(value)]
-        return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
 
     def finished(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         return _bench_sockperf.parse_client(process.communicate(timeout=60)[0])
 
     def clients(self, proto: str, mode: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """sockperf's, and ours beside it."""
-        process = self.sockperfs(proto, mode, port)
-        try:
+        with self.sockperfs(proto, mode, port) as process:
             time.sleep(SLEEP_S - EARLY_S)
             # Its warm-up goes by before ours has ended.
             edges = EARLY_S + (0.0 if mode == "throughput" else 0.4) + 0.1, LATE_S
             with running(self.ours(proto, mode, port, EARLY_S + SOCKPERF_S + LATE_S - 0.1, edges)) as peer:
                 mine = peer.result(SOCKPERF_S)
             return self.finished(process), mine
-        finally:
-            if process.poll() is None:
-                process.kill()
 
     def both(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Two of our clients, each first every other time."""
@@ -145,8 +149,8 @@ class Bench:
 
     def seen(self, proto: str, mode: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """sockperf's figures, and those that our server's counts give: a ping-pong's latency is half of a message's time."""
-        with self.server("ours", proto, mode) as (port, counted):
-            theirs = self.finished(self.sockperfs(proto, mode, port))
+        with self.server("ours", proto, mode) as (port, counted), self.sockperfs(proto, mode, port) as process:
+            theirs = self.finished(process)
         rate = (counted["received"] + counted["lost"]) / counted["seconds"]
         if mode == "ping-pong":
             total = theirs["total_sent"] / SOCKPERF_S

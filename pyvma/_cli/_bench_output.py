@@ -90,8 +90,13 @@ def write(file: str, text: str) -> None:
 
 
 def distributions(report: dict[str, Any]) -> dict[str, _bench_hist.Pairs]:
-    """Of the rows that have one, by name."""
-    return {row["who"]: row["histogram_ns"] for row in report["rows"] if row.get("histogram_ns")}
+    """Of the rows that have one, by name. A row with a timetable has two: from when messages were sent, and from when they were due."""
+    found: dict[str, _bench_hist.Pairs] = {}
+    for row in report["rows"]:
+        due = row.get("due_histogram_ns")
+        both = {f"{row['who']}{'-from-sending' if due else ''}": row.get("histogram_ns"), f"{row['who']}-from-due": due}
+        found |= {name: of for name, of in both.items() if of}
+    return found
 
 
 def write_hdr(report: dict[str, Any], into: Path) -> list[Path]:

@@ -321,11 +321,12 @@ def quiet(arguments: argparse.Namespace) -> bool:
 
 
 def plots(report: dict[str, Any]) -> Iterator[_bench_plot.Plot]:
-    """The distribution of latencies."""
+    """The distributions of latencies."""
     found, stem = _bench_output.distributions(report), _bench_output.stem_of(report)
-    what = f"{report['kind']}, {report['proto'].upper()}, {report['size']} bytes: {report['rows'][0]['figures']}s"
-    yield _bench_plot.cdf(stem, f"{what}, distribution", found)
-    yield _bench_plot.percentiles(stem, f"{what} by percentile", found)
+    figures = report["rows"][0]["figures"]
+    what = f"{report['kind']}, {report['proto'].upper()}, {report['size']} bytes: {figures}s"
+    yield _bench_plot.cdf(stem, f"{what}, distribution", found, figures)
+    yield _bench_plot.percentiles(stem, f"{what} by percentile", found, figures)
 
 
 def deliver(arguments: argparse.Namespace, how: str, result: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> int:

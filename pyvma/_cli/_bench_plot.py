@@ -83,17 +83,17 @@ def thinned(points: Sequence[tuple[float, float]], most: int = 120) -> list[tupl
     return [points[round(number * step)] for number in range(most)]
 
 
-def cdf(stem: str, title: str, rows: dict[str, Pairs]) -> Plot:
-    """How many of the half round trips took at most so long."""
+def cdf(stem: str, title: str, rows: dict[str, Pairs], what: str = "half round trip") -> Plot:
+    """How many took at most so long. `what`: what the figures are."""
     lines = {}
     for who, of in rows.items():
         found = Distribution(of)
         lines[who] = thinned([(value / 1e3, 100 * share) for value, share in zip(found.values, found.shares(), strict=True)])
-    return Plot(f"{stem}-cdf", title, "half round trip, µs", "of the messages at most, %", lines, y_log=False, steps=True)
+    return Plot(f"{stem}-cdf", title, f"{what}, µs", "of the messages at most, %", lines, y_log=False, steps=True)
 
 
-def percentiles(stem: str, title: str, rows: dict[str, Pairs]) -> Plot:
-    """Latency by percentile: the rarer, the further to the right. A percentile that less than one observation would be beyond is left
+def percentiles(stem: str, title: str, rows: dict[str, Pairs], what: str = "half round trip") -> Plot:
+    """`what` by percentile: the rarer, the further to the right. A percentile that less than one observation would be beyond is left
     out."""
     lines = {}
     for who, of in rows.items():
@@ -101,7 +101,7 @@ def percentiles(stem: str, title: str, rows: dict[str, Pairs]) -> Plot:
         steps = [1 - 10 ** (-number / 12) for number in range(61)]
         lines[who] = [(1 / (1 - q), found.at(100 * q) / 1e3) for q in steps if found.count * (1 - q) >= 1]
     ticks = [(1 / (1 - percent / 100), f"{percent:g} %") for percent in PERCENTS]
-    return Plot(f"{stem}-percentiles", title, "percentile", "half round trip, µs", lines, ticks=ticks)
+    return Plot(f"{stem}-percentiles", title, "percentile", f"{what}, µs", lines, ticks=ticks)
 
 
 def style(who: str, number: int, steps: bool) -> dict[str, Any]:

@@ -302,8 +302,9 @@ def plots(report: dict[str, Any]) -> Iterable[_bench_plot.Plot]:
     """The distributions of all modes that have one."""
     found, stem = _bench_output.distributions(report), _bench_output.stem_of(report)
     title = f"sockperf, {report['proto'].upper()}, {report['ring']}"
-    yield _bench_plot.cdf(stem, f"{title}: distribution of latencies", found)
-    yield _bench_plot.percentiles(stem, f"{title}: latencies by percentile", found)
+    figures = "round trip" if any(row.get("rtt") for row in report["rows"]) else "half round trip"
+    yield _bench_plot.cdf(stem, f"{title}: distribution of {figures}s", found, figures)
+    yield _bench_plot.percentiles(stem, f"{title}: {figures}s by percentile", found, figures)
 
 
 def check(arguments: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lab import softnic_reason
 
-from pyvma._cli import UserError, _bench_hist, _bench_output, _bench_plot, main
+from pyvma._cli import UserError, _bench_hist, _bench_output, _bench_perf, _bench_plot, _bench_sockperf, main
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -113,6 +113,39 @@ def test_the_same_figures_make_the_same_files(tmp_path: Path) -> None:
         assert words in svg
     assert len(svg) < 60_000
     assert before[1].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("figures", ["half round trip", "round trip"])
+def test_plots_say_whether_round_trips_are_whole(figures: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    of = _bench_hist.pairs(some(500))
+    common = {"proto": "udp", "size": 64, "ring": "loopback"}
+    row = {"who": "kernel-c", "figures": figures, "rtt": figures == "round trip", "histogram_ns": of}
+    drawn = [
+        *_bench_perf.plots({"kind": "ping-pong", **common, "rows": [row]}),
+        *_bench_sockperf.plots({"kind": "sockperf", **common, "rows": [row]}),
+    ]
+    files = _bench_plot.draw(drawn, tmp_path, ["svg"])
+    assert len(files) == 4
+    for file in files:
+        assert f">{figures}, µs<" in file.read_text()
+
+
+def test_a_load_by_the_clock_is_shown_from_sending_and_from_due(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("hdrh.log")
+    sent, due = [[1000, 90], [2000, 10]], [[1000, 50], [9000, 50]]
+    row = {"who": "pyvma-c", "figures": "half round trip", "histogram_ns": sent, "due_histogram_ns": due}
+    report = {"kind": "under-load", "proto": "udp", "size": 64, "seconds": 1.0, "rows": [row, {"who": "raw", "histogram_ns": sent}]}
+    both = {"pyvma-c-from-sending": sent, "pyvma-c-from-due": due, "raw": sent}
+    assert _bench_output.distributions(report) == both
+    files = _bench_output.write_hdr(report, tmp_path)
+    assert {path.name for path in files} == {*(f"under-load-udp-64-{who}.hgrm" for who in both), "under-load-udp-64.hlog"}
+    log = (tmp_path / "under-load-udp-64.hlog").read_text()
+    assert all(f"\nTag={who}," in log for who in both)
+    for plot in _bench_perf.plots(report):
+        assert set(plot.lines) == set(both)
+        assert plot.lines["pyvma-c-from-due"] != plot.lines["pyvma-c-from-sending"]
 
 
 def test_csv_has_the_columns_of_all_rows() -> None:
