@@ -186,7 +186,7 @@ class Run:
 
 def failures(log: Path) -> list[str]:
     """The lines by which pytest and ctest name the tests that failed."""
-    lines = log.read_text(errors="replace").splitlines()
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return [line.strip() for line in lines if re.match(r"(FAILED|ERROR) \S|\s+\d+ - \S+ \(", line)]
 
 

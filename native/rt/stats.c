@@ -592,5 +592,5 @@ void pv_stats_forked(void)
 		arena.snapshot = NULL;
 		pv_stats_file_forget(&arena.file);
 	}
-	pthread_mutex_init(&arena.lock, NULL);
+	pthread_mutex_unlock(&arena.lock); /* this thread has it since before the fork */
 }
