@@ -23,7 +23,7 @@ struct pv_mem {
 	/* As alloc, of an object that other processes may read (base/stats.h); NULL functions: alloc and free serve. */
 	void *(*alloc_shown)(void *ctx, size_t size);
 	void (*free_shown)(void *ctx, void *p, size_t size);
-	/* From now on readers find `obj`, which lies in such memory and is one of `type`; what hide takes. 0: they do not. With alloc_shown only. */
+	/* From now on readers find `obj`, which lies in such memory and is one of `type`; what hide takes. 0: nobody is shown anything. With alloc_shown only. */
 	uint32_t (*show)(void *ctx, const struct pv_stat_type *type, const void *obj);
 	void (*hide)(void *ctx, uint32_t id);
 	void *ctx;

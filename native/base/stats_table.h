@@ -183,7 +183,7 @@ enum pv_stat_type_id {
 	X(pacing_max, pacing_max_kbps, GAUGE, "kbit/s", "fastest such rate")                                                       \
 	X(pool, pool, LINK, "", "where its buffers come from")
 
-/* struct pv_engine_stat (rt/engine.h) */
+/* struct pv_engine_stat (rt/stats_types.h) */
 #define PV_STATS_ENGINE(X)                                                                                                         \
 	X(started, started_ns, TIME, "ns", "when the engine was started")                                                          \
 	X(polls, polls, COUNTER, "", "turns of the stack")                                                                         \
@@ -196,7 +196,7 @@ enum pv_stat_type_id {
 	X(progress_thread, progress_tid, ID, "", "thread that runs the stack while the application does not; 0: none")             \
 	X(page_bytes, huge_bytes, GAUGE, "bytes", "buffer memory in huge pages")
 
-/* struct pv_sock_stat (sock/stat.h) */
+/* struct pv_sock_stat (rt/stats_types.h) */
 #define PV_STATS_SOCKET(X)                                                                                                         \
 	X(fd, fd, ID, "", "number of the file descriptor; -1: nobody asked for one yet")                                           \
 	X(family, family, ENUM, "unspecified,unix,inet,3,4,5,6,7,8,9,inet6", "address family")                                     \
@@ -275,19 +275,19 @@ enum pv_stat_type_id {
 	X(tx_memory, snd_mem, GAUGE, "bytes", "what it is charged with")                                                           \
 	X(sndbuf, opts.sndbuf, GAUGE, "bytes", "how much that may be: SO_SNDBUF")                                                  \
 	X(rx_segments, segs_in, COUNTER, "", "segments received, modulo 2^32 as in TCP_INFO")                                      \
-	X(rx_data_segments, data_segs_in, COUNTER, "", "of them with payload")                                                     \
+	X(rx_data_segments, data_segs_in, COUNTER, "", "of them with payload, modulo 2^32")                                        \
 	X(rx_bytes, bytes_received, COUNTER, "bytes", "payload queued in order")                                                   \
-	X(rx_reordered, rcv_ooopack, COUNTER, "", "segments that came out of order")                                               \
-	X(tx_segments, segs_out, COUNTER, "", "segments sent")                                                                     \
-	X(tx_data_segments, data_segs_out, COUNTER, "", "of them with payload")                                                    \
+	X(rx_reordered, rcv_ooopack, COUNTER, "", "segments that came out of order, modulo 2^32")                                  \
+	X(tx_segments, segs_out, COUNTER, "", "segments sent, modulo 2^32")                                                        \
+	X(tx_data_segments, data_segs_out, COUNTER, "", "of them with payload, modulo 2^32")                                       \
 	X(tx_bytes, bytes_sent, COUNTER, "bytes", "payload sent, repetitions included")                                            \
 	X(acked_bytes, bytes_acked, COUNTER, "bytes", "payload that the peer acknowledged")                                        \
-	X(retransmits, total_retrans, COUNTER, "", "segments sent again")                                                          \
+	X(retransmits, total_retrans, COUNTER, "", "segments sent again, modulo 2^32")                                             \
 	X(retransmitted_bytes, bytes_retrans, COUNTER, "bytes", "payload of them")                                                 \
-	X(delivered, delivered, COUNTER, "", "segments delivered")                                                                 \
-	X(delivered_ce, delivered_ce, COUNTER, "", "of them with a mark of congestion")                                            \
-	X(dsacks, dsack_dups, COUNTER, "", "duplicate SACKs received")                                                             \
-	X(reorders, reord_seen, COUNTER, "", "times that the peer was found to receive out of order")                              \
+	X(delivered, delivered, COUNTER, "", "segments delivered, modulo 2^32")                                                    \
+	X(delivered_ce, delivered_ce, COUNTER, "", "of them with a mark of congestion, modulo 2^32")                               \
+	X(dsacks, dsack_dups, COUNTER, "", "duplicate SACKs received, modulo 2^32")                                                \
+	X(reorders, reord_seen, COUNTER, "", "times that the peer was found to receive out of order, modulo 2^32")                 \
 	X(last_rx, last_data_rcvd_ns, TIME, "ns", "when payload came last")                                                        \
 	X(last_tx, last_data_sent_ns, TIME, "ns", "when payload went last")                                                        \
 	X(pacing_rate, pacing_rate, GAUGE, "bytes/s", "rate in force; the greatest number: not paced")                             \
@@ -315,7 +315,7 @@ enum pv_stat_type_id {
 	X(sources, n, GAUGE, "", "sources named")                                                                                  \
 	X(udp, sock, LINK, "", "whose membership it is")
 
-/* struct pv_epoll_stat (sock/epoll.h) */
+/* struct pv_epoll_stat (rt/stats_types.h) */
 #define PV_STATS_EPOLL(X)                                                                                                          \
 	X(fd, fd, ID, "", "the kernel's set for what is the kernel's")                                                             \
 	X(sockets, sockets, GAUGE, "", "entries that are sockets of ours")                                                         \
