@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..stats import Field
 
-__all__ = ["HARMLESS", "LOSSES", "REASONS", "Advice", "advice_for", "is_loss"]
+if TYPE_CHECKING:
+    from ..stats import Record
+
+__all__ = ["BROKEN", "HARMLESS", "LOSSES", "REASONS", "WHOLES", "Advice", "Whole", "advice_for", "is_loss", "share_of"]
 
 
 class Advice(NamedTuple):
@@ -16,9 +19,16 @@ class Advice(NamedTuple):
     remedy: str
 
 
+class Whole(NamedTuple):
+    """Of what a loss is a share: a counter of the same object, and whether what was lost is counted there, too."""
+
+    field: str
+    includes_lost: bool
+
+
 # (type, field): those that are worth more than the help of the schema. An empty type: of any.
 LOSSES: dict[tuple[str, str], Advice] = {
-    ("udp", "rx_queue_full"): Advice(
+    ("", "rx_queue_full"): Advice(
         "datagrams came faster than the program read them: its receive buffer was full",
         "read in batches (recv_batch), give the reading thread a CPU, or enlarge SO_RCVBUF (the setting rcvbuf is a floor for all sockets)",
     ),
@@ -43,6 +53,10 @@ LOSSES: dict[tuple[str, str], Advice] = {
     ),
     ("ring", "tx_errors"): Advice(
         "the device did not send a frame", "the log says which completion it was: pyvma stats control PID log-level info"
+    ),
+    ("", "tx_errors"): Advice(
+        "the network layer or the ring refused what was to be sent, and the program was told so, or TCP tries again",
+        "the tx_ counters of the network layer say why: the ring was full, the pool empty, the neighbour silent, or the path's MTU less",
     ),
     ("", "rx_bad_csum"): Advice(
         "a checksum was wrong: the frame was damaged on the way, or a sender left it to a device that did not fill it in",
@@ -87,6 +101,21 @@ LOSSES: dict[tuple[str, str], Advice] = {
     ("tcp_table", "syn_overflow"): Advice(
         "more half-open connections than the backlog: cookies were sent instead", "a greater backlog; or it is a SYN flood"
     ),
+    ("net", "reass_bad"): Advice(
+        "fragments overlapped, or could not be of one datagram", "a broken or hostile sender: send datagrams that fit the MTU"
+    ),
+    ("tcp_table", "rx_out_of_window"): Advice(
+        "segments outside the receive window: what came twice, and keepalives, are such",
+        "nothing to do unless there are many: then see losses",
+    ),
+    ("tcp_table", "rx_paws"): Advice(
+        "segments older than what has come already: late duplicates",
+        "nothing to do unless there are many: then see the path and the peer's clock",
+    ),
+    ("tcp_table", "rx_old_ack"): Advice(
+        "acknowledgements of long ago: late duplicates, or of an earlier connection",
+        "nothing to do unless there are many: then somebody may be guessing sequence numbers",
+    ),
     ("tcp", "retransmits"): Advice(
         "segments were sent again: lost on the way, or acknowledged late",
         "see drops at the receiver and the switch; pace the sender (SO_MAX_PACING_RATE)",
@@ -99,6 +128,37 @@ LOSSES: dict[tuple[str, str], Advice] = {
         "the device's own memory was full, so that frames went from the host's", "raise ring_dev_mem_tx if the device has more"
     ),
 }
+
+# The remedy for frames that are malformed; what else is lost has its own above.
+BROKEN = "nothing to do here: what comes from the network is broken, see its sender"
+
+# Where it is known of what a loss is a share. The network layer and TCP count what comes before they look at it; sockets and rings only
+# what they take. That of a ring's errors differs by the device.
+WHOLES: dict[tuple[str, str], Whole] = {
+    **{
+        ("net", name): Whole("rx_frames", True)
+        for name in (
+            "rx_short", "rx_not_ours", "rx_vlan", "rx_ethertype", "rx_ip_header", "rx_ip_csum", "rx_ip_src", "rx_ip_options", "rx_proto",
+            "rx_icmp_bad", "rx_arp_bad", "rx_nd_bad",
+        )
+    },
+    **{
+        ("tcp_table", name): Whole("rx_segments", True)
+        for name in (
+            "rx_bad_csum", "rx_malformed", "rx_no_socket", "rx_out_of_window", "rx_paws", "rx_old_ack", "rx_bad_flags", "rx_ooo_dropped",
+            "rx_no_room",
+        )
+    },
+    **{(kind, name): Whole("rx_datagrams", False) for kind in ("udp", "udp_table") for name in ("rx_queue_full", "rx_no_buf")},
+    **{(kind, "tx_errors"): Whole("tx_datagrams", False) for kind in ("udp", "udp_table")},
+    **{("net", name): Whole("tx_packets", False) for name in ("tx_too_big", "tx_ring_full", "tx_no_buf", "tx_no_neigh", "tx_neigh_queue")},
+    ("net", "tx_stamps_lost"): Whole("tx_stamps", False),
+    ("net", "tx_icmp_limited"): Whole("tx_icmp", False),
+    ("tcp", "retransmits"): Whole("tx_segments", True),
+    ("tcp_table", "tx_retransmits"): Whole("tx_segments", True),
+    ("ring", "rx_no_buf"): Whole("rx_packets", False),
+    ("ring", "dm_oob"): Whole("dm_packets", False),
+}  # fmt: skip
 
 # Counted, and nothing is wrong.
 HARMLESS = frozenset(
@@ -146,6 +206,16 @@ REASONS: tuple[tuple[str, str], ...] = (
 def advice_for(kind: str, name: str) -> Advice | None:
     """What is known about a counter."""
     return LOSSES.get((kind, name)) or LOSSES.get(("", name))
+
+
+def share_of(record: Record, name: str) -> float | None:
+    """How much of what came or went there was lost, 0 to 1; None: that is not known."""
+    whole = WHOLES.get((record.schema.name, name))
+    if whole is None or whole.field not in record.schema.fields:
+        return None
+    lost = record.figure(name)
+    total = record.figure(whole.field) + (0 if whole.includes_lost else lost)
+    return min(1.0, lost / total) if total > 0 else None
 
 
 def is_loss(kind: str, found: Field) -> bool:

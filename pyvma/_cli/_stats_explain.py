@@ -120,17 +120,9 @@ def _name(record: Record, owners: dict[int, Record], rings: dict[int, str]) -> s
     return {"net": "network layer", "udp_table": "UDP", "tcp_table": "TCP"}.get(kind, kind)
 
 
-def _passed(record: Record, counter: str) -> int:
-    """What went that way and was not lost."""
-    names = ["rx_packets", "rx_datagrams", "rx_data_segments", "rx_segments", "rx_frames"]
-    if counter.startswith(("tx_", "retransmit")):
-        names = ["tx_packets", "tx_segments", "tx_datagrams"]
-    return next((record.figure(name) for name in names if name in record.schema.fields), 0)
-
-
 def losses_of(snapshot: Snapshot, everything: bool = False) -> list[Loss]:
     """What was lost, the most first; of the kinds whose sum a table keeps, those of the sockets are named beside it."""
-    from ._stats_causes import HARMLESS, advice_for, is_loss
+    from ._stats_causes import BROKEN, HARMLESS, advice_for, is_loss, share_of
 
     owners = {half.place: item for item in snapshot.sockets if (half := item.linked("transport")) is not None}
     rings = {pool.place: str(ring.get("interface")) for ring in snapshot.rings if (pool := ring.linked("pool")) is not None}
@@ -145,9 +137,8 @@ def losses_of(snapshot: Snapshot, everything: bool = False) -> list[Loss]:
                     continue
                 advice = advice_for(kind.name, item.name)
                 cause = advice.cause if advice else item.help
-                remedy = advice.remedy if advice else "nothing to do here: what comes from the network is broken, see its sender"
-                passed = _passed(record, item.name)
-                share = count / (count + passed) if passed else None
+                remedy = advice.remedy if advice else BROKEN if item.name.startswith("rx_") else "nothing is known about it here"
+                share = share_of(record, item.name)
                 found.append(Loss(_name(record, owners, rings), item.name, count, share, cause, remedy, harmless))
     return sorted(found, key=lambda loss: -loss.count)
 

@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from stats_file import Maker, type_of
 
 from pyvma import stats
-from pyvma._cli._stats_causes import HARMLESS, LOSSES, REASONS
+from pyvma._cli._stats_causes import HARMLESS, LOSSES, REASONS, WHOLES, advice_for, is_loss
 from pyvma._cli._stats_explain import explain
 
 LIMIT_S = 60
@@ -80,6 +81,71 @@ def test_rates_and_harmless_ones(tmp_path: Path) -> None:
         assert found.interval_s > 0
         every = explain(process.snapshot(), everything=True)
     assert ("rx_not_ours", True) in [(loss.counter, loss.harmless) for loss in every.losses]
+
+
+def shares(folder: Path, *made: tuple[str, dict[str, int]]) -> dict[str, float | None]:
+    """What `explain` says of objects with these counters, by the counter's name."""
+    kinds = [type_of(kind, *[(name, "counter") for name in values]) for kind, values in made]
+    maker = Maker(kinds)
+    for kind, values in made:
+        maker.add(kind, **values)
+    maker.write(folder)
+    with stats.attach(os.getpid(), str(folder)) as process:
+        return {loss.counter: loss.share for loss in explain(process.snapshot(), everything=True).losses}
+
+
+def test_shares_are_of_what_the_counter_counts(tmp_path: Path) -> None:
+    """Some counters contain what was lost, others do not; where neither is known there is no share."""
+    found = shares(
+        tmp_path,
+        ("net", {"rx_frames": 1000, "rx_vlan": 1000, "tx_packets": 300, "tx_no_neigh": 100, "reass_full": 5}),
+        ("udp_table", {"rx_datagrams": 300, "rx_queue_full": 100, "rx_no_port": 9}),
+        ("tcp_table", {"rx_segments": 100, "rx_bad_csum": 10, "tx_segments": 80, "tx_retransmits": 20}),
+        ("ring", {"rx_packets": 900, "rx_no_buf": 100, "dm_packets": 30, "dm_oob": 10, "tx_packets": 50, "tx_errors": 1}),
+    )
+    assert found == {
+        "rx_vlan": 1.0, "tx_no_neigh": 0.25, "reass_full": None, "rx_queue_full": 0.25, "rx_no_port": None, "rx_bad_csum": 0.1,
+        "tx_retransmits": 0.25, "rx_no_buf": 0.1, "dm_oob": 0.25, "tx_errors": None,
+    }  # fmt: skip
+
+
+def counters() -> list[tuple[str, stats.Field]]:
+    """Every counter that there is, by its list in the table."""
+    table = (ROOT / "native/base/stats_table.h").read_text()
+    lists = {"UDP_COUNTERS": ("udp", "udp_table"), "TCP_COUNTERS": ("tcp_table",)}
+    found = []
+    for part in re.findall(r"#define PV_(\w+)\(X\)((?:.*\\\n)*.*\n)", table):
+        for name, text in re.findall(r"X\((\w+),[^\n]*?COUNTER, \"[^\"]*\", \"([^\"]*)\"\)", part[1]):
+            field = type_of("x", (name, "counter"))["fields"][0] | {"help": text}
+            own = part[0].removeprefix("STATS_").removesuffix("_COUNTERS").lower()
+            found += [(kind, field_of(field)) for kind in lists.get(part[0], (own,))]
+    return found
+
+
+def field_of(described: dict[str, Any]) -> stats.Field:
+    return stats.Field(**{name: described[name] for name in described if name in stats.Field.__dataclass_fields__})
+
+
+def test_every_loss_has_its_words() -> None:
+    """Only for what comes from the network, malformed, it is said that the sender is to blame."""
+    losses = {(kind, field.name) for kind, field in counters() if is_loss(kind, field)}
+    assert len(losses) > 50
+    bare = {name for kind, name in losses if advice_for(kind, name) is None}
+    assert bare == {
+        "rx_short", "rx_ip_header", "rx_ip_src", "rx_ip_options", "rx_icmp_bad", "rx_arp_bad", "rx_nd_bad", "rx_malformed", "rx_bad_flags",
+    }  # fmt: skip
+    for kind in ("udp", "udp_table"):
+        advice = advice_for(kind, "rx_queue_full")
+        assert advice is not None
+        assert "SO_RCVBUF" in advice.remedy
+    ring, other = advice_for("ring", "tx_errors"), advice_for("udp", "tx_errors")
+    assert ring is not None
+    assert other is not None
+    assert "log-level" in ring.remedy
+    assert "refused" in other.cause
+    known = {(kind, field.name) for kind, field in counters()}
+    assert set(WHOLES) <= known
+    assert {(kind, whole.field) for (kind, _), whole in WHOLES.items()} <= known
 
 
 def run(folder: Path, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
