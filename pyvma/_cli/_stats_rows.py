@@ -113,8 +113,9 @@ def _udp(row: Row, udp: Record) -> None:
 
 
 def _tcp(row: Row, tcp: Record) -> None:
-    row.rx.packets, row.rx.bytes, row.rx.errors = tcp.figure("rx_data_segments"), tcp.figure("rx_bytes"), 0
-    row.tx.packets, row.tx.errors = tcp.figure("tx_data_segments"), 0
+    """Errors are counted of all connections together only."""
+    row.rx.packets, row.rx.bytes = tcp.figure("rx_data_segments"), tcp.figure("rx_bytes")
+    row.tx.packets = tcp.figure("tx_data_segments")
     row.tx.bytes = max(0, tcp.figure("tx_bytes") - tcp.figure("retransmitted_bytes"))
     row.queue_bytes, row.limit = tcp.figure("rx_queue"), tcp.figure("rcvbuf")
     row.retransmits = tcp.figure("retransmits")
