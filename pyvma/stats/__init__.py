@@ -11,8 +11,9 @@
             for ring in rates.rings:
                 print(ring.name, rates.per_second(ring, "rx_packets"))
 
-Reading costs the process nothing: there is no call into it, and nothing is copied for readers. The names, units and meanings of all
-fields come with the file (`Snapshot.types`) and are listed in docs/reference/statistics.md. The native library is not needed.
+There is no call into the process, and nothing is copied or published for readers: what reading costs it is the cache lines that are
+shared, a miss at its next write to each. The names, units and meanings of all fields come with the file (`Snapshot.types`) and are
+listed in docs/reference/statistics.md. The native library is not needed.
 
 `pyvma.stats.trace(pid)` has the last events of a process, also of one that died.
 
