@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from . import _bench_host
-from ._bench_compare import LATENCIES, beside_veth, microseconds
+from ._bench_compare import beside_veth, microseconds
 
 Report = dict[str, Any]
 Found = tuple[str, str, dict[str, Any]]
@@ -133,7 +134,8 @@ def sockperf(report: Report) -> Iterator[str]:
     for row in report["rows"]:
         figures = [us(row[name]) if name in row else "-" for name in ("avg_us", "p50_us", "p99_us", "p99.9_us")]
         rows.append([row["mode"], *figures, count(row["rate_mps"]), count(row["sent"]), count(row["lost"])])
-    yield f"{report['proto'].upper()}, {report['size']} bytes:"
+    program = f", sockperf {report['sockperf']}" if report.get("sockperf") else ""
+    yield f"{report['proto'].upper()}, {report['size']} bytes{program}:"
     yield md_table(["latency, µs", "avg", "p50", "p99", "p99.9", "messages/s", "sent", "lost"], rows)
 
 
@@ -150,14 +152,22 @@ KINDS: dict[str, Callable[[Report], Iterator[str]]] = {
 # ---- where others are quicker ------------------------------------------------------------------------------------------------
 
 
+LADDER = ("p50_us", "p99_us", "p99.9_us", "p99.99_us")
+"""Of the tables of `compare`."""
+
+SMALL = {"lost", "fds", "bytes of a connection, server", "bytes of a connection, client"}
+"""Better small, beside latencies."""
+
+
 def ours(who: str) -> bool:
     return who.startswith("pyvma")
 
 
 def better(name: str, one_value: float, other: float) -> float:
-    """How many times as good the other is: latencies are better small, rates large."""
-    low, high = (other, one_value) if name.endswith("_us") else (one_value, other)
-    return high / low if low else 0.0
+    """How many times as good the other is: latencies, losses and costs are better small, rates large. Infinite beside a loss of none."""
+    small = name.endswith("_us") or name in SMALL
+    low, high = (other, one_value) if small else (one_value, other)
+    return high / low if low else inf if high else 1.0
 
 
 def rivals(who: str, rows: list[Report]) -> list[Report]:
@@ -173,32 +183,52 @@ def beside(row: Report) -> Report:
     return {f"{name.removesuffix('_us')} {half}_us": row[half][name] for half in ("alone", "beside") for name in ("p50_us", "p99_us")}
 
 
+def waking(row: Report) -> Report:
+    """The figures of a sleeping receiver."""
+    return {f"a sleeping receiver, {name}_us": row[f"{name}_us"] for name in ("p50", "p99")}
+
+
+def holding(row: Report) -> Report:
+    """The figures of a stack's connections."""
+    sides = {f"bytes of a connection, {end}": row["bytes"][end] for end in ("server", "client")}
+    return {"connections opened/s": row["opened_per_s"], "fds": row["fds"], **sides}
+
+
+def turns(row: Report) -> list[tuple[str, Report]]:
+    """The requests of a row of mixed, alone and beside the stream."""
+    return [("alone", row["requests"]), ("beside", row["both"])]
+
+
 def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]]]:
     """What is compared: where, who of ours, the others' rows, the figures."""
     kind = report["kind"]
     where = ", ".join(str(report[name]) for name in ("over", "proto", "ring") if report.get(name))
     if kind in ("compare", "loops"):
-        names = [*LATENCIES, "rate_mps", "bulk_gbps"] if kind == "compare" else ["p50_us", "p99_us", "echo_per_s", "http_per_s"]
-        shown = [name for name in names if name in ("p50_us", "p99_us", "p99.9_us") or not name.endswith("_us")]
+        shown = [*LADDER, "rate_mps", "bulk_gbps", "lost"] if kind == "compare" else ["p50_us", "p99_us", "echo_per_s", "http_per_s"]
         for row in filter(lambda row: ours(row["who"]), report["rows"]):
             yield f"{kind}, {where}", row["who"], [row, *rivals(row["who"], report["rows"])], shown
         if len(report.get("wake", {})) == 2:
-            both = [{"who": who, "a sleeping receiver, p50_us": report["wake"][who]["p50_us"]} for who in ("pyvma-c", "kernel-c")]
-            yield f"{kind}, {where}", "pyvma-c", both, ["a sleeping receiver, p50_us"]
+            both = [{"who": who, **waking(report["wake"][who])} for who in ("pyvma-c", "kernel-c")]
+            yield f"{kind}, {where}", "pyvma-c", both, list(waking(report["wake"]["pyvma-c"]))
+        for row in filter(lambda row: ours(row["who"]), report["rows"] if "veth_bulk_gbps" in report else []):
+            name = "bulk, times the kernel's over a veth pair"
+            both = [{"who": row["who"], name: beside_veth(row, report["veth_bulk_gbps_runs"])}, {"who": "kernel-c", name: 1.0}]
+            yield f"{kind}, {where}", row["who"], both, [name]
     elif kind == "gil":
         rows = [{"who": who, **beside(row)} for who, row in report["rows"].items()]
         for row in filter(lambda row: ours(row["who"]), rows):
             others = [other for other in rows if other["who"] == ("uvloop" if "asyncio" in row["who"] else "kernel-py")]
             yield f"gil, {where}", row["who"], [row, *others], [name for name in row if name != "who"]
     elif kind == "sweep":
+        over = report["over"]
         for row in filter(lambda row: ours(row["who"]), report["rows"]):
             for at in row["points"]:
                 others = [{**point, "who": other["who"]} for other in rivals(row["who"], report["rows"]) for point in other["points"]]
                 same = [point for point in others if point["value"] == at["value"]]
-                yield f"over {where}: {at['value']:,}", row["who"], [{**at, "who": row["who"]}, *same], ["p50_us", "p99_us", "rate_mps"]
+                yield f"over {where}: {at['value']:,}", row["who"], [{**at, "who": row["who"]}, *same], [name for name, _ in SWEEP[over]]
     elif kind == "connections":
-        opened = [{"who": row["who"], "connections opened/s": row["opened_per_s"]} for row in report["rows"]]
-        yield "connections over the software NIC", "pyvma-c", opened, ["connections opened/s"]
+        each = [{"who": row["who"], **holding(row)} for row in report["rows"]]
+        yield "connections over the software NIC", "pyvma-c", each, [name for name in each[0] if name != "who"]
         rates = [("over the software NIC", {row["who"].split("-")[0]: row["churn"] for row in report["rows"]})]
         rates += [("over AF_XDP", report["veth"])] if isinstance(report["veth"], dict) else []
         for name, of in rates:
@@ -210,13 +240,14 @@ def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]
         both = [
             {
                 "who": f"{stack}-c",
-                "p99 beside_us": row["both"]["p99_us"],
+                **{f"{name} {when}_us": part[f"{name}_us"] for name in ("p50", "p99") for when, part in turns(row)},
+                "bulk alone, Gbit/s": row["bulk"]["gbps"],
                 "bulk beside, Gbit/s": row["both"]["gbps"],
                 "bulk kept": row["bulk_part"],
             }
             for stack, row in report["rows"].items()
         ]
-        yield f"mixed, {where}", "pyvma-c", both, ["p99 beside_us", "bulk beside, Gbit/s", "bulk kept"]
+        yield f"mixed, {where}", "pyvma-c", both, [name for name in both[0] if name != "who"]
 
 
 NOISE = 0.02
@@ -226,26 +257,42 @@ LEAST = 1.05
 """Another is quicker when its figure is better by more than this: less is what a run differs from the next."""
 
 
-LABELS = {"rate_mps": "messages/s", "bulk_gbps": "bulk, Gbit/s", "echo_per_s": "echoes/s", "http_per_s": "HTTP requests/s"}
+LABELS = {
+    "rate_mps": "messages/s",
+    "gbps": "Gbit/s",
+    "sent_p99_us": "p99 from sending, µs",
+    "sent_mps": "sent/s",
+    "opened_per_s": "opened/s",
+}
+LABELS |= {"bulk_gbps": "bulk, Gbit/s", "echo_per_s": "echoes/s", "http_per_s": "HTTP requests/s"}
 
 
 def slower(reports: Iterable[Report]) -> list[list[str]]:
-    """Every figure of ours that another's beats, the widest gap first."""
+    """Every figure of ours in a table that another's beats, the widest gap first."""
     found = []
     for report in reports:
         for where, who, rows, names in contests(report):
             mine = rows[0]
             for name in names:
-                others = [row for row in rows[1:] if row.get(name)]
-                if not mine.get(name) or not others:
+                others = [row for row in rows[1:] if row.get(name) is not None]
+                if mine.get(name) is None or not others:
                     continue
                 best = max(others, key=lambda row: better(name, mine[name], row[name]))
                 times = better(name, mine[name], best[name])
                 if times > LEAST:
-                    value = us if name.endswith("_us") else lambda v: f"{v:,.2f}" if v < 1000 else count(v)
+                    value = us if name.endswith("_us") else lambda v: f"{v:,.2f}" if v < 1000 and v % 1 else count(v)
                     label = LABELS.get(name, f"{name.removesuffix('_us')}, µs" if name.endswith("_us") else name)
                     found.append(
-                        (times, [where, label, f"{who} {value(mine[name])}", f"{best['who']} {value(best[name])}", f"{times:.1f}"])
+                        (
+                            times,
+                            [
+                                where,
+                                label,
+                                f"{who} {value(mine[name])}",
+                                f"{best['who']} {value(best[name])}",
+                                f"{times:.1f}" if times < inf else "∞",
+                            ],
+                        )
                     )
     return [row for _, row in sorted(found, key=lambda item: -item[0])]
 
@@ -267,10 +314,11 @@ def facts(reports: list[Report], found: list[Found]) -> Iterator[str]:
     lines = [value for report in reports if report["cache_line_ns"] for value in report["cache_line_ns"]["runs"]]
     if lines:
         lines.sort()
-        text = f"{lines[0]:.0f} to {lines[-1]:.0f} ns, median {lines[len(lines) // 2]:.0f}, of {len(lines)} looks in this run"
+        text = f"{lines[0]:.0f} to {lines[-1]:.0f} ns, median {lines[len(lines) // 2]:.0f}, of {len(lines)} looks"
         rows.append(["a cache line from one CPU to the other", text])
     begun, ended = min(document["begun"] for *_, document in found), max(document["ended"] for *_, document in found)
     busy = sum(document["ended"] - document["begun"] for *_, document in found)
+    rows.append(["build", ", ".join(sorted({str(document.get("build") or "not recorded") for *_, document in found}))])
     rows.append(["measured", f"{stamp(begun)} to {stamp(ended)}, {busy / 60:.1f} minutes of it"])
     others = sum(document["others"] * (document["ended"] - document["begun"]) for *_, document in found) / max(busy, 1e-9)
     rows.append(["CPU time that other programs had meanwhile", f"{others:.1%}"])
@@ -279,14 +327,14 @@ def facts(reports: list[Report], found: list[Found]) -> Iterator[str]:
 
 INTRO = """# Performance
 
-Written by `make bench` (`pyvma bench report`); not by hand. All numbers are of one run on one machine, medians of the runs named in each
-command, and say nothing about another machine: run it there. Where another way is quicker than ours, [a list](#where-others-are-quicker)
-says so first.
+Written by `make bench` (`pyvma bench report`); not by hand. All numbers are of one machine, medians of as many runs as each command
+says, and say nothing about another machine: run it there. Where another way is quicker than ours, [a list](#where-others-are-quicker) says
+so first.
 
 Rows: `raw` is the ring without a stack, `pyvma-c` and `pyvma-py` our sockets from C and Python, `kernel-` the kernel's; `-spin` asks again
 and again, `-block` sleeps. Ours and raw poll. Half round trips are half of the time from a message's sending to its answer, as sockperf has
-them; the first tenth of each run is warm-up. Two processes run on two CPUs, and a cache line has to get from one to the other for every
-message: on a virtual machine that distance changes by the second, so it was measured along with everything else."""
+them; how much of a run is warm-up stands with each section. Two processes run on two CPUs, and a cache line has to get from one to the
+other for every message: on a virtual machine that distance changes by the second, so it was measured along with everything else."""
 
 METHOD = """## How it is measured
 
@@ -307,16 +355,19 @@ def page(found: list[Found], missing: Sequence[str] = ()) -> str:
     if reports:
         blocks += facts(reports, found)
     if missing:
-        blocks.append(f"Not measured in this run: {', '.join(missing)}.")
+        blocks.append(f"Not measured: {', '.join(missing)}.")
+    blocks += whens(found)
     beaten = slower(reports)
     blocks.append("## Where others are quicker")
     if beaten:
         blocks.append(
-            f"Every figure of this run in which the best of the others is ahead by more than {LEAST - 1:.0%}, in the same language:"
+            f"Every figure of the tables below in which the best of the others is ahead by more than {LEAST - 1:.0%}: the kernel's in the "
+            "same language, for event loops asyncio's and uvloop's. Small is better for latencies, losses, file descriptors and memory. "
+            "What has no counterpart is not here: raw rings, idle engines, the busy connection beside many, sockperf's own figures."
         )
         blocks.append(md_table(["where", "figure", "ours", "the other", "times"], beaten))
     else:
-        blocks.append("In this run, nowhere.")
+        blocks.append("In these measurements, nowhere.")
     for title, text, document in found:
         blocks += [f"## {title}", text]
         if document["others"] > NOISE:
@@ -333,6 +384,23 @@ def page(found: list[Found], missing: Sequence[str] = ()) -> str:
             blocks += [f"![{name.removesuffix('.svg').replace('-', ' ')}](img/{name})" for name in part["pictures"]]
     blocks.append(METHOD)
     return "\n\n".join(blocks) + "\n"
+
+
+def whens(found: list[Found]) -> Iterator[str]:
+    """Whether one run measured all sections; if not, when each was."""
+    runs = {document.get("run") for *_, document in found}
+    if len(runs) == 1 and None not in runs:
+        yield "One run measured all sections, one after the other."
+        return
+    yield (
+        "**The sections are not of one run**: they were measured in several, at the times below, and what the machine did between them is "
+        "not known. Figures of a table belong together; those of two sections do less."
+    )
+    rows = []
+    for title, _, document in sorted(found, key=lambda one: float(one[2]["begun"])):
+        seconds = document["ended"] - document["begun"]
+        rows.append([title, stamp(document["begun"]), f"{seconds:.0f}", f"{document['others']:.1%}", document.get("build") or "-"])
+    yield md_table(["section", "begun", "seconds", "CPU time of other programs", "build"], rows)
 
 
 def near(report: Report) -> Iterator[str]:

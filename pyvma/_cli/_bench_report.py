@@ -1,7 +1,7 @@
-"""`pyvma bench report`: every kind of measurement in one run, and a page of it with tables, plots, commands and host facts.
+"""`pyvma bench report`: every kind of measurement, and a page of it with tables, plots, commands and host facts.
 
 A section at a time may be measured (`--section NAME --into DIR`) and the page written at the end (`--page FILE --into DIR` without
-measuring: `--assemble`): what is in the folder is what is on the page.
+measuring: `--assemble`): what is in the folder is what is on the page, and which sections one run measured is in their files.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Section:
 
 
 COMPARE = "half round trips of 64 bytes by every way there is, messages a second one way"
+TENTH = "The first tenth of each run is warm-up and not in the latencies."
 DISTRIBUTION = ("cdf", "percentiles")
 SIZES = "--values 64,256,1472,8192,65000"
 RATES = "--values 1000,10000,100000,200000,400000,800000"
@@ -51,7 +52,7 @@ SECTIONS = (
     Section(
         "udp-softnic",
         "UDP over the software NIC",
-        f"Two processes on two CPUs: {COMPARE} without loss. The kernel's rows go over loopback.",
+        f"Two processes on two CPUs: {COMPARE} without loss. The kernel's rows go over loopback. {TENTH}",
         (
             Command(
                 "compare --ring softnic --proto udp --size 64 --seconds 0.5 --runs 5",
@@ -64,7 +65,7 @@ SECTIONS = (
         "tcp-softnic",
         "TCP over the software NIC",
         f"One connection with TCP_NODELAY: {COMPARE}, and a bulk stream of 64 KiB a call. The kernel's rows go over loopback, whose "
-        "frames have 64 KiB; its bulk stream over a veth pair is below the table.",
+        f"frames have 64 KiB; its bulk stream over a veth pair is below the table. {TENTH}",
         (
             Command(
                 "compare --ring softnic --proto tcp --size 64 --seconds 0.5 --runs 5",
@@ -77,7 +78,7 @@ SECTIONS = (
         "udp-xdp",
         "UDP over AF_XDP",
         "All rows over the same veth pair, between two network namespaces. Nothing of it is a NIC: a frame of AF_XDP is copied by the "
-        "kernel here.",
+        f"kernel here. {TENTH}",
         (
             Command(
                 "compare --ring xdp --proto udp --size 64 --seconds 0.5 --runs 3",
@@ -89,7 +90,7 @@ SECTIONS = (
     Section(
         "tcp-xdp",
         "TCP over AF_XDP",
-        "The same pair. The kernel's bulk stream crosses it in segments of 64 KiB that are never cut, which AF_XDP cannot do.",
+        f"The same pair. The kernel's bulk stream crosses it in segments of 64 KiB that are never cut, which AF_XDP cannot do. {TENTH}",
         (
             Command(
                 "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",
@@ -102,7 +103,7 @@ SECTIONS = (
         "sizes",
         "Over sizes",
         "Half round trips and what arrives one way, by the size of a message. Above 1472 bytes a datagram goes in fragments; a raw ring "
-        "has none.",
+        f"has none. {TENTH}",
         (
             Command(
                 f"sweep --over size --ring softnic --proto udp --rows pyvma-c,pyvma-py,kernel-c-spin {SIZES} --seconds 0.4 --runs 1",
@@ -120,7 +121,8 @@ SECTIONS = (
         "rates",
         "Latency under a load by the clock",
         "Messages are due at a steady rate and all answered. Each one's time, the whole round trip, counts from the moment when it was "
-        "due, not from when its sender came to send it: who cannot keep up shows it here (the column from sending does not).",
+        "due, not from when its sender came to send it: who cannot keep up shows it here (the column from sending does not). As in "
+        "sockperf the beginning and the end are not in the latencies: the first 40 % and the last 5 % of a run.",
         (
             Command(
                 f"sweep --over rate --ring softnic --proto udp {RATES} --seconds 0.5 --runs 1",
@@ -134,7 +136,7 @@ SECTIONS = (
         "loops",
         "asyncio",
         "Event loops over the same veth pair: half round trips with the same loop at both ends; echoes and HTTP requests a second of a "
-        "server with 64 connections, whose load is one C client over AF_XDP for all rows.",
+        f"server with 64 connections, whose load is one C client over AF_XDP for all rows. {TENTH}",
         (
             Command(
                 "compare --api asyncio --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 2",
@@ -145,14 +147,14 @@ SECTIONS = (
     Section(
         "gil",
         "Beside a thread that wants the GIL",
-        "An echo server in Python beside a thread of pure Python in the same process.",
+        f"An echo server in Python beside a thread of pure Python in the same process. {TENTH}",
         (Command("gil --ring softnic --proto udp --seconds 0.6 --runs 1", f"gil --rows kernel-py {SHORT}"),),
     ),
     Section(
         "connections",
         "Many connections",
         "Idle TCP connections and their memory, a busy one beside them, and connections that are opened, used for a message each way and "
-        "closed.",
+        "closed. The busy one's first 2,000 round trips are not in its latencies.",
         (
             Command(
                 "connections --count 100000 --churn 5000 --runs 1 --seconds 0.3",
@@ -164,7 +166,7 @@ SECTIONS = (
     Section(
         "mixed",
         "Short requests beside a bulk stream",
-        "Two TCP connections in one engine and one thread, against each alone.",
+        f"Two TCP connections in one engine and one thread, against each alone. {TENTH}",
         (
             Command("mixed --ring softnic --seconds 0.9 --runs 3", "mixed --stacks pyvma --seconds 0.3 --runs 1"),
             Command("mixed --ring xdp --seconds 0.9 --runs 3", ""),
@@ -173,7 +175,8 @@ SECTIONS = (
     Section(
         "sockperf",
         "sockperf over kernel sockets",
-        "The real sockperf 3.7 at both ends on loopback: what the rows kernel-c above are comparable with.",
+        "The real sockperf at both ends on loopback: what the rows kernel-c above are comparable with. It leaves the first 400 ms and the "
+        "last 50 ms out of its latencies.",
         (Command("sockperf all --proto udp", ""), Command("sockperf all --proto tcp", "")),
     ),
 )
@@ -188,6 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--section", action="append", choices=NAMES, metavar="NAME", help=f"only this one; may be repeated: {', '.join(NAMES)}"
     )
     parser.add_argument("--assemble", action="store_true", help="measure nothing: the page of what is in --into")
+    parser.add_argument("--build", metavar="TEXT", help="what is measured, a commit for instance: the page says it")
     parser.add_argument("--quick", action="store_true", help="a few seconds in all, whose figures say nothing")
 
 
@@ -214,8 +218,8 @@ def processor_time() -> tuple[float, float]:
     return everybody, ours.user + ours.system + ours.children_user + ours.children_system
 
 
-def measure(section: Section, quick: bool, into: Path) -> None:
-    """Runs a section's commands; what they found is in the folder under the section's name."""
+def measure(section: Section, quick: bool, into: Path, by: dict[str, Any]) -> None:
+    """Runs a section's commands; what they found is in the folder under the section's name. `by`: the run that it belongs to."""
     parts = []
     begun, before = time.time(), processor_time()
     for command, text in [(command, command.quick if quick else command.full) for command in section.commands]:
@@ -237,7 +241,7 @@ def measure(section: Section, quick: bool, into: Path) -> None:
     ended, after = time.time(), processor_time()
     # Of the CPUs' time, what programs that are none of this run's had.
     others = max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / ((ended - begun) * (os.cpu_count() or 1))
-    document = {"name": section.name, "quick": quick, "begun": begun, "ended": ended, "others": others, "parts": parts}
+    document = {"name": section.name, **by, "quick": quick, "begun": begun, "ended": ended, "others": others, "parts": parts}
     (into / f"{section.name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -271,12 +275,13 @@ def run(arguments: argparse.Namespace) -> int:
         _bench_plot.library()
     with tempfile.TemporaryDirectory() as temporary:
         into = Path(arguments.into or temporary)
+        by = {"run": f"{time.time():.3f}-{os.getpid()}", "build": arguments.build}
         try:
             into.mkdir(parents=True, exist_ok=True)
             wanted = [section for section in SECTIONS if not arguments.section or section.name in arguments.section]
             for section in wanted if not arguments.assemble else []:
                 if not arguments.quick or any(command.quick for command in section.commands):
-                    measure(section, arguments.quick, into)
+                    measure(section, arguments.quick, into, by)
                     print(f"{section.name}: measured", flush=True)
             if arguments.page:
                 assemble(into, Path(arguments.page))

@@ -37,6 +37,7 @@ PREFIX = re.compile(r"^sockperf(?:\[\w+\])?: ?")
 NUMBER = r"(-?[0-9.]+|-?nan|-?inf)"
 TOTAL = re.compile(r"\[(Total Run|Valid Duration)\] RunTime=([0-9.]+) sec;.*?SentMessages=(\d+); ReceivedMessages=(\d+)")
 AVERAGE = re.compile(rf"====> avg-(?:latency|rtt|lat)=\s*{NUMBER} \(std-dev=\s*{NUMBER}")
+VERSION = re.compile(r"version #?([0-9]+[0-9.]*)")
 COUNTS = re.compile(r"# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)")
 SUMMARY = re.compile(rf"Summary: (?:Latency|Round trip) is {NUMBER} usec")
 OBSERVATIONS = re.compile(r"Total (\d+) observations")
@@ -128,6 +129,15 @@ def program() -> str:
     if path is None:
         raise UserError("sockperf is not installed (package sockperf)")
     return path
+
+
+def version() -> str | None:
+    """The installed one's; None when it does not tell."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        told = subprocess.run([program(), "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=GRACE_S)
+        if found := VERSION.search(clean(told.stdout + told.stderr)):
+            return found[1]
+    return None
 
 
 def listens(process: subprocess.Popen[str], tcp: bool, port: int) -> bool:
@@ -326,7 +336,7 @@ def run(arguments: argparse.Namespace) -> int:
     check(arguments)
     modes = [mode for mode in MODES if mode != "playback"] if arguments.mode == "all" else [arguments.mode]
     report = _bench_output.head("sockperf", arguments) | {"host": _bench_host.host(), "run_count": arguments.runs}
-    report |= {"stack": "kernel", "ring": arguments.wire, "proto": arguments.proto, "seconds": arguments.time}
+    report |= {"sockperf": version(), "stack": "kernel", "ring": arguments.wire, "proto": arguments.proto, "seconds": arguments.time}
     report["size"] = None if arguments.mode == "playback" else arguments.msg_size
     floors: list[float | None] = []
     runs: dict[str, list[dict[str, Any]]] = {mode: [] for mode in modes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert "not measured: udp-xdp" in capsys.readouterr().err
     text = page.read_text()
     assert "Not measured: network namespaces need root." in text
-    assert "Not measured in this run: udp-softnic, tcp-softnic, tcp-xdp," in text
+    assert "Not measured: udp-softnic, tcp-softnic, tcp-xdp," in text
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,59 @@ def test_where_others_are_quicker_is_found() -> None:
         ["compare, udp, softnic", "p50, µs", "pyvma-c 2.000", "kernel-c-spin 1.000", "2.0"],
         ["compare, udp, softnic", "p99, µs", "pyvma-c 4.000", "kernel-c-spin 2.000", "2.0"],
         ["compare, udp, softnic", "p99.9, µs", "pyvma-c 6.000", "kernel-c-spin 3.000", "2.0"],
+        ["compare, udp, softnic", "p99.99, µs", "pyvma-c 8.000", "kernel-c-spin 4.000", "2.0"],
     ]
+
+
+def test_losses_are_compared_too() -> None:
+    both = [{**compared("pyvma-c", 1.0, 1000.0), "lost": 776}, compared("kernel-c-spin", 2.0, 900.0)]
+    report = {"kind": "compare", "proto": "udp", "ring": "softnic", "rows": both}
+    assert _bench_page.slower([report]) == [["compare, udp, softnic", "lost", "pyvma-c 776", "kernel-c-spin 0", "∞"]]
+    points = [
+        {"value": 1000, "p50_us": 1.0, "p99_us": 2.0, "sent_p99_us": p99, "sent_mps": mps, "lost": 5}
+        for p99, mps in ((4.0, 900), (2.0, 1000))
+    ]
+    rows = [{"who": who, "points": [point]} for who, point in zip(("pyvma-c", "kernel-c-spin"), points, strict=True)]
+    found = _bench_page.slower([{"kind": "sweep", "over": "rate", "proto": "udp", "ring": "xdp", "rows": rows}])
+    assert [(row[1], row[-1]) for row in found] == [("p99 from sending, µs", "2.0"), ("sent/s", "1.1")]
+
+
+def test_memory_and_descriptors_are_compared_too() -> None:
+    churn = {"1": 10.0, "32": 20.0}
+    ours = {"who": "pyvma-c", "fds": 0, "bytes": {"server": 4000, "client": 1000}, "opened_per_s": 100.0, "churn": churn}
+    kernel = {"who": "kernel-c", "fds": 10, "bytes": {"server": 2000, "client": 2000}, "opened_per_s": 100.0, "churn": churn}
+    found = _bench_page.slower([{"kind": "connections", "veth": "none", "rows": [ours, kernel]}])
+    assert found == [["connections over the software NIC", "bytes of a connection, server", "pyvma-c 4,000", "kernel-c 2,000", "2.0"]]
+
+
+def document(begun: float, run: str | None, build: str | None) -> dict[str, Any]:
+    by = {} if run is None else {"run": run, "build": build}
+    return {**by, "quick": False, "begun": begun, "ended": begun + 3, "others": 0.0, "parts": [{"command": "x", "report": {"failed": "y"}}]}
+
+
+def test_a_page_of_several_runs_says_so() -> None:
+    def page(*documents: dict[str, Any]) -> str:
+        return _bench_page.page([(f"Section {number}", "Text.", one) for number, one in enumerate(documents)])
+
+    one = page(document(0, "a", "v1"), document(10, "a", "v1"))
+    assert "One run measured all sections" in one
+    assert "not of one run" not in one
+    for second in (document(3600, "b", "v2"), document(3600, None, None)):
+        text = page(document(0, "a", "v1"), second)
+        assert "**The sections are not of one run**" in text
+        assert "One run measured" not in text
+        assert ["Section 0", "1970-01-01 00:00:00 UTC", "3", "0.0%", "v1"] in fields(text)[0]
+        assert ["Section 1", "1970-01-01 01:00:00 UTC", "3", "0.0%", second.get("build") or "-"] in fields(text)[0]
+
+
+def test_sections_of_one_command_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_bench_report, "bench", lambda *_: {"failed": "nothing"})
+    two = ["--section", "udp-softnic", "--section", "gil", "--build", "4e7dda8"]
+    assert main(["bench", "report", *two, "--into", str(tmp_path)]) == 1
+    assert main(["bench", "report", "--section", "mixed", "--into", str(tmp_path)]) == 1
+    first, second, third = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("udp-softnic", "gil", "mixed"))
+    assert first["run"] == second["run"] != third["run"]
+    assert (first["build"], third["build"]) == ("4e7dda8", None)
 
 
 def test_the_page_in_the_repository() -> None:
@@ -130,12 +183,21 @@ def test_the_page_in_the_repository() -> None:
     text = page.read_text()
     sound(text, page.parent)
     assert "short run" not in text
-    missing = re.findall(r"^Not measured in this run: (.*)[.]$", text, re.MULTILINE)
+    missing = re.findall(r"^Not measured: ([a-z, -]+)[.]$", text, re.MULTILINE)
     left_out = missing[0].split(", ") if missing else []
     for section in _bench_report.SECTIONS:
         assert (f"\n## {section.title}\n" in text) == (section.name not in left_out)
         for command in section.commands if section.name not in left_out else ():
             assert f"\n`pyvma bench {command.full}`\n" in text, "the page is older than its commands: make bench"
+
+
+def test_the_figures_in_the_readme_are_the_pages() -> None:
+    text = (ROOT / "README.md").read_text().split("\n## How fast\n")[1]
+    page = (ROOT / "docs" / "performance.md").read_text().splitlines()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) > 15
+    for line in rows:
+        assert line in page, "README.md is older than docs/performance.md: copy its rows"
 
 
 def documented() -> list[str]:

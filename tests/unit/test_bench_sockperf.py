@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,7 @@ def live(tmp_path: Path, *options: str) -> dict[str, Any]:
     assert main(["bench", "sockperf", *options, "--json", str(file)]) == 0
     report: dict[str, Any] = json.loads(file.read_text())
     assert (report["schema"], report["kind"]) == ("pyvma-bench/1", "sockperf")
+    assert re.fullmatch(r"[0-9]+[.0-9]*", report["sockperf"])
     for row in report["rows"]:
         if row["mode"] != "throughput":
             assert 0 < row["min_us"] <= row["p50_us"] <= row["p99.999_us"] <= row["max_us"]
