@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("pid", type=int, metavar="PID", help="the process")
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="the answer as JSON")
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     get = actions.add_parser("get", help="the value of a setting; of all without a name", epilog="example: pyvma stats control 4711 get")
     get.add_argument("name", nargs="?", metavar="NAME", help="a setting")

@@ -6,7 +6,10 @@ Totals since the start, or with --interval what happens now.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +17,7 @@ from . import UserError
 from ._show import as_json
 
 if TYPE_CHECKING:
-    from ..stats import Record, Snapshot
+    from ..stats import Process, Record, Snapshot
 
 EXAMPLES = """examples:
   pyvma stats explain                    every process of this user
@@ -32,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("-p", "--pid", type=int, dest="only_pid", metavar="PID", help="only this process (default: all)")
-    parser.add_argument("-k", "--directory", dest="only_directory", metavar="DIRECTORY", help="where processes keep their files")
-    parser.add_argument("--interval", type=float, dest="explain_interval", metavar="S", help="look twice, so many seconds apart")
+    parser.add_argument("-p", "--pid", type=int, default=argparse.SUPPRESS, metavar="PID", help="only this process (default: all)")
+    parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY", help="where processes keep their files")
+    parser.add_argument("--interval", type=float, default=argparse.SUPPRESS, metavar="S", help="look twice, so many seconds apart")
     parser.add_argument("--all", action="store_true", dest="explain_all", help="also what is counted and harmless")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
 
 
 @dataclass
@@ -190,33 +193,47 @@ def _print(found: Explanation) -> None:
         print(f"    -> {loss.remedy}")
 
 
+def _explained(which: list[int | str], directory: str | None, interval: float | None, everything: bool) -> list[Explanation]:
+    """Each of them; of several, one that ends meanwhile or cannot be read is a line on stderr."""
+    from ..stats import StatsError, attach, delta
+
+    @contextlib.contextmanager
+    def tolerant() -> Iterator[None]:
+        try:
+            yield
+        except StatsError as error:
+            if len(which) == 1:
+                raise
+            print(f"pyvma stats explain: {error}", file=sys.stderr)
+
+    opened: list[tuple[Process, Snapshot | None]] = []
+    found = []
+    with contextlib.ExitStack() as files:
+        for item in which:
+            with tolerant():
+                process = files.enter_context(attach(item, directory))
+                opened.append((process, process.snapshot() if interval is not None else None))
+        if interval is not None:
+            time.sleep(interval)
+        for process, before in opened:
+            with tolerant():
+                now = process.snapshot()
+                found.append(explain(now if before is None else delta(before, now), process.state, everything))
+    return found
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0, or UserError."""
-    from ..stats import StatsError, attach, delta, processes
+    from ..stats import processes
 
-    interval = arguments.explain_interval
+    interval = arguments.interval
     if interval is not None and not 0.01 <= interval <= 86400:
         raise UserError("--interval: 0.01 to 86400 seconds")
-    pid, directory = arguments.only_pid or arguments.pid, arguments.only_directory or arguments.directory
+    pid, directory = arguments.pid, arguments.directory
     which: list[int | str] = [pid] if pid is not None else [item.path for item in processes(directory)]
     if not which:
         raise UserError("no process on pyvma")
-    opened = [attach(item, directory) for item in which]
-    found = []
-    try:
-        before = [process.snapshot() for process in opened] if interval is not None else []
-        if interval is not None:
-            time.sleep(interval)
-        for number, process in enumerate(opened):
-            try:
-                now = process.snapshot()
-                found.append(explain(delta(before[number], now) if before else now, process.state, arguments.explain_all))
-            except StatsError:
-                if pid is not None:
-                    raise
-    finally:
-        for process in opened:
-            process.close()
+    found = _explained(which, directory, interval, arguments.explain_all)
     if arguments.json:
         as_json([asdict(item) for item in found])
     else:

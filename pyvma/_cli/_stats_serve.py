@@ -38,6 +38,7 @@ series: some 120 a process and 30 a ring; with --sockets 100 more a connection, 
 exit status: 0 (also after Ctrl-C or SIGTERM), 1 (cannot listen or write: one line says why), 2 (options)
 """
 DEFAULT_PORT = 9716
+INTERVAL_S = 15.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -46,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("-p", "--pid", type=int, dest="only_pid", metavar="PID", help="only this process (default: all)")
-    parser.add_argument("-k", "--directory", dest="only_directory", metavar="DIRECTORY", help="where processes keep their files")
+    parser.add_argument("-p", "--pid", type=int, default=argparse.SUPPRESS, metavar="PID", help="only this process (default: all)")
+    parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY", help="where processes keep their files")
     parser.add_argument("--listen", metavar="ADDRESS:PORT", help=f"where to answer (default: 127.0.0.1:{DEFAULT_PORT}); port 0: any")
     parser.add_argument("--textfile", metavar="PATH", help="write this file instead, whole each time")
-    parser.add_argument("--interval", type=float, default=15.0, metavar="S", help="seconds between writings (default: 15)")
+    parser.add_argument("--interval", type=float, default=argparse.SUPPRESS, metavar="S", help="seconds between writings (default: 15)")
     parser.add_argument("--once", action="store_true", help="once, to the text file or stdout, and stop")
     parser.add_argument("--openmetrics", action="store_true", help="of --once and --textfile: OpenMetrics instead of Prometheus's own text")
     parser.add_argument("--sockets", type=int, nargs="?", const=1000, default=0, dest="serve_sockets", metavar="N",
@@ -124,14 +125,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ..stats._metrics import Collector
 
-    if arguments.interval < 0.1 or arguments.serve_sockets < 0:
-        raise UserError("--interval is at least 0.1 seconds, --sockets at least 0")
+    interval = INTERVAL_S if arguments.interval is None else arguments.interval
+    if not 0.1 <= interval <= 86400 or arguments.serve_sockets < 0:
+        raise UserError("--interval is 0.1 to 86400 seconds, --sockets at least 0")
     if arguments.textfile and arguments.listen:
         raise UserError("either --listen or --textfile")
     if arguments.openmetrics and not (arguments.once or arguments.textfile):
         raise UserError("--openmetrics is for --once and --textfile: by HTTP who asks chooses")
     registry = CollectorRegistry(auto_describe=False)
-    pid, directory = arguments.only_pid or arguments.pid, arguments.only_directory or arguments.directory
+    pid, directory = arguments.pid, arguments.directory
     registry.register(Collector(directory, pid, arguments.serve_sockets))
     if not arguments.once and not arguments.textfile:
         _serve(registry, arguments.listen or f"127.0.0.1:{DEFAULT_PORT}")
@@ -144,5 +146,5 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
-        if over is None or over.wait(arguments.interval):
+        if over is None or over.wait(interval):
             return 0

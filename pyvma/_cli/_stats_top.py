@@ -25,15 +25,17 @@ keys: arrows move, Tab to the next table, Enter shows one ring or socket in full
 exit status: 0, 1 (no terminal, no such process, no textual: one line says it), 2 (options)
 """
 
+INTERVAL_S = 1.0
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     parser.description = __doc__
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("-p", "--pid", type=int, dest="only_pid", metavar="PID", help="only this process (default: all)")
-    parser.add_argument("-k", "--directory", dest="only_directory", metavar="DIRECTORY", help="where processes keep their files")
-    parser.add_argument("-i", "--interval", type=float, default=1.0, dest="top_interval", metavar="S", help="seconds (default: 1)")
+    parser.add_argument("-p", "--pid", type=int, default=argparse.SUPPRESS, metavar="PID", help="only this process (default: all)")
+    parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY", help="where processes keep their files")
+    parser.add_argument("-i", "--interval", type=float, default=argparse.SUPPRESS, metavar="S", help="seconds (default: 1)")
     parser.add_argument("--sort", metavar="COLUMN", help="of sockets: by this column (default: rx+tx)")
     parser.add_argument("--filter", default="", metavar="TEXT", help="only lines that hold this")
 
@@ -54,10 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit status 0, or UserError."""
     if importlib.util.find_spec("textual") is None:
         raise UserError("needs textual: pip install 'pyvma[top]'")
-    if not 0.05 <= arguments.top_interval <= 3600:
+    interval = INTERVAL_S if arguments.interval is None else arguments.interval
+    if not 0.05 <= interval <= 3600:
         raise UserError("--interval: 0.05 to 3600 seconds")
     column = _sort_column(arguments.sort)
-    pid, directory = arguments.only_pid or arguments.pid, arguments.only_directory or arguments.directory
+    pid, directory = arguments.pid, arguments.directory
     if pid is not None:
         from ..stats import attach
 
@@ -69,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     watch = Watch(directory, pid)
     try:
-        app = Top(watch, interval_s=arguments.top_interval, sort=column, text=arguments.filter)
+        app = Top(watch, interval_s=interval, sort=column, text=arguments.filter)
         app.run()
         return app.return_code or 0
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -38,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("file", nargs="?", metavar="FILE", help="the file of a process")
-    parser.add_argument("-p", "--pid", type=int, metavar="PID", help="the process")
-    parser.add_argument("-k", "--directory", metavar="DIRECTORY", help="where processes keep their files (default: stats_dir, /dev/shm)")
+    parser.add_argument("-p", "--pid", type=int, default=argparse.SUPPRESS, metavar="PID", help="the process")
+    parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY",
+                        help="where processes keep their files (default: stats_dir, /dev/shm)")  # fmt: skip
     parser.add_argument("--format", choices=("text", "json", "chrome", "perfetto"), default="text", help="(default: text)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of stdout")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
@@ -47,11 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def _output(path: str | None) -> Iterator[TextIO]:
+def _output(path: str | None, source: str) -> Iterator[TextIO]:
+    """Where to write, emptied: what is read has been opened, and is not written over."""
     if path is None or path == "-":
         yield sys.stdout
         return
     try:
+        if os.path.exists(path) and os.path.samefile(path, source):
+            raise UserError(f"{path}: that is the file to read")
         file = open(path, "w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
@@ -85,10 +90,10 @@ def _document(found: Trace, kind: str) -> object:
     return asdict(found) if kind == "json" else chrome(found)
 
 
-def _follow(arguments: argparse.Namespace, path: str, out: TextIO) -> None:
+def _follow(arguments: argparse.Namespace, path: str) -> None:
     from ..stats._trace import TraceFile
 
-    with TraceFile(path) as file:
+    with TraceFile(path) as file, _output(arguments.output, path) as out:
         found = file.read()
         print(_head(found), file=out)
         while True:
@@ -129,11 +134,11 @@ def _print(arguments: argparse.Namespace) -> None:
     from ..stats._trace import path_of, trace
 
     path = arguments.file or path_of(arguments.pid, arguments.directory)
-    with _output(arguments.output) as out:
-        if arguments.follow:
-            _follow(arguments, path, out)
-            return
-        found = trace(path)
+    if arguments.follow:
+        _follow(arguments, path)
+        return
+    found = trace(path)
+    with _output(arguments.output, path) as out:
         if arguments.format != "text":
             json.dump(_document(found, arguments.format), out)
             out.write("\n")

@@ -20,6 +20,10 @@ HISTORY = 120
 TRACKED = 4000
 BARS = " ▁▂▃▄▅▆▇█"
 SPARK = 12
+# Where a process loses something, each loss in one place: what sockets lose is in their tables, and a pool that has no buffer is told by
+# whoever asked.
+LOSING = ("net", "udp_table", "tcp_table", "ring")
+TWICE = (("tcp_table", "tx_errors"),)  # the layer that refused has counted it
 Cell = int | float | str | None
 
 
@@ -130,7 +134,7 @@ def _losses(record: Record) -> int:
     return sum(
         record.figure(found.name)
         for found in record.schema.fields.values()
-        if found.kind == "counter" and is_loss(kind, found) and (kind, found.name) not in HARMLESS
+        if found.kind == "counter" and is_loss(kind, found) and (kind, found.name) not in (*HARMLESS, *TWICE)
     )
 
 
@@ -230,8 +234,7 @@ class Watch:
                     unit = "segments" if table.schema.name == "tcp_table" else "datagrams"
                     for i, name in enumerate((f"rx_{unit}", f"tx_{unit}", "rx_bytes", "tx_bytes")):
                         sums[i] += rates.per_second(table, name)
-                places = ("net", "udp_table", "ring", "pool")
-                sums[4] = sum(_losses(record) for kind in places for record in rates.of(kind)) / rates.interval_s
+                sums[4] = sum(_losses(record) for kind in LOSING for record in rates.of(kind)) / rates.interval_s
             offloaded = sum(item.get("state") == "offloaded" for item in last.sockets)
             history = watched.remember("process", sums[0] + sums[1]) if rates is not None else ()
             cells = (

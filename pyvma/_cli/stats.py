@@ -45,6 +45,7 @@ SUBCOMMANDS = {
     "trace": "the flight recorder's last events, as text or for Perfetto",
 }
 VIEWS = {1: "basic", 2: "extra", 3: "full", 4: "multicast groups", 5: "like netstat"}
+INTERVAL_S = 1.0
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -84,7 +85,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-v", "--view", type=int, choices=VIEWS, default=1, help=f"{views} (default: 1)")
     what.add_argument("-d", "--details", type=int, choices=(1, 2), default=1, help="1 totals, 2 a second (default: 1)")
     what.add_argument("-s", "--sockets", type=_fds, metavar="LIST", help="only these fds: 3,7,20-30")
-    what.add_argument("-i", "--interval", type=_number(0.01, float), default=1.0, metavar="S", help="seconds between rounds (default: 1)")
+    what.add_argument("-i", "--interval", type=_number(0.01, float), metavar="S", help="seconds between rounds (default: 1)")
     what.add_argument("-c", "--cycles", type=_number(0, int), metavar="N", help="rounds; 0: until Ctrl-C, the default of views 1 to 3")
     what.add_argument("--once", dest="cycles", action="store_const", const=1, help="as -c 1")
     what.add_argument("--watch", dest="cycles", action="store_const", const=0, help="as -c 0")
@@ -101,6 +102,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
+    parser.set_defaults(stats_usage=parser.error)
     parser.usage = "%(prog)s [OPTION...] | COMMAND ..."
     commands = parser.add_subparsers(dest="stats_command", metavar="COMMAND", prog=parser.prog, title="commands")
     for name, text in SUBCOMMANDS.items():
@@ -127,8 +129,7 @@ def _choose(arguments: argparse.Namespace) -> Process:
     found = processes(arguments.directory, clean=not arguments.forbid_clean, everything=True)
     live = [item for item in found if item.state in ("live", "stopped")]
     named = f" named {arguments.name}" if arguments.name is not None else ""
-    if arguments.name is not None:
-        live = [item for item in live if os.path.basename(item.program) == os.path.basename(arguments.name)]
+    live = [item for item in live if _named(item.program, arguments.name)]
     if not live:
         broken = [item.why for item in found if item.state == "unreadable" and not item.removed]
         raise UserError(f"no process{named} shows statistics" + (f" ({broken[0]})" if broken else ""))
@@ -157,7 +158,7 @@ class _Rounds:
 
     def __init__(self, process: Process, arguments: argparse.Namespace, cycles: int) -> None:
         self.process = process
-        self.interval_s = arguments.interval
+        self.interval_s = INTERVAL_S if arguments.interval is None else arguments.interval
         self.rates = arguments.details == 2
         self.cycles = cycles
         self.wanted = arguments.sockets
@@ -204,14 +205,35 @@ def _show(process: Process, arguments: argparse.Namespace) -> None:
             print(f"pyvma-stats: {line}", file=sys.stderr)
 
 
+def _named(program: str, name: str | None) -> bool:
+    return name is None or os.path.basename(program) == os.path.basename(name)
+
+
 def _netstat(arguments: argparse.Namespace) -> None:
+    due = time.monotonic()
+    done = 0
+    while True:
+        _netstat_once(arguments)
+        sys.stdout.flush()
+        done += 1
+        if done == (1 if arguments.cycles is None else arguments.cycles):
+            return
+        due = max(due + (INTERVAL_S if arguments.interval is None else arguments.interval), time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _netstat_once(arguments: argparse.Namespace) -> None:
     from ..stats import StatsError, attach, processes
     from . import _stats_views
 
+    paths: list[int | str]
     if arguments.pid is not None:
         paths = [arguments.pid]
     else:
-        paths = [item.path for item in processes(arguments.directory, clean=not arguments.forbid_clean)]
+        found = processes(arguments.directory, clean=not arguments.forbid_clean)
+        paths = [item.path for item in found if _named(item.program, arguments.name)]
+        if not paths and arguments.name is not None:
+            raise UserError(f"no process named {arguments.name} shows statistics")
     taken = []
     for path in paths:
         try:
@@ -230,6 +252,7 @@ def _control(process: Process, arguments: argparse.Namespace) -> bool:
         return False
     if process.state != "live":
         raise UserError(f"process {process.pid} is {process.state}: there is nobody to do that")
+    process.reachable()
     from ..stats import _control
 
     try:
@@ -247,9 +270,11 @@ def _control(process: Process, arguments: argparse.Namespace) -> bool:
 
 
 def _classic(arguments: argparse.Namespace) -> None:
-    one_shot = arguments.view == 5 and not arguments.json and arguments.csv is None
+    netstat = arguments.view == 5 and not arguments.json and arguments.csv is None
     asked = arguments.zero or arguments.log_level is not None or arguments.details_level is not None or arguments.fd_dump
-    if one_shot and not asked:
+    if netstat and not asked:
+        if arguments.details == 2:
+            arguments.stats_usage("-d 2: view 5 shows no rates")
         _netstat(arguments)
         return
     with _choose(arguments) as process:

@@ -34,7 +34,9 @@ STATES = ("being made", "live", "stopped")
 SCHEMA_BYTES_MAX = 4 << 20
 ENTRIES_MAX = 1 << 22
 OBJECTS_MAX = 1 << 20
-OBJECTS_BYTES_MAX = 1 << 30
+OBJECTS_BYTES_MAX = 1 << 30  # of all objects together, what is read
+UNPACKED_BYTES_MAX = 1 << 28  # and what of it becomes values
+VALUES_MAX = 1 << 23
 ENTRIES_A_READ = 16384
 RUN_BYTES = 1 << 20  # what is read at once
 RUN_GAP = 4096  # what is read in vain rather than by one more call
@@ -76,8 +78,7 @@ class Entry:
 
 
 def _text(data: bytes) -> str:
-    text = data.partition(b"\0")[0].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return _schema.printable(data.partition(b"\0")[0].decode("utf-8", "replace"))
 
 
 def _user(uid: int) -> str:
@@ -278,6 +279,10 @@ class StatsFile:
         sound = [item for item in entries if self._sound(item)]
         if len(sound) > OBJECTS_MAX or sum(item.type.extent for item in sound if item.type) > OBJECTS_BYTES_MAX:
             raise self.error(f"it claims {len(sound)} objects; this reader takes {OBJECTS_MAX} of {OBJECTS_BYTES_MAX} bytes together")
+        kinds = [item.type for item in sound if item.type]
+        values, unpacked = sum(len(kind.fields) for kind in kinds), sum(kind.unpacked for kind in kinds)
+        if values > VALUES_MAX or unpacked > UNPACKED_BYTES_MAX:
+            raise self.error(f"it claims {values} values of {unpacked} bytes; this reader takes {VALUES_MAX} of {UNPACKED_BYTES_MAX}")
         for end, run in self._runs(sound):
             start = min(item.offset + kind.first for item, kind in run)
             data = self._bytes(start, end - start)

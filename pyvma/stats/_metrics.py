@@ -60,6 +60,11 @@ def _clean(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", text)
 
 
+def _label(text: str) -> str:
+    """It does not begin with a digit, and names that begin with two underscores are Prometheus's own."""
+    return re.sub(r"^(?=[0-9])|^__+", "_", _clean(text))
+
+
 def family_name(kind: str, found: Field) -> str:
     """The metric's name, without the counter's `_total`."""
     unit, _ = _unit(found)
@@ -79,14 +84,16 @@ class _Families:
     """Of all processes: a metric has to stand in one place, with every label once."""
 
     found: dict[str, Metric] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
     seen: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
 
     def get(self, make: type[Any], name: str, text: str, labels: list[str]) -> Any:
         if name not in self.found:
             # The help of a family is one line that ends in no escape of its own.
             self.found[name] = make(name, " ".join(text.split()) or name, labels=labels)
+            self.labels[name] = labels
         family = self.found[name]
-        return family if type(family) is make else None
+        return family if type(family) is make and self.labels[name] == labels else None
 
     def once(self, name: str, values: list[str]) -> bool:
         key = (name, tuple(values))
@@ -139,7 +146,7 @@ class _Places:
             return labels | ({"membership": str(record.place)} if kind == "membership" else {})
         if kind in ("ring", "pool"):
             return {"interface": str(record.get("interface") or self.rings.get(record.place) or number)}
-        return {"number": str(number)} if number else {}
+        return {"number": str(number)}
 
 
 class Collector:
@@ -208,8 +215,8 @@ class Collector:
         for found in kind.fields.values():
             if found.kind in LABELS or found.name in IDS:
                 value = record[found.name]
-                if _clean(found.name) not in labels:
-                    told[_clean(found.name)] = "" if value is None else str(value)
+                if _label(found.name) not in labels:
+                    told[_label(found.name)] = "" if value is None else str(value)
                 continue
             name = family_name(kind.name, found)
             if found.kind == "enum":
@@ -226,9 +233,9 @@ class Collector:
                     families.number(GaugeMetricFamily, name, found.help, labels, since)
             elif found.kind not in ("link", "id") and record.figure(found.name) not in GREATEST:
                 families.number(GaugeMetricFamily, name, found.help, labels, record.figure(found.name) / _unit(found)[1])
-        reason = record.linked("reason")
-        if reason is not None:
-            told["reason"] = str(reason.get("text", ""))
+        if "reason" in kind.fields:
+            reason = record.linked("reason")
+            told["reason"] = "" if reason is None else str(reason.get("text", ""))
         family = families.get(InfoMetricFamily, f"pyvma_{_clean(kind.name)}", kind.help, list(labels)) if told else None
         if family is not None and families.once(f"pyvma_{kind.name}_info", list(labels.values())):
             family.add_metric(list(labels.values()), told)

@@ -184,14 +184,17 @@ def take(file: StatsFile) -> Snapshot:
     same = file.unchanged(entries)
     ended = time.monotonic_ns()
     kept: list[tuple[Any, tuple[Any, ...]]] = []
+    taken: set[tuple[str, int]] = set()
     for entry, unchanged in zip(entries, same, strict=True):
         raw = raws[entry.at]
         if not unchanged:
             continue
-        if raw is None:
+        if raw is None or entry.type is None:
             kind = entry.type.name if entry.type else "unknown type"
             raise file.error(f"its directory has an object ({kind}) at {entry.offset} of {file.head.valid}")
-        kept.append((entry, raw))
+        if (identity := (entry.type.name, entry.offset)) not in taken:  # two entries for one object: the first counts
+            taken.add(identity)
+            kept.append((entry, raw))
     return _assemble(file, kept, begun, ended, same.count(False))
 
 

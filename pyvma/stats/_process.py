@@ -53,6 +53,15 @@ def _start_ticks(pid: int) -> int | None:
     return None if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def _user(pid: int) -> int | None:
+    """The effective user of a process; the owner of /proc/PID is root where it may not be dumped."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    return next((int(line.split()[2]) for line in text.splitlines() if line.startswith("Uid:")), None)
+
+
 def _alive(head: Head) -> bool:
     """This very process, not another one that has its number."""
     return head.boot_id == _boot_id() and 0 < head.pid < 1 << 32 and _start_ticks(head.pid) == head.start_ticks
@@ -91,6 +100,10 @@ class Process:
     def __init__(self, path: str) -> None:
         self._file = StatsFile(path)
         head = self._file.head
+        name = os.path.basename(path)
+        if _NAME.fullmatch(name) and int(name[len(PREFIX) :]) != head.pid:
+            self._file.close()
+            raise StatsError(f"{path}: it says that it is of process {head.pid}")
         self.path = path
         self.pid = head.pid
         self.uid = head.uid
@@ -116,6 +129,15 @@ class Process:
         """ "live", "stopped" (its engine was, the figures are final) or "dead" (the figures are those of its end)."""
         head = self._file.read_head()
         return head.state if _alive(head) or _in_use(self._file.fileno()) else "dead"
+
+    def reachable(self) -> None:
+        """May this process be asked for something by its number? StatsError: no, it is none that runs here, or the file is another user's
+        and only says so."""
+        head = self._file.read_head()
+        if not _alive(head):
+            raise StatsError(f"process {head.pid} is {'not of this pid namespace' if _in_use(self._file.fileno()) else 'dead'}")
+        if self._file.owner not in (0, _user(head.pid)):
+            raise StatsError(f"{self.path}: it is not of the user whose process {head.pid} is")
 
     def snapshot(self) -> Snapshot:
         """Everything as it is now. StatsError says what is wrong with the file."""
@@ -153,15 +175,18 @@ class Process:
 
 
 def _remove(path: str) -> bool:
-    """Removes the file of a dead process; not one that is in use, nor what is no statistics file."""
+    """Removes the file of a dead process of this user; not one that is in use, nor what is no statistics file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode) or os.pread(fd, len(MAGIC), 0) not in (MAGIC, bytes(len(MAGIC)), b""):
+        about = os.fstat(fd)
+        if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
             return False
-        if _in_use(fd) or not os.path.samestat(os.fstat(fd), os.lstat(path)):
+        if os.pread(fd, len(MAGIC), 0) not in (MAGIC, bytes(len(MAGIC)), b""):
+            return False
+        if _in_use(fd) or not os.path.samestat(about, os.lstat(path)):
             return False
         os.unlink(path)
     except OSError:
@@ -180,11 +205,11 @@ def _found(path: str, pid: int, clean: bool) -> Found:
         return Found(pid, path, "unreadable", "", -1, str(error), clean and _start_ticks(pid) is None and _remove(path))
 
 
-def processes(directory: str | None = None, *, clean: bool = True, everything: bool = False) -> list[Found]:
+def processes(directory: str | None = None, *, clean: bool = False, everything: bool = False) -> list[Found]:
     """The live processes of a directory (default: that of the setting `stats_dir`), by pid.
 
-    Files of processes that are gone, by their number, start time and boot, are removed unless `clean` is false. With `everything` the
-    answer also holds those, and files that cannot be read. StatsError: there is no such directory.
+    With `clean`, files of this user's processes that are gone, by their number, start time and boot, are removed. With `everything` the
+    answer also holds those of processes that are gone, and files that cannot be read. StatsError: there is no such directory.
     """
     place = directory or default_directory()
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ._error import StatsError
 
-__all__ = ["ADDABLE", "Field", "Type", "Value", "parse"]
+__all__ = ["ADDABLE", "Field", "Type", "Value", "parse", "printable"]
 
 Value = int | str | bool | None | ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -64,6 +64,8 @@ class Type:
     # Where the bytes that hold fields begin, and how many there are.
     first: int = field(repr=False, default=0)
     extent: int = field(repr=False, default=0)
+    # Of one object: the bytes that become values.
+    unpacked: int = field(repr=False, default=0)
     _layers: tuple[struct.Struct, ...] = field(repr=False, default=(), compare=False)
     _decoders: dict[str, tuple[int, Callable[[Any], Value]]] = field(repr=False, default_factory=dict, compare=False)
 
@@ -106,8 +108,13 @@ def _mac(value: bytes) -> Value:
     return value.hex(":")
 
 
+def printable(text: str) -> str:
+    """What a file says must not steer the terminal that it is shown on."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def _text(value: bytes) -> Value:
-    return value.partition(b"\0")[0].decode("utf-8", "replace")
+    return printable(value.partition(b"\0")[0].decode("utf-8", "replace"))
 
 
 def _enum(names: tuple[str, ...]) -> Callable[[Any], Value]:
@@ -211,7 +218,8 @@ def _field(given: Any, size: int) -> Field | None:
     if not all(isinstance(item, str) for item in names):
         raise _bad(f"field {name}: names {names!r:.40}")
     mask = _item(given, "mask", int) if kind == "flag" else 0
-    return Field(name, kind, offset, width, _item(given, "unit", str, ""), _item(given, "help", str, ""), tuple(names), mask)
+    unit, text = (printable(_item(given, key, str, "")) for key in ("unit", "help"))
+    return Field(name, kind, offset, width, unit, text, tuple(map(printable, names)), mask)
 
 
 def _type(given: Any, base: int) -> Type:
@@ -230,11 +238,17 @@ def _type(given: Any, base: int) -> Type:
         if found:
             fields[found.name] = found
     held = list(fields.values())
+    # Flags share an integer. Whatever else overlaps is bounded: it would be unpacked again and again.
+    sizes = [found.size for found in held if found.kind != "flag"]
+    sizes += [width for _, width in {(found.offset, found.size) for found in held if found.kind == "flag"}]
+    unpacked = sum(sizes)
+    if unpacked > size:
+        raise _bad(f"type {name} of {size} bytes has fields of {unpacked}")
     first = min((found.offset for found in held), default=0)
     layers, index = _layers(held, first)
     extent = max((found.offset + found.size for found in held), default=0) - first
     decoders = {found.name: (index[found.name], _decoder(found, base)) for found in held}
-    return Type(name, _item(given, "help", str, ""), size, fields, first, extent, layers, decoders)
+    return Type(name, printable(_item(given, "help", str, "")), size, fields, first, extent, unpacked, layers, decoders)
 
 
 def parse(data: bytes, base: int) -> tuple[Type, ...]:

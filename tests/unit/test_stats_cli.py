@@ -276,3 +276,44 @@ def test_a_reader_that_goes_away(live: Path) -> None:
         process.stdout.close()
         assert process.wait(LIMIT_S) == 0
         assert process.stderr.read() == ""
+
+
+def test_netstat_takes_the_same_options(live: Path) -> None:
+    Maker([], pid=1, program="init").write(live)
+    assert len(told(live, "-v", "5", "-n", "some", "-c", "3", "-i", "0.01").splitlines()) == 3
+    assert "no process named other" in refused(live, "-v", "5", "-n", "other")
+    assert "shows no rates" in refused(live, "-v", "5", "-d", "2", status=2)
+
+
+def test_options_before_a_command_are_its_own(live: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    Maker([], pid=1, program="init").write(live)
+    found = json.loads(told(live, "-p", "1", "--json", "explain"))
+    assert [item["pid"] for item in found] == [1]
+    found = json.loads(told(live, "-p", "1", "explain", "-p", str(os.getpid()), "--json"))
+    assert [item["pid"] for item in found] == [os.getpid()]
+    assert "no process 4194999, and it left no " + str(live) in refused(live, "-p", "4194999", "trace")
+    assert "--interval is 0.1 to" in refused(live, "-i", "0.02", "serve", "--once")
+    told(live, "-p", "1", "serve", "--once", "--textfile", str(live / "metrics"))
+    assert 'pid="1"' in (live / "metrics").read_text()
+    assert f'pid="{os.getpid()}"' not in (live / "metrics").read_text()
+
+
+def test_one_bad_file_does_not_hide_the_others(live: Path) -> None:
+    made = Maker([type_of("ring", ("rx_packets", "counter"))], pid=1, program="broken")
+    made.add("ring")
+    data = made.content()
+    entry = int.from_bytes(data[48:56], "little") + 16
+    data[entry + 8 : entry + 16] = (1 << 50).to_bytes(8, "little")
+    (live / "pyvma-stats.1").write_bytes(data)
+    for more in ((), ("--interval", "0.01")):
+        done = run(live, "explain", *more)
+        assert done.returncode == 0
+        assert f"process {os.getpid()} (/usr/bin/some)" in done.stdout
+        assert done.stderr.startswith(f"pyvma stats explain: {live}/pyvma-stats.1: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_only_says_whose_it_is(live: Path) -> None:
+    """Whoever asks for one process does not change another one."""
+    os.rename(live / f"pyvma-stats.{os.getpid()}", live / "pyvma-stats.1")
+    assert f"it says that it is of process {os.getpid()}" in refused(live, "-p", "1", "-z")

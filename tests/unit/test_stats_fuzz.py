@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from lab import LONG
 from memory import limited
 
 from pyvma import stats
-from pyvma._cli import _stats_export, _stats_full, _stats_views
+from pyvma._cli import _stats_explain, _stats_export, _stats_full, _stats_views, _stats_watch
 
 MEMORY_BYTES = 256 << 20
 EXAMPLES = 3000 if LONG else 80
@@ -90,12 +91,15 @@ def write(path: Path, data: bytearray, steps: list[Step]) -> None:
 
 
 def shown(snapshot: stats.Snapshot) -> None:
-    for extra in (False, True):
-        _stats_views.basic(snapshot, "live", extra)
-    for text in (_stats_full.full(snapshot, "live"), _stats_views.groups(snapshot, "live"), _stats_views.netstat([snapshot])):
-        assert "\x1b" not in text
+    texts = [_stats_views.basic(snapshot, "live", extra) for extra in (False, True)]
+    texts += [_stats_full.full(snapshot, "live"), _stats_views.groups(snapshot, "live"), _stats_views.netstat([snapshot])]
+    told = _stats_explain.explain(snapshot, everything=True)
+    texts += [_stats_export.as_csv(snapshot, ""), told.program, *told.notes, *(group.reason for group in told.groups)]
+    texts += ["".join((loss.where, loss.counter, loss.cause)) for loss in told.losses]
+    texts += ["".join(row) for record in (*snapshot.rings, *snapshot.sockets) for row in _stats_watch.details(record, None, 0)]
+    for text in texts:
+        assert re.search(r"[^\n\r\t -~\xa0-\U0010ffff]", text) is None
     json.loads(_stats_export.as_json(snapshot, "live"))
-    _stats_export.as_csv(snapshot, "")
     stats.totals(snapshot)
 
 
@@ -124,7 +128,7 @@ def test_damaged_files(path: Path, first: list[Step], second: list[Step]) -> Non
         except stats.StatsError as error:
             said = str(error)
         write(path, data, first)
-        stats.processes(str(path.parent), everything=True)
+        stats.processes(str(path.parent), everything=True, clean=True)
     assert said.isprintable()
 
 

@@ -108,6 +108,7 @@ def test_fields_that_overlap(tmp_path: Path) -> None:
         ("high", "gauge", {"size": 4, "offset": 4}),
         ("more", "gauge", 2),
     )
+    union["size"] = 24  # of which some is nobody's
     made = Maker([union])
     made.add("ring", whole=(7 << 32) + 3, more=11)
     with stats.attach(made.write(tmp_path)) as process:
@@ -237,7 +238,7 @@ BROKEN: dict[str, tuple[Callable[[bytearray], bytes], str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_file(tmp_path: Path, case: str) -> None:
     breaks, expected = BROKEN[case]
-    path = tmp_path / "pyvma-stats.1"
+    path = tmp_path / f"pyvma-stats.{os.getpid()}"
     path.write_bytes(breaks(maker().content()))
     assert expected in failure(path)
 
@@ -365,12 +366,103 @@ def test_claims_are_bounded(tmp_path: Path) -> None:
     assert "claims 10000 objects" in failure(path)
 
 
+TEXTS = [{"name": f"t{i}", "kind": "text", "offset": 0, "size": 65536} for i in range(2000)]
+OVERLAPPING = {
+    "texts": TEXTS,
+    "texts that begin elsewhere": [{**item, "offset": i} for i, item in enumerate(TEXTS)],
+    "bytes": [{"name": f"b{i}", "kind": "gauge", "offset": i % 8, "size": 1} for i in range(4096)],
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPPING)
+def test_fields_that_overlap_are_bounded(tmp_path: Path, case: str) -> None:
+    size = 70000 if case.startswith("texts") else 8
+    with limited(64 << 20):
+        made = Maker([{"name": "a", "help": "", "size": size, "fields": OVERLAPPING[case]}])
+        assert f"type a of {size} bytes has fields of" in failure(made.write(tmp_path))
+
+
+@pytest.mark.parametrize(("size", "width"), [(4096, 1), (65536, 65536)])
+def test_values_are_bounded(tmp_path: Path, size: int, width: int) -> None:
+    """Sixteen thousand entries at one object of many fields, or of a long one."""
+    kind = "gauge" if width == 1 else "text"
+    fields = [{"name": f"f{i}", "kind": kind, "offset": i, "size": width} for i in range(size // width)]
+    made = Maker([{"name": "a", "help": "", "size": size, "fields": fields}])
+    offset = made.add("a") - BASE
+    data = made.content()
+    directory = len(data)
+    count = 16000
+    data += struct.pack("=QII", 0, count, 0) + struct.pack("=IHHQ", 2, 1, 0, offset) * count
+    struct.pack_into("=Q", data, 24, len(data))
+    struct.pack_into("=Q", data, 48, directory)
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    with limited(128 << 20):
+        assert "it claims" in failure(path)
+
+
+def test_two_entries_for_one_object(tmp_path: Path) -> None:
+    """The first counts; views take the place and the generation for an identity."""
+    made = maker(sockets=0)
+    data = made.content()
+    entry = struct.unpack_from("=Q", data, 48)[0] + 16
+    data[entry + 16 : entry + 32] = data[entry : entry + 16]
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    with stats.attach(path) as process:
+        assert len(process.rings) == 1
+
+
+def test_what_a_file_says_is_printable(tmp_path: Path) -> None:
+    evil = "\x1b]0;x\x07\n"
+    kind = type_of("ring", ("name", "text", 16), ("state", "enum", {"names": [evil], "unit": evil, "help": evil}))
+    kind["help"] = evil
+    made = Maker([kind], program=evil)
+    made.add("ring", name=evil)
+    with stats.attach(made.write(tmp_path)) as process:
+        snapshot = process.snapshot()
+    field = snapshot.types[0].fields["state"]
+    assert (snapshot.rings[0].name, snapshot.rings[0].state, process.program) == ("?]0;x??",) * 3
+    assert (field.unit, field.help, snapshot.types[0].help) == ("?]0;x??",) * 3
+
+
+def test_a_file_under_another_number(tmp_path: Path) -> None:
+    """Whoever asks for one process is not led to another one."""
+    path = maker().write(tmp_path, "pyvma-stats.1")
+    assert f"it says that it is of process {os.getpid()}" in failure(path)
+    (found,) = stats.processes(str(tmp_path), everything=True)
+    assert (found.pid, found.state) == (1, "unreadable")
+    with stats.attach(path.rename(tmp_path / "kept")) as process:
+        assert process.pid == os.getpid()
+
+
+def test_who_may_be_asked(tmp_path: Path) -> None:
+    with stats.attach(maker(start_ticks=5).write(tmp_path)) as process, pytest.raises(StatsError, match="is dead"):
+        process.reachable()
+    with stats.attach(maker().write(tmp_path)) as process:
+        process.reachable()
+    if os.getuid() == 0:
+        path = maker(uid=NOBODY).write(tmp_path)  # another user's, with a number of this one's
+        os.chown(path, NOBODY, NOBODY)
+        with stats.attach(path) as process, pytest.raises(StatsError, match="not of the user whose process"):
+            process.reachable()
+
+
+def test_files_of_others_are_left(tmp_path: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root makes files of other users")
+    path = maker(start_ticks=5, uid=NOBODY).write(tmp_path)
+    os.chown(path, NOBODY, NOBODY)
+    assert stats.processes(str(tmp_path), clean=True) == []
+    assert path.exists()
+
+
 def test_processes_and_stale_files(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     live = maker().write(tmp_path)
     reused = maker(start_ticks=start_ticks(1) + 1, pid=1).write(tmp_path, "pyvma-stats.1")
-    rebooted = maker(boot_id=b"0" * 36).write(tmp_path, "pyvma-stats.2")
+    rebooted = maker(boot_id=b"0" * 36, pid=2).write(tmp_path, "pyvma-stats.2")
     gone = Maker([RING], pid=ended.pid).write(tmp_path)
     unfinished = tmp_path / "pyvma-stats.4194999"
     unfinished.write_bytes(b"")
@@ -378,7 +470,7 @@ def test_processes_and_stale_files(tmp_path: Path) -> None:
     foreign.write_bytes(b"somebody's own notes")
     (tmp_path / "pyvma-stats.x").write_bytes(b"")
     before = sorted(tmp_path.iterdir())
-    everything = stats.processes(str(tmp_path), clean=False, everything=True)
+    everything = stats.processes(str(tmp_path), everything=True)
     assert {item.path: item.state for item in everything} == {
         str(live): "live",
         str(reused): "dead",
@@ -388,7 +480,7 @@ def test_processes_and_stale_files(tmp_path: Path) -> None:
         str(foreign): "unreadable",
     }
     assert sorted(tmp_path.iterdir()) == before
-    (found,) = stats.processes(str(tmp_path))
+    (found,) = stats.processes(str(tmp_path), clean=True)
     assert (found.pid, found.path, found.program) == (os.getpid(), str(live), "a program")
     assert {path.name for path in tmp_path.iterdir()} == {live.name, foreign.name, "pyvma-stats.x"}
 
@@ -399,7 +491,7 @@ def test_a_file_that_is_locked_is_of_a_live_process(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert [item.state for item in stats.processes(str(tmp_path))] == ["live"]
-    assert stats.processes(str(tmp_path)) == []
+    assert stats.processes(str(tmp_path), clean=True) == []
     assert not path.exists()
 
 

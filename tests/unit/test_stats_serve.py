@@ -156,8 +156,22 @@ def test_a_process_that_ends_takes_its_series_along(tmp_path: Path, others: list
     first.wait(LIMIT_S)
     found = scrape(collector)
     assert set(values(found, "pyvma_engine_polls", "pid")) == {(str(second.pid),)}
-    assert not (tmp_path / f"pyvma-stats.{first.pid}").exists()
+    assert (tmp_path / f"pyvma-stats.{first.pid}").exists(), "who only looks leaves it"
     assert set(scrape(Collector(str(tmp_path / "none")))) == {"pyvma_exporter_unreadable_files"}
+
+
+def test_names_that_are_odd(tmp_path: Path) -> None:
+    """Fields that begin with digits or two underscores; several objects of a type; some with a reason."""
+    made = Maker([type_of("7th", ("1st", "text", 8), ("__name", "text", 8), ("2nd", "counter"), ("reason", "link")), TYPES[6]])
+    for reason in (0, made.add("reason", text="why not")):
+        made.add("7th", **{"1st": "a", "__name": "b", "2nd": 5, "reason": reason})
+    made.write(tmp_path)
+    found = scrape(Collector(str(tmp_path)))
+    assert values(found, "pyvma_7th_2nd", "number") == {("0",): 5, ("1",): 5}
+    assert {sample.labels["reason"] for sample in found["pyvma_7th"].samples} == {"", "why not"}
+    assert {(sample.labels["_1st"], sample.labels["_name"]) for sample in found["pyvma_7th"].samples} == {("a", "b")}
+    for family in found.values():
+        assert len({frozenset(sample.labels) for sample in family.samples}) == 1
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
@@ -204,7 +218,7 @@ def test_textfile(tmp_path: Path, clean_env: dict[str, str]) -> None:
             assert process.poll() is None
             if path.exists():
                 assert any(family.name == "pyvma_ring_rx_packets" for family in parse_text(path.read_text()))
-                seen.add(path.stat().st_ino)
+                seen.add(path.stat().st_mtime_ns)
             return len(seen) >= 3
 
         wait_for("three writings", written_again)

@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Input, Static
 
 from pyvma._cli import main
 from pyvma._cli._stats_top_app import Details, Table, Top
-from pyvma._cli._stats_watch import SOCKETS, Watch, figure, sorted_rows, sparkline
+from pyvma._cli._stats_watch import PROCESSES, SOCKETS, Watch, figure, sorted_rows, sparkline
 
 LIMIT_S = 60
 COUNTERS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_no_buf")
@@ -82,6 +82,31 @@ def test_small_things() -> None:
     assert sparkline([0, 1, 4, 8], 6) == "   ▁▄█"
     assert sparkline([], 3) == "   "
     assert sparkline([0, 0], 2) == "  "
+
+
+def test_a_loss_counts_once(tmp_path: Path) -> None:
+    """Whichever layer it is in, and although others hear of it."""
+    types = [
+        type_of("tcp_table", ("rx_segments", "counter"), ("tx_no_buf", "counter"), ("tx_errors", "counter")),
+        type_of("net", ("tx_ring_full", "counter")),
+        type_of("pool", ("exhausted", "counter")),
+    ]
+    watch = Watch(str(tmp_path))
+    try:
+        for count in (0, 1000):
+            made = Maker(types, program="a service")
+            made.add("tcp_table", tx_no_buf=3 * count, tx_errors=count)
+            made.add("net", tx_ring_full=count)
+            made.add("pool", exhausted=3 * count)
+            made.write(tmp_path)
+            watch.update()
+        (row,) = watch.processes()
+        taken = watch.snapshot(os.getpid())
+    finally:
+        watch.close()
+    assert taken is not None and taken[1] is not None
+    loss = row.cells[[column.name for column in PROCESSES].index("loss/s")]
+    assert loss == pytest.approx(4000 / taken[1].interval_s)
 
 
 def test_rates_and_curves(tmp_path: Path) -> None:

@@ -200,6 +200,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert check_trace_events((tmp_path / "t.json").read_text())
     assert main(["stats", "trace", str(path), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["events"][4]["values"]["reason"] == "udp.rx_no_port"
+    kept = tmp_path / "kept"
+    kept.write_text("of yesterday")
+    before = path.read_bytes()
+    assert main(["stats", "trace", str(tmp_path / "missing"), "-o", str(kept)]) == 1
+    assert main(["stats", "trace", str(path), "-o", str(path)]) == 1
+    assert main(["stats", "trace", str(path), "-f", "-o", str(path)]) == 1
+    assert (kept.read_text(), path.read_bytes()) == ("of yesterday", before)
+    capsys.readouterr()
     assert main(["stats", "trace", "-k", str(tmp_path)]) == 0
     assert f"{os.getpid()}  maker" in capsys.readouterr().out
 
