@@ -217,7 +217,7 @@ def test_a_process_that_is_killed_leaves_what_it_knew(pair: Pair) -> None:
         assert dict(only(process.snapshot().of("udp"))) == dict(only(left.of("udp")))
     assert "dead" in classic(pair, 0, "-F", "-v", "3", "-c", "0").splitlines()[0]
     pair.actors[0].pending = False
-    assert [item.pid for item in stats.processes(str(pair.directory))] == [pair.actors[1].process.pid]
+    assert [item.pid for item in stats.processes(str(pair.directory), clean=True)] == [pair.actors[1].process.pid]
     assert not (pair.directory / f"pyvma-stats.{pid}").exists()
 
 
