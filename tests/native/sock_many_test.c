@@ -122,7 +122,7 @@ TEST(thousands_of_connections_with_no_fd_to_spare)
 	before = used();
 	open_all(l, &name);
 	full = used();
-	CHECK_EQ(fds(), open_before);
+	CHECK(fds() <= open_before + 2); /* a thread that sleeps for the first time makes one to be woken by */
 	printf("# %zu bytes for each end of a connection\n", (full - before) / (2 * COUNT));
 	CHECK(!HEAP_TELLS || (full - before) / (2 * COUNT) <= EACH_MAX);
 	/* Whoever asks for more numbers than there are is told, and the connection goes on. */
