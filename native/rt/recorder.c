@@ -37,7 +37,7 @@ struct pv_recorder {
 	size_t size;
 	bool on; /* stations of packets, too */
 	struct recorder_tap taps[PV_IFACE_MAX];
-	char path[PV_RECORDER_PATH_MAX];
+	struct pv_recorder_file file;
 };
 
 static _Thread_local uint32_t own_tid; /* 0: not asked for yet */
@@ -171,10 +171,10 @@ void pv_recorder_open(struct pv_engine *e)
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return;
+	rc = pv_recorder_file_make(&r->file, e->cfg->stats_dir, capacity((uint64_t)e->cfg->trace_events), &r->head, &r->size);
 	pv_recorder_sweep(e->cfg->stats_dir);
-	rc = pv_recorder_file_make(e->cfg->stats_dir, capacity((uint64_t)e->cfg->trace_events), &r->head, &r->size, r->path);
 	if (rc) {
-		pv_log(PV_LOG_WARN, "no flight recorder: %s: %s", r->path, strerror(-rc));
+		pv_log(PV_LOG_WARN, "no flight recorder: %s: %s", r->file.path, strerror(-rc));
 		free(r);
 		return;
 	}
@@ -196,7 +196,7 @@ void pv_recorder_close(struct pv_engine *e)
 	pv_trace_note(e->trace, .kind = PV_TRACE_engine, .a = PV_TRACE_STOPPED);
 	__atomic_store_n(&r->head->state, 2, __ATOMIC_RELEASE);
 	e->trace = NULL;
-	unlink(r->path);
+	pv_recorder_file_close(&r->file);
 	munmap(r->head, r->size);
 	free(r);
 }
@@ -208,5 +208,7 @@ void pv_recorder_forget(struct pv_engine *e)
 	own_tid = 0;
 	/* The memory is not there in a child, nor is the stack that would write to it. */
 	e->trace = NULL;
+	if (r)
+		pv_recorder_file_forget(&r->file);
 	free(r);
 }

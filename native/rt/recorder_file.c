@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The file describes itself: names of events, of their numbers and of reasons are in it, so that a reader needs no part of pyvma. */
+/*
+ * The file describes itself: names of events, of their numbers and of reasons are in it, so that a reader needs no part of pyvma.
+ *
+ * Whose process is there has a lock on it (flock), which the kernel takes off when the process ends: a process id may be another one's in
+ * a second namespace that has the same directory, and say nothing of whether it is there.
+ */
 #include "rt/recorder_file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -18,6 +23,8 @@
 
 #define PAGE 4096u
 #define SWEEP_MAX 4096 /* names looked at */
+#define NAME_BYTES 48 /* PREFIX, a process id, a dot and a start time */
+#define TRIES 8
 
 /* ---- schema ------------------------------------------------------------------------------------------------------------ */
 
@@ -144,37 +151,120 @@ static void fill_head(struct pv_recorder_head *h, uint64_t events, uint64_t even
 	__atomic_store_n(&h->state, 1, __ATOMIC_RELEASE);
 }
 
-/* A file without its blocks would be a SIGBUS when the directory is full. */
-static int map_file(const char *path, size_t size, struct pv_recorder_head **out)
+/* The fd of a file of this user's that nobody has, now locked; < 0: it is none, or errno says why. */
+static int lock_leftover(int dir, const char *name, struct stat *st)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), rc;
-	void *p = MAP_FAILED;
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0)
-		return -errno;
-	rc = -posix_fallocate(fd, 0, (off_t)size);
-	if (!rc) {
-		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		rc = p == MAP_FAILED ? -errno : 0;
+		return -1;
+	if (fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return fd;
+	close(fd);
+	errno = EEXIST;
+	return -1;
+}
+
+/* What a dead process left that had our number gets a name of its own; what was never finished goes. True: the name is free. */
+static bool move_leftover(int dir, const char *name)
+{
+	struct pv_recorder_head h;
+	char other[NAME_BYTES + 24];
+	struct stat st;
+	int fd = lock_leftover(dir, name, &st);
+	bool is;
+
+	if (fd < 0)
+		return errno == ENOENT;
+	if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || memcmp(h.magic, PV_RECORDER_MAGIC, sizeof(h.magic))) {
+		is = unlinkat(dir, name, 0) == 0;
+	} else {
+		snprintf(other, sizeof(other), "%s.%llu", name, (unsigned long long)h.start_ticks);
+		is = renameat(dir, name, dir, other) == 0;
 	}
 	close(fd);
-	if (rc) {
-		unlink(path);
-		return rc;
+	return is;
+}
+
+/* Who looks for leftovers may have found it before we have the lock, and taken it away. */
+static bool lock_new(int dir, const char *name, int fd)
+{
+	struct stat st, at;
+	int rc = -1;
+
+	for (int i = 0; rc && i < TRIES; i++)
+		rc = flock(fd, LOCK_EX);
+	return !rc && fstat(fd, &st) == 0 && fstatat(dir, name, &at, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == at.st_dev &&
+	       st.st_ino == at.st_ino;
+}
+
+/* The fd of a new, locked file with that name, or -errno. */
+static int make(int dir, const char *name)
+{
+	for (int i = 0; i < TRIES; i++) {
+		int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), rc = -errno;
+
+		if (fd < 0) {
+			if (rc != -EEXIST || !move_leftover(dir, name))
+				return rc;
+			continue;
+		}
+		if (lock_new(dir, name, fd))
+			return fd;
+		close(fd);
 	}
+	return -EAGAIN;
+}
+
+/* A file without its blocks would be a SIGBUS when the directory is full. */
+static int map_file(struct pv_recorder_file *f, size_t size, struct pv_recorder_head **out)
+{
+	struct stat st;
+	int rc = EINTR;
+	void *p;
+
+	for (int i = 0; rc == EINTR && i < TRIES; i++)
+		rc = posix_fallocate(f->fd, 0, (off_t)size);
+	if (rc)
+		return -rc;
+	if (fstat(f->fd, &st) < 0)
+		return -errno;
+	f->dev = st.st_dev;
+	f->ino = st.st_ino;
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
 	/* A child would write into its parent's. */
 	madvise(p, size, MADV_DONTFORK);
 	*out = p;
 	return 0;
 }
 
-int pv_recorder_file_make(const char *dir, uint64_t events, struct pv_recorder_head **out, size_t *size, char *path)
+static int make_file(struct pv_recorder_file *f, const char *dir, size_t size, struct pv_recorder_head **out)
+{
+	int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	char name[NAME_BYTES];
+
+	if (dirfd < 0)
+		return -errno;
+	snprintf(name, sizeof(name), "%s%d", PV_RECORDER_PREFIX, getpid());
+	f->fd = make(dirfd, name);
+	rc = f->fd < 0 ? f->fd : map_file(f, size, out);
+	if (rc && f->fd >= 0) {
+		unlinkat(dirfd, name, 0);
+		close(f->fd);
+	}
+	close(dirfd);
+	return rc;
+}
+
+int pv_recorder_file_make(struct pv_recorder_file *f, const char *dir, uint64_t events, struct pv_recorder_head **out, size_t *size)
 {
 	size_t schema_size, at;
 	char *schema = make_schema(&schema_size);
 	int rc;
 
-	if (snprintf(path, PV_RECORDER_PATH_MAX, "%s/%s%d", dir, PV_RECORDER_PREFIX, getpid()) >= PV_RECORDER_PATH_MAX) {
+	if (snprintf(f->path, sizeof(f->path), "%s/%s%d", dir, PV_RECORDER_PREFIX, getpid()) >= (int)sizeof(f->path)) {
 		free(schema);
 		return -ENAMETOOLONG;
 	}
@@ -182,8 +272,7 @@ int pv_recorder_file_make(const char *dir, uint64_t events, struct pv_recorder_h
 		return -ENOMEM;
 	at = PAGE + ((schema_size + PAGE - 1) & ~(size_t)(PAGE - 1));
 	*size = at + events * sizeof(struct pv_trace_event);
-	unlink(path); /* of a dead process that had our number */
-	rc = map_file(path, *size, out);
+	rc = make_file(f, dir, *size, out);
 	if (!rc) {
 		memcpy((uint8_t *)*out + PAGE, schema, schema_size);
 		fill_head(*out, events, at, schema_size);
@@ -192,31 +281,70 @@ int pv_recorder_file_make(const char *dir, uint64_t events, struct pv_recorder_h
 	return rc;
 }
 
+void pv_recorder_file_close(struct pv_recorder_file *f)
+{
+	struct stat st;
+
+	if (lstat(f->path, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino)
+		unlink(f->path);
+	pv_recorder_file_forget(f);
+}
+
+void pv_recorder_file_forget(struct pv_recorder_file *f)
+{
+	struct stat st;
+
+	/* The program may have closed it, and have another file of that number. */
+	if (fstat(f->fd, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino)
+		close(f->fd);
+}
+
 /* ---- what is left over ------------------------------------------------------------------------------------------------- */
 
 struct leftover {
 	struct timespec when;
-	char name[32];
+	char name[NAME_BYTES];
 };
 
-/* A process of this user's that is not there, nor visible from here. */
-static bool is_leftover(int dirfd, const char *name, struct leftover *out)
+/* PREFIX, a process id and perhaps a start time. */
+static bool is_name(const char *name)
 {
 	const char *digits = name + sizeof(PV_RECORDER_PREFIX) - 1;
-	struct stat st;
-	char *end;
-	long pid;
+	size_t n;
 
 	if (strncmp(name, PV_RECORDER_PREFIX, sizeof(PV_RECORDER_PREFIX) - 1) || *digits < '1' || *digits > '9')
 		return false;
-	pid = strtol(digits, &end, 10);
-	if (*end || end - digits > 10 || !kill((pid_t)pid, 0) || errno != ESRCH)
+	n = strspn(digits, "0123456789");
+	if (n > 10 || !digits[n])
+		return n <= 10;
+	digits += n + 1;
+	n = strspn(digits, "0123456789");
+	return digits[-1] == '.' && n && n <= 20 && !digits[n];
+}
+
+static bool is_leftover(int dirfd, const char *name, struct leftover *out)
+{
+	struct stat st;
+	int fd = is_name(name) ? lock_leftover(dirfd, name, &st) : -1;
+
+	if (fd < 0)
 		return false;
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
-		return false;
+	close(fd);
 	out->when = st.st_mtim;
-	memcpy(out->name, name, strlen(name) + 1); /* ten digits at most */
+	memcpy(out->name, name, strlen(name) + 1); /* 30 digits and a dot at most */
 	return true;
+}
+
+/* Somebody may have it by now. */
+static void remove_leftover(int dirfd, const char *name)
+{
+	struct stat st;
+	int fd = lock_leftover(dirfd, name, &st);
+
+	if (fd < 0)
+		return;
+	unlinkat(dirfd, name, 0);
+	close(fd);
 }
 
 static bool older(const struct leftover *a, const struct leftover *b)
@@ -250,7 +378,7 @@ void pv_recorder_sweep(const char *dir)
 			kept[oldest] = one;
 			one = gone;
 		}
-		unlinkat(dirfd(d), one.name, 0);
+		remove_leftover(dirfd(d), one.name);
 	}
 	closedir(d);
 }

@@ -36,7 +36,7 @@ EVENTS_MAX = 1 << 20
 SCHEMA_MAX = 1 << 20
 TRIES = 3
 PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp6"}
-_NAME = re.compile(re.escape(PREFIX) + r"[1-9][0-9]{0,9}")
+_NAME = re.compile(re.escape(PREFIX) + r"([1-9][0-9]{0,9})(?:\.([0-9]{1,20}))?")
 
 
 @dataclass(frozen=True)
@@ -289,10 +289,10 @@ def traces(directory: str | None = None) -> Iterator[Trace]:
     passed over. StatsError: there is no such directory."""
     place = directory or default_directory()
     try:
-        names = sorted((name for name in os.listdir(place) if _NAME.fullmatch(name)), key=lambda name: int(name[len(PREFIX) :]))
+        found = [(int(match[1]), int(match[2] or 0), name) for name in os.listdir(place) if (match := _NAME.fullmatch(name))]
     except OSError as error:
         raise StatsError(f"{place}: {error.strerror}") from None
-    for name in names:
+    for _, _, name in sorted(found):
         try:
             with TraceFile(os.path.join(place, name)) as file:
                 yield file.read()

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -234,7 +235,7 @@ TEST(what_a_killed_process_left)
 	empty_dir();
 }
 
-/* Files of the dead: the newest stay, and what is no such file or of a live process. */
+/* Files of the dead: the newest stay, and what is no such file or locked by who has it. */
 static void sweeps(void)
 {
 	char path[128];
@@ -248,8 +249,12 @@ static void sweeps(void)
 		CHECK(fd >= 0 && futimens(fd, when) == 0);
 		close(fd);
 	}
-	snprintf(path, sizeof(path), "%s/%s1", dir, PV_RECORDER_PREFIX);
-	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	/* One that somebody has whose process id means nothing here: the oldest of all, and it stays. */
+	snprintf(path, sizeof(path), "%s/%s%d", dir, PV_RECORDER_PREFIX, 910000000);
+	int held = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	struct timespec long_ago[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+
+	CHECK(held >= 0 && flock(held, LOCK_EX | LOCK_NB) == 0 && futimens(held, long_ago) == 0);
 	snprintf(path, sizeof(path), "%s/%sx12", dir, PV_RECORDER_PREFIX);
 	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 	start("64");
@@ -259,11 +264,49 @@ static void sweeps(void)
 		CHECK_EQ(access(path, F_OK) == 0, i >= 20 - PV_RECORDER_KEEP);
 	}
 	pyvma_stop();
+	close(held);
 }
 
 TEST(old_files_go)
 {
 	CHECK_EQ(in_child(sweeps), 0);
+	empty_dir();
+}
+
+/* A process that had our number: what it left is kept, what it still has is left alone, and so is what took our name meanwhile. */
+static void same_number(void)
+{
+	struct pv_recorder_head h = { .start_ticks = 4711 };
+	char path[128], other[160];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s%d", dir, PV_RECORDER_PREFIX, getpid());
+	snprintf(other, sizeof(other), "%s.4711", path);
+	memcpy(h.magic, PV_RECORDER_MAGIC, sizeof(h.magic));
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	CHECK_EQ(write(fd, &h, sizeof(h)), (ssize_t)sizeof(h));
+	CHECK_EQ(flock(fd, LOCK_EX), 0);
+	CHECK_EQ(pyvma_config_set("log_level", "none"), 0);
+	start("64");
+	CHECK_EQ(count_files(), 1);
+	CHECK(!pv_engine.trace);
+	pyvma_stop();
+	CHECK_EQ(access(path, F_OK), 0);
+	close(fd);
+	CHECK_EQ(pyvma_start(), 0);
+	CHECK(pv_engine.trace != NULL);
+	CHECK_EQ(count_files(), 2);
+	CHECK_EQ(access(other, F_OK), 0);
+	CHECK_EQ(unlink(path), 0);
+	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	pyvma_stop();
+	CHECK_EQ(access(path, F_OK), 0);
+	CHECK_EQ(count_files(), 2);
+}
+
+TEST(a_predecessor_of_the_same_number)
+{
+	CHECK_EQ(in_child(same_number), 0);
 	empty_dir();
 }
 

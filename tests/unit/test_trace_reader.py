@@ -97,6 +97,16 @@ def test_states_of_the_process(tmp_path: Path) -> None:
     assert [item.pid for item in stats.traces(str(tmp_path))] == [os.getpid()]
 
 
+def test_predecessors_of_the_same_number(tmp_path: Path) -> None:
+    path = Maker(start_ticks=1).write(tmp_path)
+    path.rename(tmp_path / f"{path.name}.1")
+    (tmp_path / f"{path.name}.").write_bytes(b"")
+    (tmp_path / f"{path.name}.1.2").write_bytes((tmp_path / f"{path.name}.1").read_bytes())
+    Maker().write(tmp_path)
+    assert [(item.path, item.state) for item in stats.traces(str(tmp_path))] == [(str(path), "live"), (f"{path}.1", "dead")]
+    assert stats.trace(os.getpid(), str(tmp_path)).state == "live"
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
