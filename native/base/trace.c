@@ -3,13 +3,18 @@
 
 #define REPEAT_NS (10 * PV_NS_PER_MS)
 
-/* Stations are told one by one: their numbers are what a reader wants to pair. */
+/*
+ * Stations are told one by one: their numbers are what a reader wants to pair. Of what is dropped for one reason the next packet may name
+ * any peer and port, as those of a scan do: the record has the first one's.
+ */
 static bool repeats(const struct pv_trace *t, const struct pv_trace_event *last, const struct pv_trace_event *e, int64_t now)
 {
-	return e->kind < PV_TRACE_ring_in && last->kind == e->kind && last->id == e->id && last->a == e->a &&
-	       last->iface == e->iface && last->proto == e->proto && last->lport == e->lport && last->rport == e->rport &&
-	       now - t->last_ns <= REPEAT_NS && now - last->when_ns < UINT32_MAX * PV_NS_PER_US && last->count < UINT32_MAX &&
-	       pv_addr_eq(&last->peer, &e->peer);
+	if (e->kind >= PV_TRACE_ring_in || last->kind != e->kind || last->a != e->a || last->iface != e->iface)
+		return false;
+	if (now - t->last_ns > REPEAT_NS || now - last->when_ns >= UINT32_MAX * PV_NS_PER_US || last->count == UINT32_MAX)
+		return false;
+	return e->kind == PV_TRACE_drop || (last->id == e->id && last->proto == e->proto && last->lport == e->lport &&
+					    last->rport == e->rport && pv_addr_eq(&last->peer, &e->peer));
 }
 
 /* Nothing of the record may be seen changed while its old number still stands, and none of the number before the rest. */

@@ -4,10 +4,11 @@
  *
  * Always recorded is what is rare and tells something; where every packet passes, only when that is switched on (`packets`). One
  * writer at a time: the stack's owner. A record is a cache line. `seq` is 0 while it changes and else the event's number, counted from 1,
- * so that a reader sees what it must not believe. Repetitions within 10 ms are one record with a count: a flood does not
- * wash away what led to it.
+ * so that a reader sees what it must not believe. Repetitions of the last event within 10 ms are one record with a count; of
+ * drops those for the same reason at the same interface, whomever they came from, so that one kind of flood does not wash away what led to
+ * it. Several that alternate do.
  *
- * Memory, time and thread come from the runtime (rt/trace.h). A NULL recorder records nothing.
+ * Memory, time and thread come from the runtime (rt/recorder.h). A NULL recorder records nothing.
  */
 #ifndef PV_BASE_TRACE_H
 #define PV_BASE_TRACE_H

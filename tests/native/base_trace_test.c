@@ -69,14 +69,32 @@ TEST(repetitions_are_one_record)
 	CHECK_EQ(ring[0].span_us, 99999);
 	CHECK_EQ(ring[0].b, 99999);
 	CHECK_EQ(ring[0].seq, 1);
-	/* Another reason, socket or peer, or a pause: another record. */
-	pv_trace_note(&t, .kind = PV_TRACE_drop, .a = 0x202, .lport = 7);
-	pv_trace_note(&t, .kind = PV_TRACE_drop, .a = 0x202, .lport = 8);
-	pv_trace_note(&t, .kind = PV_TRACE_drop, .a = 0x202, .lport = 8, .peer = { .b = { 1 } });
+	/* Another error, socket or peer, or a pause: another record. */
+	pv_trace_note(&t, .kind = PV_TRACE_error, .a = 1, .lport = 7);
+	pv_trace_note(&t, .kind = PV_TRACE_error, .a = 1, .lport = 8);
+	pv_trace_note(&t, .kind = PV_TRACE_error, .a = 1, .lport = 8, .peer = { .b = { 1 } });
 	CHECK_EQ(head, 4);
 	time_ns += 11 * PV_NS_PER_MS;
-	pv_trace_note(&t, .kind = PV_TRACE_drop, .a = 0x202, .lport = 8, .peer = { .b = { 1 } });
+	pv_trace_note(&t, .kind = PV_TRACE_error, .a = 1, .lport = 8, .peer = { .b = { 1 } });
 	CHECK_EQ(head, 5);
+}
+
+/* A scan: each packet from another address, to another port. */
+TEST(drops_are_told_apart_by_reason_and_interface)
+{
+	struct pv_trace t = fresh();
+
+	pv_trace_note(&t, .kind = PV_TRACE_ring, .a = 1);
+	for (uint32_t i = 0; i < 1000; i++)
+		pv_trace_note(&t, .kind = PV_TRACE_drop, .id = i, .a = 0x201, .iface = 1, .proto = i & 1 ? 6 : 17,
+			      .lport = (uint16_t)i, .rport = (uint16_t)(i * 7), .peer = { .b = { (uint8_t)i, (uint8_t)(i >> 8) } });
+	CHECK_EQ(head, 2);
+	CHECK_EQ(ring[0].kind, PV_TRACE_ring);
+	CHECK_EQ(ring[1].count, 1000);
+	CHECK_EQ(ring[1].lport, 0);
+	pv_trace_note(&t, .kind = PV_TRACE_drop, .a = 0x201, .iface = 2);
+	pv_trace_note(&t, .kind = PV_TRACE_drop, .a = 0x202, .iface = 2);
+	CHECK_EQ(head, 4);
 }
 
 TEST(stations_of_packets_are_told_one_by_one)
