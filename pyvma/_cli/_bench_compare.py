@@ -20,6 +20,7 @@ from ._bench_run import Peer, c_command, cpus, python_command, running
 from ._bench_softnic import SoftnicWire
 from ._bench_wire import Wire
 from ._bench_xdp import XdpWire
+from ._help import seconds
 
 WIRES: dict[str, type[Wire]] = {"softnic": SoftnicWire, "xdp": XdpWire}
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
@@ -90,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument(
-        "--seconds", type=float, default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"
+        "--seconds", type=seconds(0.001), default=3.0, help="time for a row in a run: two thirds ping-pong, the rest one way (default 3)"
     )
     parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
     parser.add_argument(
@@ -399,8 +400,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs all rows in turns and prints the table."""
     if not 14 <= arguments.size <= 1472:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
-    if arguments.seconds <= 0 or arguments.runs < 1:
-        raise UserError("--seconds and --runs have to be above 0")
+    if arguments.runs < 1:
+        raise UserError("--runs has to be above 0")
     _bench_output.check(arguments)
     if arguments.api == "asyncio":
         return _bench_loops.run(arguments, WIRES)

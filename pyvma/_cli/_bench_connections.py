@@ -24,6 +24,7 @@ from ._bench_host import distance, host, line, show_distance
 from ._bench_host import said as said_of
 from ._bench_run import GRACE_S, c_command, cpus
 from ._bench_softnic import HOSTS, LOOPBACK, PORTS, SoftnicWire
+from ._help import seconds
 from ._veth import VethPair
 
 SOME = 10_000
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--count", type=int, default=100_000, help="connections that are open at once (default 100000)")
     parser.add_argument("--churn", type=int, default=20_000, help="connections opened, used once and closed, each time (default 20000)")
-    parser.add_argument("--seconds", type=float, default=0.3, help="round trips are measured that long at a time (default 0.3)")
+    parser.add_argument("--seconds", type=seconds(0.001), default=0.3, help="round trips are measured that long at a time (default 0.3)")
     parser.add_argument("--runs", type=int, default=5, help="how often each is measured, in turns; the table has medians (default 5)")
     _bench_output.add_arguments(parser)
 
@@ -276,8 +277,8 @@ def said(ratios: dict[str, float]) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    if arguments.count < 1 or arguments.churn < WINDOWS[-1] or arguments.runs < 1 or arguments.seconds <= 0:
-        raise UserError(f"--count, --runs and --seconds have to be above 0, --churn at least {WINDOWS[-1]}")
+    if arguments.count < 1 or arguments.churn < WINDOWS[-1] or arguments.runs < 1:
+        raise UserError(f"--count and --runs have to be above 0, --churn at least {WINDOWS[-1]}")
     if arguments.count > 200_000:
         raise UserError("--count: one address has ports for 200000 connections to the server's eight")
     _bench_output.check(arguments)

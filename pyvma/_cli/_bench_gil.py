@@ -18,6 +18,7 @@ from ._bench_host import distance, host, line
 from ._bench_loops import peer_command, stack_of
 from ._bench_run import Peer, c_command, cpus, running
 from ._bench_wire import Wire
+from ._help import seconds
 
 ROWS = ("kernel-py", "pyvma-py", "uvloop", "pyvma-asyncio-busy", "pyvma-asyncio-fd")
 RIVALS = {"pyvma-py": "kernel-py", "pyvma-asyncio-busy": "uvloop", "pyvma-asyncio-fd": "uvloop"}
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=int, default=64, help="bytes of a message (default 64)")
     parser.add_argument("--rows", default=",".join(ROWS), help=f"which rows, separated by commas (default all: {','.join(ROWS)})")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="time for a row in a run: half alone, half beside the thread (default 2)"
+        "--seconds", type=seconds(0.001), default=2.0, help="time for a row in a run: half alone, half beside the thread (default 2)"
     )
     parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
     _bench_output.add_arguments(parser)
@@ -86,8 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--rows: one or more of {', '.join(ROWS)}")
     if not 14 <= arguments.size <= 1472:
         raise UserError("--size has to be from 14 (the header) to 1472 bytes")
-    if arguments.seconds <= 0 or arguments.runs < 1:
-        raise UserError("--seconds and --runs have to be above 0")
+    if arguments.runs < 1:
+        raise UserError("--runs has to be above 0")
     _bench_output.check(arguments)
     floor = line(0.2)
     report = _bench_output.head("gil", arguments) | {"host": host(), "cache_line_ns": distance([floor]), "line_us": floor}

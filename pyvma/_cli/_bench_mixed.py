@@ -16,6 +16,7 @@ from ._bench_compare import WIRES, microseconds
 from ._bench_host import distance, host, line, show_distance
 from ._bench_run import Peer, c_command, cpus, running
 from ._bench_wire import Wire
+from ._help import seconds
 
 STACKS = ("pyvma", "kernel")
 FIGURES = ("p50_us", "p99_us", "p99.9_us")
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=int, default=64, help="bytes of a request and of its reply (default 64)")
     parser.add_argument("--gap", type=int, default=50, help="microseconds from one request to the next (default 50)")
     parser.add_argument("--chunk", type=int, default=8192, help="bytes of the bulk stream in one call (default 8192)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="time in a run: requests alone, bulk alone, both (default 3)")
+    parser.add_argument("--seconds", type=seconds(0.001), default=3.0, help="time in a run: requests alone, bulk alone, both (default 3)")
     parser.add_argument("--runs", type=int, default=5, help="runs; the table shows medians (default 5)")
     _bench_output.add_arguments(parser)
 
@@ -104,8 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--stacks: one or more of {', '.join(STACKS)}")
     if not 14 <= arguments.size <= 4096 or arguments.gap < 1 or arguments.chunk < 1:
         raise UserError("--size has to be from 14 to 4096 bytes, --gap and --chunk above 0")
-    if arguments.seconds <= 0 or arguments.runs < 1:
-        raise UserError("--seconds and --runs have to be above 0")
+    if arguments.runs < 1:
+        raise UserError("--runs has to be above 0")
     _bench_output.check(arguments)
     floor = line(0.2)
     report = _bench_output.head("mixed", arguments) | {"host": host(), "cache_line_ns": distance([floor]), "line_us": floor, "rows": {}}

@@ -18,6 +18,7 @@ from typing import Any
 
 from . import UserError, _bench_host, _bench_output, _bench_plot
 from ._bench_run import Peer, c_command, running
+from ._help import seconds
 
 LADDER = ("99.999", "99.99", "99.9", "99", "90", "75", "50", "25")
 PREFIX = "pyvma bench:"
@@ -104,7 +105,7 @@ def add_figures(parser: argparse.ArgumentParser, kind: str) -> None:
     """Options of a client."""
     add = parser.add_argument
     if kind != "playback":
-        add("-t", "--time", type=float, default=1.0, help="seconds (default 1)")
+        add("-t", "--time", type=seconds(0.001), default=1.0, help="seconds (default 1)")
         add("-m", "--msg-size", type=int, default=64, help="bytes of a message, at least 14 (default 64)")
         add("-r", "--range", type=int, metavar="N", help="sizes at random from --msg-size less N to --msg-size and N")
         add("-b", "--burst", type=int, metavar="N", help="messages at a time (default 1)")

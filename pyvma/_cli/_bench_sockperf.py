@@ -26,6 +26,7 @@ from rich.table import Table
 from . import UserError, _bench_hist, _bench_host, _bench_output, _bench_plot
 from ._bench_compare import microseconds
 from ._bench_run import GRACE_S, READY_S, cpus, free_ports
+from ._help import seconds
 from ._veth import VethPair
 
 MODES = ("ping-pong", "under-load", "throughput", "playback")
@@ -201,7 +202,7 @@ def options(arguments: argparse.Namespace, mode: str) -> list[str]:
         given += ["-b", str(arguments.burst)] if arguments.burst else []
     if arguments.reply_every and mode != "throughput" and mode != "ping-pong":
         given += ["--reply-every", str(arguments.reply_every)]
-    return given + shlex.split(arguments.client_options)
+    return given + split("--client-options", arguments.client_options)
 
 
 def measure(arguments: argparse.Namespace, mode: str, veth: VethPair | None) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wire", choices=["loopback", "veth"], default="loopback", help="where the two sides are (veth: needs root)")
     parser.add_argument("--proto", choices=["udp", "tcp"], default="udp", help="datagrams (default), or one connection")
     parser.add_argument("--tcp", dest="proto", action="store_const", const="tcp", help="as sockperf says --proto tcp")
-    parser.add_argument("-t", "--time", type=float, default=1.0, help="whole seconds of a run (default 1)")
+    parser.add_argument("-t", "--time", type=seconds(0.001), default=1.0, help="whole seconds of a run (default 1)")
     parser.add_argument("-m", "--msg-size", type=int, default=64, help="bytes of a message, at least 14 (default 64)")
     parser.add_argument("--mps", help="messages a second, or max")
     parser.add_argument("-b", "--burst", type=int, help="messages at a time")
@@ -317,8 +318,17 @@ def plots(report: dict[str, Any]) -> Iterable[_bench_plot.Plot]:
     yield _bench_plot.percentiles(stem, f"{title}: {figures}s by percentile", found, figures)
 
 
+def split(option: str, text: str) -> list[str]:
+    """As a shell takes them apart. UserError: a quotation that does not end."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option}: {str(error).lower()}") from None
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Before anything runs."""
+    split("--client-options", arguments.client_options)
     if arguments.stack == "pyvma":
         raise UserError("sockperf over pyvma's sockets needs the preload library, which this version does not have; --stack kernel works")
     if arguments.time < 1 or arguments.time != int(arguments.time):

@@ -21,6 +21,7 @@ from . import UserError, _bench_connections, _bench_host, _bench_output, _bench_
 from ._bench_compare import MTU, UDP_HEADERS, WAYS, WIRES, Load, Way, measure, microseconds
 from ._bench_load import under_load
 from ._bench_wire import Wire
+from ._help import seconds
 from ._veth import VethPair
 
 SIZES = (16, 64, 256, 1024, 1472, 4096, 16384, 65000)
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--values", metavar="N,N,...", help=f"the points (default sizes {SIZES}, rates {RATES}, counts {COUNTS})")
     parser.add_argument("--size", type=int, default=64, help="bytes of a message over rates and connections (default 64)")
     parser.add_argument("--rows", help="which rows, separated by commas (default those that make sense)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="time for a point of a row in a run (default 0.5)")
+    parser.add_argument("--seconds", type=seconds(0.001), default=0.5, help="time for a point of a row in a run (default 0.5)")
     parser.add_argument("--runs", type=int, default=3, help="runs; figures are medians (default 3)")
     _bench_output.add_arguments(parser, plots=True)
 
@@ -242,8 +243,8 @@ def plots(report: dict[str, Any]) -> Iterable[_bench_plot.Plot]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    if arguments.seconds <= 0 or arguments.runs < 1:
-        raise UserError("--seconds and --runs have to be above 0")
+    if arguments.runs < 1:
+        raise UserError("--runs has to be above 0")
     if not 14 <= arguments.size <= MTU - UDP_HEADERS:
         raise UserError(f"--size has to be from 14 (the header) to {MTU - UDP_HEADERS} bytes")
     _bench_output.check(arguments)

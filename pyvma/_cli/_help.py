@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import textwrap
@@ -10,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 from . import UserError
 
-__all__ = ["finish", "guarded", "walk"]
+__all__ = ["DAY_S", "finish", "guarded", "seconds", "walk"]
 
 STATUSES = "exit status: 0 done, 1 it failed (one line on stderr says why), 2 wrong options, 130 ended by Ctrl-C"
+DAY_S = 86400.0
 
 # Of commands whose own text has none.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -87,6 +89,21 @@ class Help(argparse.HelpFormatter):
             else:
                 parts.append(textwrap.fill(" ".join(lines), width, initial_indent=indent, subsequent_indent=indent))
         return "\n\n".join(parts)
+
+
+def seconds(low: float, high: float = DAY_S) -> Callable[[str], float]:
+    """For argparse's `type`: a number from low to high, which nan and inf are not."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from {low:g} to {high:g}")
+        return value
+
+    return convert
 
 
 def walk(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:

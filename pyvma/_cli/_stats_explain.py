@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from . import UserError
+from ._help import seconds
 from ._show import as_json
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("-p", "--pid", type=int, default=argparse.SUPPRESS, metavar="PID", help="only this process (default: all)")
     parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY", help="where processes keep their files")
-    parser.add_argument("--interval", type=float, default=argparse.SUPPRESS, metavar="S", help="look twice, so many seconds apart")
+    parser.add_argument("--interval", type=seconds(0.01), default=argparse.SUPPRESS, metavar="S", help="look twice, so many seconds apart")
     parser.add_argument("--all", action="store_true", dest="explain_all", help="also what is counted and harmless")
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
 
@@ -227,8 +228,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ..stats import processes
 
     interval = arguments.interval
-    if interval is not None and not 0.01 <= interval <= 86400:
-        raise UserError("--interval: 0.01 to 86400 seconds")
     pid, directory = arguments.pid, arguments.directory
     which: list[int | str] = [pid] if pid is not None else [item.path for item in processes(directory)]
     if not which:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from . import UserError
+from ._help import seconds
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -51,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY", help="where processes keep their files")
     parser.add_argument("--listen", metavar="ADDRESS:PORT", help=f"where to answer (default: 127.0.0.1:{DEFAULT_PORT}); port 0: any")
     parser.add_argument("--textfile", metavar="PATH", help="write this file instead, whole each time")
-    parser.add_argument("--interval", type=float, default=argparse.SUPPRESS, metavar="S", help="seconds between writings (default: 15)")
+    parser.add_argument(
+        "--interval", type=seconds(0.1), default=argparse.SUPPRESS, metavar="S", help="seconds between writings (default: 15)"
+    )
     parser.add_argument("--once", action="store_true", help="once, to the text file or stdout, and stop")
     parser.add_argument("--openmetrics", action="store_true", help="of --once and --textfile: OpenMetrics instead of Prometheus's own text")
     parser.add_argument("--sockets", type=int, nargs="?", const=1000, default=0, dest="serve_sockets", metavar="N",

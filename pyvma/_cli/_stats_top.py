@@ -10,6 +10,7 @@ import importlib.util
 import sys
 
 from . import UserError
+from ._help import seconds
 
 EXAMPLES = """examples:
   pyvma stats top                       all processes of this user
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("-p", "--pid", type=int, default=argparse.SUPPRESS, metavar="PID", help="only this process (default: all)")
     parser.add_argument("-k", "--directory", default=argparse.SUPPRESS, metavar="DIRECTORY", help="where processes keep their files")
-    parser.add_argument("-i", "--interval", type=float, default=argparse.SUPPRESS, metavar="S", help="seconds (default: 1)")
+    parser.add_argument("-i", "--interval", type=seconds(0.05, 3600), default=argparse.SUPPRESS, metavar="S", help="seconds (default: 1)")
     parser.add_argument("--sort", metavar="COLUMN", help="of sockets: by this column (default: rx+tx)")
     parser.add_argument("--filter", default="", metavar="TEXT", help="only lines that hold this")
 

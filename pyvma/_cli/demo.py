@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import UserError
+from ._help import seconds
 from ._veth import VethPair
 
 LABEL_WIDTH = 12
@@ -33,7 +34,7 @@ LIMIT_S = 60.0
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command."""
     parser = commands.add_parser("demo", help="a ping-pong of two processes over the software NIC, beside kernel sockets")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time for each of the ways (default 2)")
+    parser.add_argument("--seconds", type=seconds(0.001), default=2.0, help="time for each of the ways (default 2)")
     parser.add_argument("--no-xdp", action="store_true", help="leave out the part over AF_XDP, which needs root")
     parser.add_argument("--size", type=int, default=64, help="bytes of a datagram, 8 to 1472 (default 64)")
 
@@ -207,8 +208,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the ways and prints tables, histograms and where the datagrams went."""
     if not 8 <= arguments.size <= 1472:
         raise UserError("--size has to be from 8 to 1472 bytes")
-    if arguments.seconds <= 0:
-        raise UserError("--seconds has to be above 0")
     console = Console()
     console.print(
         "Two Python processes, one socket each, the same few lines of code: `import pyvma.socket as socket`, or without `pyvma.` "

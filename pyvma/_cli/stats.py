@@ -1,6 +1,6 @@
 """What a process on pyvma does: its sockets, rings and pools, as vma_stats shows them and beyond.
 
-Without a command: the classic views, with the options of vma_stats. Looking costs the process nothing.
+Without a command: the classic views, with the options of vma_stats. Nothing is copied for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import UserError
-from ._help import finish, guarded
+from ._help import finish, guarded, seconds
 
 if TYPE_CHECKING:
     from ..stats import Process, Snapshot
@@ -85,7 +85,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-v", "--view", type=int, choices=VIEWS, default=1, help=f"{views} (default: 1)")
     what.add_argument("-d", "--details", type=int, choices=(1, 2), default=1, help="1 totals, 2 a second (default: 1)")
     what.add_argument("-s", "--sockets", type=_fds, metavar="LIST", help="only these fds: 3,7,20-30")
-    what.add_argument("-i", "--interval", type=_number(0.01, float), metavar="S", help="seconds between rounds (default: 1)")
+    what.add_argument("-i", "--interval", type=seconds(0.01), metavar="S", help="seconds between rounds (default: 1)")
     what.add_argument("-c", "--cycles", type=_number(0, int), metavar="N", help="rounds; 0: until Ctrl-C, the default of views 1 to 3")
     what.add_argument("--once", dest="cycles", action="store_const", const=1, help="as -c 1")
     what.add_argument("--watch", dest="cycles", action="store_const", const=0, help="as -c 0")

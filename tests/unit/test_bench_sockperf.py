@@ -137,6 +137,7 @@ def test_server_and_full_log() -> None:
         (["playback"], "--data-file"),
         (["playback", "--data-file", "/nowhere/at/all"], "there is no file"),
         (["--client-options=--bogus"], "knows no such option"),
+        (["--client-options='x"], "--client-options: no closing quotation"),
         (["under-load", "--mps", "0"], "Invalid"),
     ],
 )

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from lab import softnic_reason
 
+from pyvma._cli import main
+
 Env = dict[str, str]
 softnic = pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
 LIMIT_S = 60
@@ -203,3 +205,29 @@ def test_uplink_says_why_not(clean_env: Env, fabric: str) -> None:
     done = pyvma(clean_env, "softnic", "uplink", "--fabric", fabric, "--port", "1", "--dev", "a-name-that-is-too-long-for-a-device")
     assert done.returncode == 1
     assert "a-name-that-is-too-long" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e300", "-1", "0", "soon"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stats", "-i"),
+        ("stats", "explain", "--interval"),
+        ("stats", "serve", "--textfile", "/nonexistent/x.prom", "--interval"),
+        ("stats", "top", "-i"),
+        ("bench", "compare", "--seconds"),
+        ("bench", "sweep", "--seconds"),
+        ("bench", "sockperf", "--time"),
+        ("bench", "ping-pong", "-t"),
+        ("demo", "--seconds"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_seconds_are_a_number(command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is none, or more than a day, is refused before anything is done."""
+    with pytest.raises(SystemExit) as over:
+        main([*command[:-1], f"{command[-1]}{'=' if command[-1].startswith('--') else ''}{text}"])
+    assert over.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("usage:")
+    assert f"{text!r} is no number of seconds from 0." in error

@@ -166,10 +166,9 @@ def test_command(tmp_path: Path, clean_env: dict[str, str]) -> None:
     assert [loss["count"] for loss in one["losses"]] == [25, 10, 4, 3]
     quiet = run(tmp_path, clean_env, "--interval", "0.05")
     assert "nothing was lost in " in quiet.stdout
-    for wrong in (("-p", "999999999"), ("--interval", "0")):
-        done = run(tmp_path, clean_env, *wrong)
-        assert done.returncode == 1
-        assert done.stderr.count("\n") == 1
+    gone = run(tmp_path, clean_env, "-p", "999999999")
+    assert gone.returncode == 1
+    assert gone.stderr.count("\n") == 1
 
 
 def test_what_is_known_is_of_counters_that_there_are() -> None:

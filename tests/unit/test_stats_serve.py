@@ -239,7 +239,7 @@ def test_textfile(tmp_path: Path, clean_env: dict[str, str]) -> None:
         (("--listen", "192.0.2.1:0"), "192.0.2.1:0"),
         (("--textfile", "/nonexistent/x.prom"), "/nonexistent/x.prom"),
         (("--textfile", "x", "--listen", ":1"), "either"),
-        (("--interval", "0", "--once"), "--interval"),
+        (("--sockets", "-1", "--once"), "--sockets"),
         (("--openmetrics",), "--once"),
     ],
 )

@@ -355,7 +355,6 @@ def test_a_process_that_ends_in_a_terminal(tmp_path: Path, terminal: Callable[..
         ((), "needs a terminal"),
         (("-p", "999999999"), "there is no process 999999999"),
         (("--sort", "nothing"), f"is none of {', '.join(column.name for column in SOCKETS)}"),
-        (("-i", "0"), "--interval"),
     ],
 )
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], text: str) -> None:
