@@ -28,8 +28,8 @@ def test_page(page: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
 
 @pytest.mark.timeout(3000)
 def test_newcomer(tmp_path: Path, clean_env: dict[str, str]) -> None:
-    """The first page alone leads to a service with its statistics on the screen: with the package that is installed, or, when long tests
-    are asked for, from a bare Debian 12 and a clone of this repository."""
+    """The first page alone leads to a service with its statistics on the screen: with the package that is installed. From a bare Debian 12
+    and a clone of this repository, as the page has it, is the long form: PYVMA_TEST_LONG=1."""
     if not LONG:
         guide.execute(NEWCOMER, tmp_path, clean_env)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import guide
 import pytest
 
 import pyvma
@@ -54,3 +55,13 @@ def test_commands() -> None:
     for path, text in PROSE.items():
         for name in re.findall(r"`pyvma ([a-z]+)", text):
             assert name in _cli.COMMANDS, f"{path.name}: pyvma {name}"
+
+
+def test_what_stands_for_any_text() -> None:
+    """Lines of dots are any lines, none included, beside others; alone they are one at least, so that silence is noticed."""
+    assert guide.prints("...\n", "one\ntwo\n")
+    assert not guide.prints("...\n", "")
+    assert not guide.prints("...\n", " \n")
+    assert guide.prints("one\n...\n", "one\n")
+    assert guide.prints("a ... c\n", "a  b c\n")
+    assert not guide.prints("one\n...\nRx: ...\n", "one\ntwo\n")
