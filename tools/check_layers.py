@@ -34,6 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "softnic": {"base"},
     # The raw AF_XDP row is the ring of the engine without the engine: a second driver of AF_XDP would measure something else.
     "bench": {"include", "base", "pkt", "ring"},
+    # A face: the engine by its installed header, and macros of base.
+    "preload": {"include", "base"},
 }
 # The core knows rings by their contract only.
 CONTRACT_ONLY = {"net": {"ring/ring.h"}, "udp": {"ring/ring.h"}, "tcp": {"ring/ring.h"}, "stack": {"ring/ring.h"}, "sock": {"ring/ring.h"}}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The bond ring: several rings ("legs") as one. Legs come and go while it is open; what it was asked for (flow rules, transmit queues
+ * and their rates, stamps) it asks of every leg that can, now and when one comes later.
+ *
+ * Receiving takes from every leg that is up. Sending goes by the active leg, or by the leg that the transmit hash policy says. A leg that
+ * goes away gives back what it held: frames that certainly left are reaped as ever; those that may not have left are posted once more by
+ * another leg if they are TCP's (a receiver drops what it has already), and counted lost otherwise: nothing is delivered twice.
+ *
+ * All legs share the bond's pool; a leg is open, with that pool, when it is added, and is the bond's from then on.
+ */
+#ifndef PV_RING_BOND_H
+#define PV_RING_BOND_H
+
+#include "ring/ring.h"
+
+#define PV_BOND_LEGS_MAX 10u
+
+enum pv_bond_mode {
+	PV_BOND_ACTIVE_BACKUP = 1, /* the kernel's numbers (bonding.rst) */
+	PV_BOND_XOR = 2,
+	PV_BOND_8023AD = 4,
+	PV_BOND_NETVSC = 100, /* a leg that is always there (TAP) and one that is preferred while it is there (VF) */
+};
+
+/* xmit_hash_policy, the kernel's numbers: 0 layer2, 1 layer3+4, 2 layer2+3, 3 encap2+3, 4 encap3+4 */
+
+struct pv_bond_cfg {
+	enum pv_bond_mode mode;
+	uint32_t fail_over_mac; /* 0: legs have the bond's MAC; 1: the bond has the active leg's */
+	uint32_t hash_policy;
+	uint8_t mac[PV_ETH_ALEN];
+	uint32_t mtu;
+	const char *name;
+};
+
+struct pv_bond_leg_cfg {
+	uint32_t id; /* the caller's; the kernel's ifindex of the leg's interface */
+	bool active; /* may be sent by, and is the one where only one is (active-backup, NetVSC) */
+	bool fallback; /* PV_BOND_NETVSC: the TAP leg */
+};
+
+int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_bond_cfg *cfg, char *err,
+		 size_t errsize);
+/* The leg's rules, queues and stamps are in force when this returns. 0 or -errno: `leg` is still the caller's then. */
+int pv_bond_leg_add(struct pv_ring *bond, struct pv_ring *leg, const struct pv_bond_leg_cfg *cfg);
+/* Closes the leg; its traffic goes by what is left before this returns. -ENOENT. */
+int pv_bond_leg_del(struct pv_ring *bond, uint32_t id);
+/* What bonding says of a leg: link state, active slave. */
+int pv_bond_leg_set(struct pv_ring *bond, uint32_t id, bool active);
+/* The leg `i`, from 0; NULL: no more. */
+struct pv_ring *pv_bond_leg(struct pv_ring *bond, uint32_t i, struct pv_bond_leg_cfg *out);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The TAP ring: a TAP device of the kernel (/dev/net/tun) whose other end is this ring. What the host sends into the device is
+ * received here, what is sent here the host receives from it. Frames carry struct virtio_net_hdr, so that checksums and TCP segments
+ * of up to 64 KiB pass whole in both directions, as far as the host and the caller like them.
+ *
+ * The device lives as long as the ring, unless it was there before (persistent, or opened by somebody else who passed the fds).
+ */
+#ifndef PV_RING_TAPDEV_H
+#define PV_RING_TAPDEV_H
+
+#include "ring/ring.h"
+
+struct pv_tapdev_cfg {
+	const char *ifname; /* NULL or "": the kernel chooses; may hold %d */
+	uint32_t queues; /* 1 to 16 */
+	uint32_t rx_depth, tx_depth; /* 0: 1024 */
+	uint32_t mtu; /* 0: the device's; else it is set, and the device brought up */
+	const uint8_t *mac; /* of the ring's end; NULL: random. The host's end has another one, which is the kernel's to choose */
+	const int *fds; /* open queues of a device that somebody else made; the ring owns them from now on. NULL: makes its own */
+	uint32_t nfds;
+	bool no_offload; /* whole frames with checksums only */
+};
+
+/* 0 or -errno with a text in `err`: -EPERM (needs CAP_NET_ADMIN, or fds of pyvmad), -EBUSY (another process has the device),
+ * -ENODEV (no /dev/net/tun), ... */
+int pv_tapdev_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_tapdev_cfg *cfg, char *err,
+		   size_t errsize);
+/* The kernel's number and name of the device. */
+uint32_t pv_tapdev_ifindex(const struct pv_ring *r);
+const char *pv_tapdev_ifname(const struct pv_ring *r);
+
+#endif
