@@ -118,9 +118,12 @@ static uint32_t count_lines(const char *text)
 	return n;
 }
 
-int perf_parse_ends(const char *text, struct perf_end **out, uint32_t *line)
+/* One line into entry `n` of the list: 0 or -EINVAL. */
+typedef int (*parse_line)(const char *line, void *list, uint32_t n);
+
+static int parse_lines(const char *text, size_t size, parse_line parse, void **out, uint32_t *line)
 {
-	struct perf_end *list = calloc(count_lines(text), sizeof(*list));
+	void *list = calloc(count_lines(text), size);
 	char one[LINE_MAX_LEN];
 	uint32_t n = 0;
 	bool fits;
@@ -128,34 +131,46 @@ int perf_parse_ends(const char *text, struct perf_end **out, uint32_t *line)
 	*line = 0;
 	if (!list)
 		return -ENOMEM;
-	while ((text = next_line(text, one, line, &fits)) != NULL) {
-		if (!fits || n == PERF_SOCKS_MAX || perf_parse_end(one, &list[n])) {
+	for (; (text = next_line(text, one, line, &fits)) != NULL; n++) {
+		if (!fits || parse(one, list, n)) {
 			free(list);
 			return -EINVAL;
 		}
-		n++;
 	}
 	*out = list;
 	return (int)n;
 }
 
+static int add_end(const char *line, void *list, uint32_t n)
+{
+	return n < PERF_SOCKS_MAX ? perf_parse_end(line, (struct perf_end *)list + n) : -EINVAL;
+}
+
+int perf_parse_ends(const char *text, struct perf_end **out, uint32_t *line)
+{
+	void *list = NULL;
+	int n = parse_lines(text, sizeof(**out), add_end, &list, line);
+
+	if (n >= 0)
+		*out = list;
+	return n;
+}
+
+/* Their times do not go back. */
+static int add_play(const char *line, void *list, uint32_t n)
+{
+	struct perf_play *play = (struct perf_play *)list + n;
+	int rc = parse_play(line, play);
+
+	return rc ? rc : (n && play->at_s < play[-1].at_s ? -EINVAL : 0);
+}
+
 int perf_parse_plays(const char *text, struct perf_play **out, uint32_t *line)
 {
-	struct perf_play *list = calloc(count_lines(text), sizeof(*list));
-	char one[LINE_MAX_LEN];
-	uint32_t n = 0;
-	bool fits;
+	void *list = NULL;
+	int n = parse_lines(text, sizeof(**out), add_play, &list, line);
 
-	*line = 0;
-	if (!list)
-		return -ENOMEM;
-	while ((text = next_line(text, one, line, &fits)) != NULL) {
-		if (!fits || parse_play(one, &list[n]) || (n && list[n].at_s < list[n - 1].at_s)) {
-			free(list);
-			return -EINVAL;
-		}
-		n++;
-	}
-	*out = list;
-	return (int)n;
+	if (n >= 0)
+		*out = list;
+	return n;
 }

@@ -350,20 +350,24 @@ def test_a_huge_sparse_file_costs_nothing(tmp_path: Path) -> None:
         assert "schema is of" in failure(path)
 
 
-def test_claims_are_bounded(tmp_path: Path) -> None:
-    """Ten thousand entries for one object of a megabyte: ten gigabytes to read."""
-    big = type_of("big", ("first", "gauge", 8), ("last", "gauge", {"size": 8, "offset": (1 << 20) - 8}))
-    made = Maker([big])
-    offset = made.add("big") - BASE
+def many_entries(tmp_path: Path, made: Maker, offset: int, count: int) -> Path:
+    """The file with another directory: so many entries, all for the object at `offset`."""
     data = made.content()
     directory = len(data)
-    count = 10000
     data += struct.pack("=QII", 0, count, 0) + struct.pack("=IHHQ", 2, 1, 0, offset) * count
     struct.pack_into("=Q", data, 24, len(data))
     struct.pack_into("=Q", data, 48, directory)
     path = tmp_path / "f"
     path.write_bytes(data)
-    assert "claims 10000 objects" in failure(path)
+    return path
+
+
+def test_claims_are_bounded(tmp_path: Path) -> None:
+    """Ten thousand entries for one object of a megabyte: ten gigabytes to read."""
+    big = type_of("big", ("first", "gauge", 8), ("last", "gauge", {"size": 8, "offset": (1 << 20) - 8}))
+    made = Maker([big])
+    offset = made.add("big") - BASE
+    assert "claims 10000 objects" in failure(many_entries(tmp_path, made, offset, 10000))
 
 
 TEXTS = [{"name": f"t{i}", "kind": "text", "offset": 0, "size": 65536} for i in range(2000)]
@@ -389,14 +393,7 @@ def test_values_are_bounded(tmp_path: Path, size: int, width: int) -> None:
     fields = [{"name": f"f{i}", "kind": kind, "offset": i, "size": width} for i in range(size // width)]
     made = Maker([{"name": "a", "help": "", "size": size, "fields": fields}])
     offset = made.add("a") - BASE
-    data = made.content()
-    directory = len(data)
-    count = 16000
-    data += struct.pack("=QII", 0, count, 0) + struct.pack("=IHHQ", 2, 1, 0, offset) * count
-    struct.pack_into("=Q", data, 24, len(data))
-    struct.pack_into("=Q", data, 48, directory)
-    path = tmp_path / "f"
-    path.write_bytes(data)
+    path = many_entries(tmp_path, made, offset, 16000)
     with limited(128 << 20):
         assert "it claims" in failure(path)
 
