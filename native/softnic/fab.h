@@ -89,7 +89,8 @@ struct sn_port {
 	uint32_t self; /* lane whose queues do not hear what is sent here: lane_no, or whose frames these are */
 	uint32_t ordinal; /* among the port's senders when it joined */
 	uint32_t mtu, max_len;
-	bool link_up, impaired;
+	uint32_t plug; /* of the port when this was attached */
+	bool link_up, impaired, removed;
 	bool special; /* one of the two needs a look */
 	bool fences;
 	uint64_t stamp_ns; /* of frames sent; 0: the clock */

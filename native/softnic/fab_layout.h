@@ -17,7 +17,7 @@
 #include "softnic/fabric.h"
 
 #define SN_MAGIC UINT64_C(0x6362616665616d76)
-#define SN_VERSION 2u
+#define SN_VERSION 3u
 
 #define SN_CLIENTS 128u
 #define SN_LANES 512u
@@ -54,7 +54,8 @@ struct sn_port_ent {
 	_Atomic uint64_t loss_ppm, duplicate_ppm, corrupt_ppm, reorder_ppm, delay_ns, jitter_ns, rate_kbps, seed;
 	_Atomic uint64_t wire_free_ns; /* when the last rated frame has left */
 	_Atomic uint64_t dm_bytes; /* device memory */
-	uint64_t spare[2];
+	_Atomic uint32_t plug, spare32; /* odd: the device is taken out; who attached under another number has a dead one */
+	uint64_t spare;
 } pv_aligned(128);
 
 /* Counters of one lane for one port; they only grow, whoever owns the lane, so that a total is the plain sum over all lanes. */

@@ -151,6 +151,7 @@ struct sn_port *sn_port_view(struct sn_fabric *f, uint32_t number, uint32_t lane
 	p->lane = &f->s->lane[lane];
 	p->count = &p->lane->count[number];
 	p->fences = f->fences;
+	p->plug = sn_get(&f->s->port[number].plug);
 	return p;
 }
 
@@ -237,10 +238,21 @@ uint32_t sn_port_link_events(const struct sn_port *p)
 	return sn_get(&p->s->port[p->number].link_events);
 }
 
-void sn_port_set_link(struct sn_port *p, bool up)
+/* With the lock. */
+static void wake_watchers(struct sn_port *p)
 {
 	struct sn_shm *s = p->s;
-	struct sn_port_ent *e = &s->port[p->number];
+
+	for (uint32_t i = 0; i < SN_LANES; i++) {
+		if (sn_get(&s->lane_ent[i].state) == SN_LIVE && sn_get(&s->lane_ent[i].port) == p->number &&
+		    sn_get(&s->lane_ent[i].watch))
+			sn_wake(p->f, sn_get(&s->lane_ent[i].watch) - 1);
+	}
+}
+
+void sn_port_set_link(struct sn_port *p, bool up)
+{
+	struct sn_port_ent *e = &p->s->port[p->number];
 
 	if (sn_lock(p->f))
 		return;
@@ -249,11 +261,32 @@ void sn_port_set_link(struct sn_port *p, bool up)
 		sn_set(&e->link, up);
 		sn_set(&e->link_events, sn_get(&e->link_events) + 1);
 		sn_change_end(p->f);
-		for (uint32_t i = 0; i < SN_LANES; i++) {
-			if (sn_get(&s->lane_ent[i].state) == SN_LIVE && sn_get(&s->lane_ent[i].port) == p->number &&
-			    sn_get(&s->lane_ent[i].watch))
-				sn_wake(p->f, sn_get(&s->lane_ent[i].watch) - 1);
-		}
+		wake_watchers(p);
+	}
+	sn_unlock(p->f);
+}
+
+bool sn_port_plugged(const struct sn_port *p)
+{
+	return !(sn_get(&p->s->port[p->number].plug) & 1);
+}
+
+bool sn_port_removed(const struct sn_port *p)
+{
+	return sn_get(&p->s->port[p->number].plug) != p->plug;
+}
+
+void sn_port_plug(struct sn_port *p, bool in)
+{
+	struct sn_port_ent *e = &p->s->port[p->number];
+
+	if (sn_lock(p->f))
+		return;
+	if (sn_port_plugged(p) != in) {
+		sn_change_begin(p->f);
+		sn_set(&e->plug, sn_get(&e->plug) + 1);
+		sn_change_end(p->f);
+		wake_watchers(p);
 	}
 	sn_unlock(p->f);
 }

@@ -213,7 +213,7 @@ void sn_route_find(struct sn_port *p, const uint8_t *frame, uint32_t len, struct
 	for (uint32_t i = 0; i < used; i++) {
 		if (sn_get(&s->port[i].state) != SN_LIVE || (dst >= 0 && (uint32_t)dst != i))
 			continue;
-		if (sn_get(&s->port[i].link))
+		if (sn_get(&s->port[i].link) && !(sn_get(&s->port[i].plug) & 1))
 			d.ports |= UINT64_C(1) << i;
 		else
 			add_miss(out, i, SN_MISS_LINK_DOWN);

@@ -173,7 +173,8 @@ void sn_port_refresh(struct sn_port *p)
 	p->mac = sn_get(&e->mac);
 	p->mtu = PV_MIN(sn_get(&e->mtu), SN_MTU_MAX);
 	p->max_len = p->mtu + 18;
-	p->link_up = sn_get(&e->link) != 0;
+	p->removed = sn_get(&e->plug) != p->plug;
+	p->link_up = sn_get(&e->link) != 0 && !p->removed;
 	p->impaired = sn_get(&e->impaired) != 0;
 	p->special = !p->link_up || p->impaired || sn_impair_holds(p);
 }
@@ -265,7 +266,7 @@ static pv_noinline int send_slow(struct sn_port *p, const uint8_t *frame, uint32
 		sn_port_refresh(p);
 	if (!p->link_up) {
 		sn_count(&c->tx_link_down, 1);
-		return -ENETDOWN;
+		return p->removed ? -ENODEV : -ENETDOWN;
 	}
 	if (frame != p->scratch)
 		memcpy(p->scratch, frame, len);

@@ -47,8 +47,12 @@ uint32_t sn_port_mtu(const struct sn_port *p);
 bool sn_port_link(const struct sn_port *p);
 void sn_port_set_link(struct sn_port *p, bool up); /* for every process on the port */
 uint32_t sn_port_link_events(const struct sn_port *p); /* changes of the link so far */
+/* The port's device is taken out of the machine, or is there again; for every process. What was attached before stays dead. */
+void sn_port_plug(struct sn_port *p, bool in);
+bool sn_port_plugged(const struct sn_port *p);
+bool sn_port_removed(const struct sn_port *p); /* since this object was attached */
 struct sn_waker;
-/* Until the port is detached: a change of the link by any process writes to the waker. 0 or -ENOSPC. */
+/* Until the port is detached: a change of the link, and of being there, by any process writes to the waker. 0 or -ENOSPC. */
 int sn_port_watch(struct sn_port *p, struct sn_waker *w);
 
 /* Device memory that processes hold of the port. What a process holds when it dies, or a port object when it is detached, is free again. */
@@ -183,7 +187,7 @@ struct sn_seg {
 #define SN_TX_L4_CSUM 0x2u
 #define SN_TX_SUMMED 0x4u /* the caller has computed both: nobody need look */
 /* Switches one frame of `nseg` pieces. 0: done (delivered or dropped and counted); -EMSGSIZE: longer than the port's MTU allows
- * or shorter than an Ethernet header; -ENETDOWN: link down (counted). Not thread-safe per port object: one per QP.
+ * or shorter than an Ethernet header; -ENETDOWN: link down (counted), -ENODEV: taken out (likewise). Not thread-safe per port object: one per QP.
  * Loopback as in a NIC, so that two QPs or processes on one port reach each other: a frame to a group address, to the port's own MAC
  * or to one not learned behind another port is matched against the sending port's normal rules too. A QP hears itself only when it sends
  * to its port's own MAC: what goes to many is not delivered to queues that were created with the sending port object. */

@@ -178,6 +178,18 @@ int softnic_counters(const char *device, char *buf, size_t size)
 	return rc;
 }
 
+int softnic_plug(const char *device, int in)
+{
+	struct vb_visit v;
+	int rc = vb_visit_begin(&v, device);
+
+	if (rc)
+		return rc;
+	sn_port_plug(v.port, in != 0);
+	vb_visit_end(&v);
+	return 0;
+}
+
 int softnic_set_link(const char *device, int up)
 {
 	struct vb_visit v;

@@ -29,6 +29,9 @@ int softnic_impair(const char *device, const char *spec);
 int softnic_counters(const char *device, char *buf, size_t size);
 /* Link of the device's port, for all processes. */
 int softnic_set_link(const char *device, int up);
+/* Takes the device out of the machine, for all processes, or puts it back: what had it open gets IBV_EVENT_DEVICE_FATAL and ENODEV for good,
+ * opening is ENODEV meanwhile. */
+int softnic_plug(const char *device, int in);
 /*
  * The clocks of the device's port, for all processes: "khz=156250,drift=100ppm,step=-10ms,bits=48,day=realtime". What is not named stays.
  * khz 1000 to 10000000: the frequency that the counter is said to have; drift: how much faster it really runs (ppm or ppb); step: it jumps;

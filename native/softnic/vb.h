@@ -136,6 +136,7 @@ struct vb_ctx {
 	struct pv_list async_events; /* struct vb_event */
 	struct sn_waker *async_waker;
 	uint32_t link_events; /* of the port, already told */
+	bool fatal_told; /* that the device was taken out, likewise */
 
 	struct verbs_context v; /* grows at its front; must end with struct ibv_context */
 };

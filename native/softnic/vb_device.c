@@ -434,7 +434,7 @@ static int ctx_open_fabric(struct vb_ctx *ctx)
 		vb_open_error("fabric %s: port %u: %s (%s)", d->fabric, d->port, strerror(-rc), sn_error());
 		goto close;
 	}
-	rc = sn_waker_open(ctx->fabric, &ctx->async_waker);
+	rc = sn_port_plugged(ctx->port) ? sn_waker_open(ctx->fabric, &ctx->async_waker) : -ENODEV;
 	if (!rc) {
 		rc = sn_port_watch(ctx->port, ctx->async_waker);
 		if (!rc)

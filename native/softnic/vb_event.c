@@ -383,6 +383,12 @@ static void link_look(struct vb_ctx *ctx)
 	uint32_t events = sn_port_link_events(ctx->port), missed = events - ctx->link_events;
 	bool up = sn_port_link(ctx->port);
 
+	if (sn_port_removed(ctx->port)) {
+		if (!ctx->fatal_told)
+			push(ctx, IBV_EVENT_DEVICE_FATAL, NULL);
+		ctx->fatal_told = true;
+		return;
+	}
 	if (!missed)
 		return;
 	if (missed % 2 == 0)

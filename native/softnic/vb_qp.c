@@ -190,7 +190,7 @@ static struct vb_qp *qp_new(struct vb_ctx *ctx, const struct ibv_qp_init_attr_ex
 struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *a)
 {
 	struct vb_ctx *ctx = vb_ctx(context);
-	int err = ctx->gone ? ENODEV : check_attr(context, a);
+	int err = ctx->gone || sn_port_removed(ctx->port) ? ENODEV : check_attr(context, a);
 	struct vb_qp *qp;
 
 	if (err)

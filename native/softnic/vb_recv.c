@@ -118,6 +118,10 @@ int vb_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		*bad = wr;
 		return state == VB_QPS_GONE ? ENODEV : EINVAL;
 	}
+	if (pv_unlikely(state == IBV_QPS_ERR && sn_port_removed(qp->port))) {
+		*bad = wr;
+		return ENODEV;
+	}
 	return vb_rq_post(&qp->rq, wr, bad);
 }
 

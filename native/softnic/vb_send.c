@@ -64,10 +64,17 @@ pv_noinline int vb_send_fail(struct vb_qp *qp, uint64_t wr_id, enum ibv_wc_statu
 	return 0;
 }
 
-/* Not in RTS. */
+static enum ibv_wc_status status_of(int rc)
+{
+	if (rc == -ENODEV)
+		return IBV_WC_WR_FLUSH_ERR;
+	return rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR;
+}
+
+/* Not in RTS. A device that was taken out takes one request, which is flushed, as one that was on its way; then it is found missing. */
 pv_noinline int vb_send_other_state(struct vb_qp *qp, uint64_t wr_id, uint32_t state)
 {
-	if (state == VB_QPS_GONE)
+	if (state == VB_QPS_GONE || (state == IBV_QPS_ERR && sn_port_removed(qp->port)))
 		return ENODEV;
 	if (state != IBV_QPS_ERR || !qp->scq)
 		return EINVAL;
@@ -180,7 +187,7 @@ static pv_noinline int send_special(struct vb_qp *qp, uint64_t wr_id, const stru
 	vb_send_begin(qp);
 	rc = vb_send_frame(qp, g.seg, g.nseg, tx_flags, flags & IBV_SEND_SIGNALED);
 	if (rc)
-		return vb_send_fail(qp, wr_id, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
+		return vb_send_fail(qp, wr_id, status_of(rc));
 	vb_send_end(qp, wr_id, g.len, flags);
 	return 0;
 }
@@ -213,7 +220,7 @@ int vb_send_one(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, ui
 		return rc > 0 ? rc : vb_send_fail(qp, wr_id, (enum ibv_wc_status) - rc);
 	rc = sn_port_send(qp->port, seg, nsge, flags & IBV_SEND_IP_CSUM ? SN_TX_L3_CSUM | SN_TX_L4_CSUM : 0);
 	if (pv_unlikely(rc && rc != -ENETDOWN))
-		return vb_send_fail(qp, wr_id, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
+		return vb_send_fail(qp, wr_id, status_of(rc));
 	qp->sq_pi++;
 	if (flags & IBV_SEND_SIGNALED)
 		complete(qp, wr_id, len);

@@ -175,7 +175,7 @@ int vb_send_tso(struct vb_qp *qp, uint64_t wr_id, const struct ibv_sge *list, ui
 	vb_send_begin(qp);
 	rc = cut(qp, tso, &h, &g, flags & IBV_SEND_SIGNALED);
 	if (rc)
-		return vb_send_fail(qp, wr_id, IBV_WC_LOC_QP_OP_ERR);
+		return vb_send_fail(qp, wr_id, rc == -ENODEV ? IBV_WC_WR_FLUSH_ERR : IBV_WC_LOC_QP_OP_ERR);
 	vb_send_end(qp, wr_id, h.len + g.len, flags);
 	return 0;
 }

@@ -34,7 +34,7 @@ static int wq_check(const struct ibv_context *context, const struct ibv_wq_init_
 struct ibv_wq *vb_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *a)
 {
 	struct vb_ctx *ctx = vb_ctx(context);
-	int err = ctx->gone ? ENODEV : wq_check(context, a);
+	int err = ctx->gone || sn_port_removed(ctx->port) ? ENODEV : wq_check(context, a);
 	struct vb_wq *wq;
 
 	if (err)

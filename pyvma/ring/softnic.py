@@ -26,6 +26,7 @@ __all__ = [
     "impair",
     "library",
     "load",
+    "plug",
     "remove",
     "set_link",
     "stamps_take",
@@ -99,6 +100,7 @@ def load() -> Any:
     lib.softnic_impair.argtypes = [text, text]
     lib.softnic_counters.argtypes = [text, text, size]
     lib.softnic_set_link.argtypes = [text, ctypes.c_int]
+    lib.softnic_plug.argtypes = [text, ctypes.c_int]
     lib.softnic_uplink.argtypes = [text, text, ctypes.c_int]
     lib.softnic_clock.argtypes = [text, text]
     lib.softnic_clock_read.argtypes = [text, ctypes.POINTER(_Stamp)]
@@ -141,6 +143,11 @@ def remove(fabric: str) -> None:
     path = Path("/dev/shm") / f"pyvma-softnic-{os.geteuid()}-{fabric}"
     for left in (path, *path.parent.glob(f"{path.name}.w*")):
         left.unlink(missing_ok=True)
+
+
+def plug(port: str, present: bool) -> None:
+    """Takes the port's device out of the machine, for every process, or puts it back. What had it open has a dead one for good."""
+    _check(load().softnic_plug(device(port).encode(), present), port)
 
 
 def set_link(port: str, up: bool) -> None:

@@ -453,6 +453,48 @@ TEST(link_events)
 	pair_close();
 }
 
+/* In the middle of posting: the request that met it is flushed, the next finds no device; nothing of before works again. */
+TEST(taken_out_and_put_back)
+{
+	struct ibv_async_event ev;
+	struct ibv_device **list;
+	struct side again;
+	uint32_t len;
+
+	pair_open();
+	nonblocking(a.ctx->async_fd);
+	len = frame_udp4(frame, b.mac, a.mac, &udp, 20);
+	CHECK_EQ(side_post_recv(&b, 1, 0, SIDE_BUF), 0);
+	CHECK_EQ(softnic_plug(a.name, 0), 0);
+	CHECK(readable(a.ctx->async_fd));
+	CHECK_EQ(side_send(&a, 1, frame, len, 0), 0);
+	CHECK_EQ(poll_one(a.scq).status, IBV_WC_WR_FLUSH_ERR);
+	CHECK_EQ(side_send(&a, 2, frame, len, 0), ENODEV);
+	CHECK_EQ(side_post_recv(&a, 1, 0, SIDE_BUF), ENODEV);
+	CHECK_EQ(ibv_get_async_event(a.ctx, &ev), 0);
+	CHECK_EQ(ev.event_type, IBV_EVENT_DEVICE_FATAL);
+	ibv_ack_async_event(&ev);
+	CHECK_EQ(ibv_get_async_event(a.ctx, &ev), -1);
+	poll_none(b.rcq);
+	list = ibv_get_device_list(NULL);
+	for (int i = 0; list[i]; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), a.name))
+			continue;
+		errno = 0;
+		CHECK(!ibv_open_device(list[i]));
+		CHECK_EQ(errno, ENODEV);
+	}
+	ibv_free_device_list(list);
+	CHECK_EQ(softnic_plug(a.name, 1), 0);
+	side_open(&again, 0);
+	CHECK_EQ(side_send(&again, 3, frame, len, IBV_SEND_SIGNALED), 0);
+	CHECK_EQ(poll_one(again.scq).status, IBV_WC_SUCCESS);
+	CHECK_EQ(poll_one(b.rcq).wr_id, 1);
+	CHECK_EQ(side_send(&a, 4, frame, len, 0), ENODEV);
+	side_close(&again);
+	pair_close();
+}
+
 TEST(resize)
 {
 	struct ibv_wc wc;
