@@ -30,6 +30,10 @@
 	  "settings for a purpose, those of PV_CONFIG_PRESETS; what is set by its own name stays as it is")                        \
 	X(BOOL, strict, "0", 0, 1, "", NULL, 1,                                                                                    \
 	  "a UDP socket that cannot be offloaded, or a ring that cannot be opened, is an error instead of a kernel socket")        \
+	X(TEXT, rules_file, "", 0, 0, "", "VMA_CONFIG_FILE", 1,                                                                    \
+	  "which sockets are left to the kernel: a file in the grammar of VMA's libvma.conf; empty: none")                         \
+	X(TEXT, app_id, "VMA_DEFAULT_APPLICATION_ID", 0, 0, "", "VMA_APPLICATION_ID", 1,                                           \
+	  "the id that the lines application-id of rules_file are for")                                                            \
 	X(INT, rx_poll, "1000", -1, 100000000, "us", "VMA_RX_POLL", 10,                                                            \
 	  "a blocking call polls this long before it sleeps; 0: sleeps at once; -1: never sleeps. VMA_RX_POLL counts polls: ten "  \
 	  "are "                                                                                                                   \

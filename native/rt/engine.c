@@ -16,6 +16,7 @@
 #include "rt/log.h"
 #include "rt/mem.h"
 #include "rt/recorder.h"
+#include "rt/rules.h"
 #include "rt/stats.h"
 #include "rt/tstamp_engine.h"
 #include "rt/tune.h"
@@ -243,7 +244,9 @@ static int start_with(struct pv_engine *e, const struct pv_config *cfg)
 	n = cfg->offload ? pv_ifspec_parse(cfg->interfaces, specs, PV_IFACE_MAX) : 0;
 	if (n < 0)
 		return n;
-	rc = n ? start_specs(e, cfg, specs, (uint32_t)n) : 0;
+	rc = pv_rules_open(cfg->rules_file, cfg->app_id);
+	if (!rc && n)
+		rc = start_specs(e, cfg, specs, (uint32_t)n);
 	if (!rc)
 		atomic_store_explicit(&e->state, n ? PV_ENGINE_RUNNING : PV_ENGINE_EMPTY, memory_order_release);
 	return rc;

@@ -23,6 +23,7 @@
 #include "rt/host.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/pacing.h"
 #include "sock/stream.h"
@@ -426,14 +427,10 @@ static const char *kernel_reason(const struct pv_endpoint *ep)
 	return text ? text : " is the kernel's";
 }
 
-/* The kernel's alone. Decided by success: an address that is nobody's leaves the socket as it was. */
-static int bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
+/* A reason that begins with a space has the address before it. */
+static int bind_left(struct pv_sock *so, const char *reason, const struct pv_endpoint *ep, const struct sockaddr *addr,
+		     socklen_t len)
 {
-	const char *reason = pv_addr_is_any(&ep->addr) ? "bound to a device of the kernel" : kernel_reason(ep);
-	int rc = pv_decide_may_kernel(&ep->addr);
-
-	if (rc)
-		return rc;
 	if (bind(pv_sock_kfd(so), addr, len) < 0)
 		return -errno;
 	if (so->host)
@@ -444,9 +441,19 @@ static int bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	return 0;
 }
 
+/* The kernel's alone. Decided by success: an address that is nobody's leaves the socket as it was. */
+static int bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
+{
+	const char *reason = pv_addr_is_any(&ep->addr) ? "bound to a device of the kernel" : kernel_reason(ep);
+	int rc = pv_decide_may_kernel(&ep->addr);
+
+	return rc ? rc : bind_left(so, reason, ep, addr, len);
+}
+
 static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len)
 {
 	struct pv_engine *e = &pv_engine;
+	const char *rule;
 	uint32_t device, owner;
 	bool kernels;
 
@@ -456,13 +463,16 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 		return -EINVAL;
 	if ((so->family == AF_INET) != pv_addr_is4(&ep->addr) && so->family == AF_INET)
 		return -EAFNOSUPPORT;
+	owner = ep->iface ? ep->iface : pv_net_addr_owner(e->net, &ep->addr);
+	rule = owner && !pv_iface_is_host(owner) ? NULL : pv_sock_rule(PV_RULE_UDP_RECEIVER, ep, NULL);
+	if (rule)
+		return bind_left(so, rule, ep, addr, len);
 	if (pv_addr_is_any(&ep->addr) || pv_addr_is_bcast(&ep->addr) || pv_addr_is_mcast(&ep->addr)) {
 		if (kernels)
 			return bind_kernel(so, ep, addr, len);
 		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_leg_bind(so, ep, addr, len)
 										: bind_both(so, ep);
 	}
-	owner = ep->iface ? ep->iface : pv_net_addr_owner(e->net, &ep->addr);
 	if (!owner && !pv_net_is_broadcast(e->net, &ep->addr))
 		return bind_kernel(so, ep, addr, len);
 	if (!pv_iface_is_host(owner) && (owner || !pv_leg_engine() || pv_decide_static(&ep->addr)))
@@ -636,8 +646,12 @@ int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_end
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
 	if (pv_sock_mode(so) == PV_SOCK_UNDECIDED || (so->u && !so->bound)) {
+		const char *rule = pv_sock_rule(PV_RULE_UDP_SENDER, to, NULL);
+
 		pv_decide_kernel_read(so);
-		if (pv_leg_engine() && (so->host || !pv_decide_static(&to->addr)))
+		if (rule && pv_sock_mode(so) == PV_SOCK_UNDECIDED && !pv_decide_static(&to->addr))
+			pv_decide_kernel(so, rule, NULL);
+		else if (pv_leg_engine() && (so->host || !pv_decide_static(&to->addr)))
 			rc = send_host(so, to);
 		else if (pv_decide_route(so, to))
 			rc = bind_both(so, &any);

@@ -19,6 +19,7 @@
 #include "rt/error.h"
 #include "rt/host.h"
 #include "sock/kernel.h"
+#include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/sock.h"
 
@@ -237,6 +238,7 @@ static int take_peer(struct pv_sock *so, const struct pv_endpoint *to)
 int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struct sockaddr *addr, socklen_t len)
 {
 	const char *reason = pv_opt_kernel_reason(so);
+	struct pv_endpoint name;
 	int rc;
 
 	if (!so->retired && !reason && !pv_decide_route(so, to)) {
@@ -251,6 +253,8 @@ int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struc
 	pv_leg_settle();
 	if (connect(pv_sock_kfd(so), addr, len) < 0)
 		return -errno;
+	if (!reason)
+		reason = pv_sock_rule(PV_RULE_UDP_CONNECT, to, kernel_name(so, &name) ? NULL : &name);
 	if (!so->retired && reason) {
 		pv_leg_retire(so, reason, *reason == ' ' ? &to->addr : NULL);
 	} else if (!so->retired) {

@@ -7,6 +7,7 @@
 
 #include "rt/wait.h"
 #include "sock/kernel.h"
+#include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
@@ -31,6 +32,8 @@ bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to)
 	}
 	if (!so->kernel_leg || pv_unlikely(so->retired))
 		return so->tx_core;
+	if (so->host && pv_unlikely(pv_sock_rule(PV_RULE_UDP_SENDER, to, NULL) != NULL))
+		return false;
 	if (!pv_addr_eq(&so->dg->last_dst, &to->addr) || so->dg->last_gen != gen || so->dg->last_iface != to->iface) {
 		so->dg->last_dst = to->addr;
 		so->dg->last_iface = to->iface;

@@ -15,6 +15,7 @@
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
 
@@ -238,6 +239,18 @@ int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockad
 
 /* ---- listen and accept ------------------------------------------------------------------------------------------------- */
 
+/* Bound, and not the stack's alone. */
+static void listen_rule(struct pv_sock *so)
+{
+	struct pv_endpoint local;
+	const char *rule;
+
+	pv_tcp_local(so->tc, &local);
+	rule = pv_sock_rule(PV_RULE_TCP_SERVER, &local, NULL);
+	if (rule)
+		pv_stream_give(so, rule, NULL);
+}
+
 static int listen_locked(struct pv_sock *so, int backlog)
 {
 	struct pv_endpoint any = { 0 };
@@ -249,6 +262,8 @@ static int listen_locked(struct pv_sock *so, int backlog)
 	if (!so->tc)
 		rc = pv_leg_engine() ? pv_stream_host_bind(so, &any) : bind_both(so, &any);
 	both = pv_sock_mode(so) != PV_SOCK_STREAM || so->kernel_leg;
+	if (!rc && so->tc && pv_sock_mode(so) != PV_SOCK_STREAM)
+		listen_rule(so);
 	if (!rc && so->tc)
 		rc = so->host ? pv_stream_host_listen(so, backlog) : pv_tcp_listen(so->tc, backlog);
 	if (!rc && both && listen(pv_sock_kfd(so), backlog) < 0)

@@ -49,6 +49,8 @@ int pv_stream_host_bind(struct pv_sock *so, const struct pv_endpoint *ep);
 int pv_stream_host_bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
 /* In the stack; the kernel's is the caller's. 0 also when the socket was left to the kernel. */
 int pv_stream_host_listen(struct pv_sock *so, int backlog);
+/* The socket is the kernel's; `addr`, if any, stands in the text before the reason. Any stream that is not decided yet. */
+void pv_stream_give(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
 /* 0: pv_stream_host_connect would be tried; 1: the socket is the kernel's; -errno: strict mode forbids that. */
 int pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to);
 /* Was it connected, or about to be, and is as if it never had? */

@@ -12,6 +12,7 @@
 
 #include "rt/error.h"
 #include "rt/host.h"
+#include "sock/rule.h"
 #include "sock/stream.h"
 
 #define PORT_TRIES 64
@@ -62,6 +63,15 @@ static void kernel_unname(int fd, const struct pv_sock *so)
 
 /* ---- left to the kernel ------------------------------------------------------------------------------------------------ */
 
+void pv_stream_give(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
+{
+	pv_stream_drop(so);
+	if (so->name_chosen)
+		kernel_unname(pv_sock_kfd(so), so);
+	so->host = so->name_chosen = false;
+	pv_decide_kernel(so, reason, addr);
+}
+
 /* `reason` may begin with a space: then the address goes before it. */
 static int leave(struct pv_sock *so, const char *reason, const struct pv_addr *addr)
 {
@@ -71,14 +81,9 @@ static int leave(struct pv_sock *so, const char *reason, const struct pv_addr *a
 		rc = pv_decide_may_kernel(addr);
 	else if (pv_engine.cfg->strict)
 		rc = pv_error(-EOPNOTSUPP, "strict: %s", reason);
-	if (rc)
-		return rc;
-	pv_stream_drop(so);
-	if (so->name_chosen)
-		kernel_unname(pv_sock_kfd(so), so);
-	so->host = so->name_chosen = false;
-	pv_decide_kernel(so, reason, *reason == ' ' ? addr : NULL);
-	return 0;
+	if (!rc)
+		pv_stream_give(so, reason, *reason == ' ' ? addr : NULL);
+	return rc;
 }
 
 /* The route's or the address's interface is the kernel's alone: why? */
@@ -273,21 +278,39 @@ static const char *refusal(struct pv_sock *so, const struct pv_endpoint *to, str
 	return kernels ? "bound to a device of the kernel" : route(so, to, device, path);
 }
 
+/* The way is known. A rule's wish that the connection be the kernel's. */
+static const char *ruled(const struct pv_sock *so, const struct pv_endpoint *to, const struct pv_path *path)
+{
+	struct pv_endpoint local = { .port = 0 };
+
+	if (so->tc)
+		pv_tcp_local(so->tc, &local);
+	if (!so->tc || pv_addr_is_any(&local.addr))
+		local.addr = path->src;
+	return pv_sock_rule(PV_RULE_TCP_CLIENT, to, &local);
+}
+
 int pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to)
 {
 	struct pv_path path;
-	const char *reason = refusal(so, to, &path);
+	const char *reason = refusal(so, to, &path), *rule = reason ? NULL : ruled(so, to, &path);
 	int rc = reason ? leave(so, reason, &to->addr) : 0;
 
-	return rc ? rc : reason != NULL;
+	if (rule)
+		pv_stream_give(so, rule, NULL);
+	return rc ? rc : reason || rule;
 }
 
 int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to)
 {
 	struct pv_path path;
-	const char *reason = refusal(so, to, &path);
+	const char *reason = refusal(so, to, &path), *rule = reason ? NULL : ruled(so, to, &path);
 	int left = 0, rc;
 
+	if (rule) {
+		pv_stream_give(so, rule, NULL);
+		return 0;
+	}
 	if (!reason && !has_port(so)) {
 		rc = bind_source(so, to, &path, &left);
 		/* An address that no socket can be bound to (IP_FREEBIND's, a v6-only one's): the kernel says what is wrong with it. */

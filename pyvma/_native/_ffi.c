@@ -581,314 +581,321 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 7), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // char *
+/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char *, size_t)
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 270), // char *
 /*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char const *, char *, size_t)
-/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // char const *
+/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, char *, size_t)
+/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 270), // char const *
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /*  9 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char const *, char const *)
+/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, char const *)
 /* 12 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 13 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
+/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, char const *, char const *, char *, size_t)
 /* 16 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 283), // struct pyvma_capture_options const *
-/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 38), // pyvma_capture * *
-/* 19 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int)
-/* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
-/* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 23 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int, int, int, pyvma_sock * *)
-/* 24 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 25 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 26 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 27 */ _CFFI_OP(_CFFI_OP_POINTER, 69), // pyvma_sock * *
-/* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int, pyvma_capture * *)
-/* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 18),
-/* 32 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 33 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(int, pyvma_sock * *)
-/* 34 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 35 */ _CFFI_OP(_CFFI_OP_NOOP, 27),
-/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *)
-/* 38 */ _CFFI_OP(_CFFI_OP_POINTER, 277), // pyvma_capture *
+/* 17 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 18 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 20 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
+/* 23 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct pyvma_capture_options const *
+/* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 45), // pyvma_capture * *
+/* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int)
+/* 28 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int, int, int, pyvma_sock * *)
+/* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 76), // pyvma_sock * *
+/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int, pyvma_capture * *)
+/* 37 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 38 */ _CFFI_OP(_CFFI_OP_NOOP, 25),
 /* 39 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *, int64_t)
-/* 41 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
-/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int, pyvma_sock * *)
+/* 41 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 42 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 43 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
-/* 45 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
-/* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
-/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 284), // struct pyvma_capture_stats *
-/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 49 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_capture *, void *, size_t)
-/* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
-/* 51 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // void *
-/* 52 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 53 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll * *)
-/* 55 */ _CFFI_OP(_CFFI_OP_POINTER, 58), // pyvma_epoll * *
-/* 56 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *)
-/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 278), // pyvma_epoll *
-/* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
-/* 61 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 62 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 63 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 64 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_event const *
-/* 65 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
-/* 67 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 68 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 69 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // pyvma_sock *
-/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 64),
-/* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
-/* 73 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 74 */ _CFFI_OP(_CFFI_OP_POINTER, 287), // struct pyvma_event *
+/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *)
+/* 45 */ _CFFI_OP(_CFFI_OP_POINTER, 284), // pyvma_capture *
+/* 46 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *, int64_t)
+/* 48 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 49 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
+/* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 54 */ _CFFI_OP(_CFFI_OP_POINTER, 291), // struct pyvma_capture_stats *
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 56 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *, void *, size_t)
+/* 57 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // void *
+/* 59 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll * *)
+/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 65), // pyvma_epoll * *
+/* 63 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *)
+/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 285), // pyvma_epoll *
+/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
+/* 68 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 69 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 70 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 71 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // struct pyvma_event const *
+/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
+/* 74 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
 /* 75 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 76 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 77 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
-/* 79 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 80 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
-/* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 76 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // pyvma_sock *
+/* 77 */ _CFFI_OP(_CFFI_OP_NOOP, 71),
+/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
+/* 80 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 81 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // struct pyvma_event *
+/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *)
-/* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int)
-/* 89 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
+/* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 87 */ _CFFI_OP(_CFFI_OP_NOOP, 81),
+/* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int, int, void *, unsigned int *)
-/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 95 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
-/* 97 */ _CFFI_OP(_CFFI_OP_POINTER, 46), // unsigned int *
+/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *)
+/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int)
+/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int, int, void const *, unsigned int)
-/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
 /* 101 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 102 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 103 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // void const *
-/* 104 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 104 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // unsigned int *
 /* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, int, int64_t)
-/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
 /* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 111 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, pyvma_sock * *)
-/* 112 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 113 */ _CFFI_OP(_CFFI_OP_NOOP, 27),
-/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 115 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 116 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 117 */ _CFFI_OP(_CFFI_OP_POINTER, 292), // struct pyvma_msg *
-/* 118 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 120 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 110 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // void const *
+/* 111 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int, int64_t)
+/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, pyvma_sock * *)
+/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 120 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
 /* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
-/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 124 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // struct pyvma_sock_stamps *
-/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct pyvma_sock_stats *)
-/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 128 */ _CFFI_OP(_CFFI_OP_POINTER, 297), // struct pyvma_sock_stats *
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct sockaddr *
-/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 97),
-/* 134 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 135 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 137 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
-/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 97),
-/* 139 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 141 */ _CFFI_OP(_CFFI_OP_NOOP, 27),
-/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 144 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 145 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct sockaddr const *
-/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 145),
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 152 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
-/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 157 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // struct pyvma_pacing_state *
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 159 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock *, unsigned long, void *)
-/* 160 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
-/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(pyvma_sock const *, char *, size_t)
-/* 165 */ _CFFI_OP(_CFFI_OP_POINTER, 279), // pyvma_sock const *
-/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(struct pyvma_rule const *)
-/* 170 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // struct pyvma_rule const *
-/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_config_row *)
-/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 174 */ _CFFI_OP(_CFFI_OP_POINTER, 285), // struct pyvma_config_row *
+/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
+/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 124 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // struct pyvma_msg *
+/* 125 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
+/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 131 */ _CFFI_OP(_CFFI_OP_POINTER, 303), // struct pyvma_sock_stamps *
+/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_sock_stats *
+/* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct sockaddr *
+/* 140 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
+/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 143 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 144 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
+/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
+/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 152 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct sockaddr const *
+/* 153 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 157 */ _CFFI_OP(_CFFI_OP_NOOP, 152),
+/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 164 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // struct pyvma_pacing_state *
+/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, unsigned long, void *)
+/* 167 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 170 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock const *, char *, size_t)
+/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // pyvma_sock const *
+/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_counter *)
-/* 177 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 178 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // struct pyvma_counter *
-/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
-/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 182 */ _CFFI_OP(_CFFI_OP_POINTER, 288), // struct pyvma_flow const *
-/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // struct pyvma_rule *
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_interface *)
-/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 187 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct pyvma_interface *
-/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 190 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 191 */ _CFFI_OP(_CFFI_OP_POINTER, 291), // struct pyvma_kernel_interface *
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // int()(void)
-/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_capture *, void const * *)
-/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
-/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 103), // void const * *
-/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 200 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 201 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // struct msghdr *
-/* 202 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 203 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 206 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 207 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // struct msghdr const *
-/* 208 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 210 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 212 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
-/* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(struct pyvma_rule const *)
+/* 177 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_rule const *
+/* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_config_row *)
+/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 181 */ _CFFI_OP(_CFFI_OP_POINTER, 292), // struct pyvma_config_row *
+/* 182 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_counter *)
+/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 293), // struct pyvma_counter *
+/* 186 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // struct pyvma_flow const *
+/* 190 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_rule *
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_interface *)
+/* 193 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 194 */ _CFFI_OP(_CFFI_OP_POINTER, 297), // struct pyvma_interface *
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 198 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct pyvma_kernel_interface *
+/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(void)
+/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 202 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_capture *, void const * *)
+/* 203 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 204 */ _CFFI_OP(_CFFI_OP_POINTER, 110), // void const * *
+/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 207 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 208 */ _CFFI_OP(_CFFI_OP_POINTER, 289), // struct msghdr *
+/* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 214 */ _CFFI_OP(_CFFI_OP_POINTER, 289), // struct msghdr const *
 /* 215 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 216 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 51),
+/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
 /* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 223 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
-/* 224 */ _CFFI_OP(_CFFI_OP_NOOP, 97),
-/* 225 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 226 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 227 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 228 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 229 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
-/* 230 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 223 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 226 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 227 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 229 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 230 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
+/* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
 /* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 233 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION, 42), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
-/* 236 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
+/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 236 */ _CFFI_OP(_CFFI_OP_NOOP, 110),
 /* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 239 */ _CFFI_OP(_CFFI_OP_NOOP, 145),
-/* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 241 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 242 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 243 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
-/* 244 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 247 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(pyvma_capture *)
-/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
+/* 239 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 240 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 241 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 110),
+/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 246 */ _CFFI_OP(_CFFI_OP_NOOP, 152),
+/* 247 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 248 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 250 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(pyvma_capture *, uint64_t)
-/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 38),
-/* 252 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 250 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
+/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 252 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 253 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(pyvma_epoll *)
-/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
+/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(pyvma_capture *)
+/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
 /* 256 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 257 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(struct pyvma_msg *, uint32_t)
-/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 117),
-/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 257 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(pyvma_capture *, uint64_t)
+/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
 /* 260 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION, 309), // void()(void)
-/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 263 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 264 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[16]
-/* 265 */ (_cffi_opcode_t)(16),
-/* 266 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[256]
-/* 267 */ (_cffi_opcode_t)(256),
-/* 268 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[32]
-/* 269 */ (_cffi_opcode_t)(32),
-/* 270 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[64]
-/* 271 */ (_cffi_opcode_t)(64),
-/* 272 */ _CFFI_OP(_CFFI_OP_ARRAY, 263), // char[8]
-/* 273 */ (_cffi_opcode_t)(8),
-/* 274 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 275 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 276 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 277 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 278 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 279 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
-/* 280 */ _CFFI_OP(_CFFI_OP_POINTER, 281), // struct iovec *
-/* 281 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 282 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 283 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 284 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 285 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 286 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 287 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 288 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 289 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 290 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 291 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 292 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 293 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 294 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 295 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
-/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
-/* 297 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
-/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct sockaddr
-/* 299 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr_storage
-/* 300 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // struct sockaddr_storage[16]
-/* 301 */ (_cffi_opcode_t)(16),
-/* 302 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 303 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 304 */ _CFFI_OP(_CFFI_OP_ARRAY, 303), // uint8_t[16]
-/* 305 */ (_cffi_opcode_t)(16),
-/* 306 */ _CFFI_OP(_CFFI_OP_ARRAY, 303), // uint8_t[6]
-/* 307 */ (_cffi_opcode_t)(6),
-/* 308 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 309 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(pyvma_epoll *)
+/* 262 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
+/* 263 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 264 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(struct pyvma_msg *, uint32_t)
+/* 265 */ _CFFI_OP(_CFFI_OP_NOOP, 124),
+/* 266 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 267 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(void)
+/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 270 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 271 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[16]
+/* 272 */ (_cffi_opcode_t)(16),
+/* 273 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[256]
+/* 274 */ (_cffi_opcode_t)(256),
+/* 275 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[32]
+/* 276 */ (_cffi_opcode_t)(32),
+/* 277 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[64]
+/* 278 */ (_cffi_opcode_t)(64),
+/* 279 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[8]
+/* 280 */ (_cffi_opcode_t)(8),
+/* 281 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 282 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 283 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 284 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 285 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 286 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
+/* 287 */ _CFFI_OP(_CFFI_OP_POINTER, 288), // struct iovec *
+/* 288 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 289 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 290 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 291 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 292 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 293 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 294 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 295 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 297 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 299 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 300 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 301 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 302 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
+/* 303 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
+/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
+/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct sockaddr
+/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr_storage
+/* 307 */ _CFFI_OP(_CFFI_OP_ARRAY, 306), // struct sockaddr_storage[16]
+/* 308 */ (_cffi_opcode_t)(16),
+/* 309 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 310 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 311 */ _CFFI_OP(_CFFI_OP_ARRAY, 310), // uint8_t[16]
+/* 312 */ (_cffi_opcode_t)(16),
+/* 313 */ _CFFI_OP(_CFFI_OP_ARRAY, 310), // uint8_t[6]
+/* 314 */ (_cffi_opcode_t)(6),
+/* 315 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 316 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -959,10 +966,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(117), arg0, (char **)&x0);
+      _cffi_type(124), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(117), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(124), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1011,10 +1018,10 @@ _cffi_f_pyvma_capture_attach(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg1, (char **)&x1);
+      _cffi_type(25), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(25), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1047,10 +1054,10 @@ _cffi_f_pyvma_capture_detach(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1085,10 +1092,10 @@ _cffi_f_pyvma_capture_done(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1129,19 +1136,19 @@ _cffi_f_pyvma_capture_peek(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(197), arg1, (char **)&x1);
+      _cffi_type(204), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(197), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(204), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1182,10 +1189,10 @@ _cffi_f_pyvma_capture_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1241,19 +1248,19 @@ _cffi_f_pyvma_capture_sniff(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg1, (char **)&x1);
+      _cffi_type(24), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_options const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(24), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg2, (char **)&x2);
+      _cffi_type(25), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(25), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1296,10 +1303,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1309,10 +1316,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(47), arg2, (char **)&x2);
+      _cffi_type(54), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(47), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(54), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1345,10 +1352,10 @@ _cffi_f_pyvma_capture_stop(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1387,10 +1394,10 @@ _cffi_f_pyvma_capture_take(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1437,19 +1444,19 @@ _cffi_f_pyvma_capture_trailer(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(38), arg0, (char **)&x0);
+      _cffi_type(45), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(38), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(51), arg1, (char **)&x1);
+      _cffi_type(58), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(51), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1557,10 +1564,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(174), arg1, (char **)&x1);
+      _cffi_type(181), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(174), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(181), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1658,10 +1665,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(178), arg1, (char **)&x1);
+      _cffi_type(185), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(178), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1694,10 +1701,10 @@ _cffi_f_pyvma_epoll_close(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1742,10 +1749,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1759,10 +1766,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(64), arg3, (char **)&x3);
+      _cffi_type(71), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(64), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(71), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1807,10 +1814,10 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1820,19 +1827,19 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg2, (char **)&x2);
+      _cffi_type(76), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(64), arg3, (char **)&x3);
+      _cffi_type(71), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(64), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(71), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1867,10 +1874,10 @@ _cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1905,10 +1912,10 @@ _cffi_f_pyvma_epoll_loop_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1943,10 +1950,10 @@ _cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(55), arg0, (char **)&x0);
+      _cffi_type(62), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(55), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(62), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1993,19 +2000,19 @@ _cffi_f_pyvma_epoll_turn(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(74), arg1, (char **)&x1);
+      _cffi_type(81), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(74), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(81), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2062,19 +2069,19 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg0, (char **)&x0);
+      _cffi_type(65), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(74), arg1, (char **)&x1);
+      _cffi_type(81), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(74), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(81), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2151,10 +2158,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(187), arg1, (char **)&x1);
+      _cffi_type(194), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(187), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(194), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2229,10 +2236,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(191), arg1, (char **)&x1);
+      _cffi_type(198), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(191), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(198), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2305,19 +2312,19 @@ _cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(182), arg1, (char **)&x1);
+      _cffi_type(189), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(182), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(189), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(183), arg2, (char **)&x2);
+      _cffi_type(190), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(183), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(190), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2352,10 +2359,10 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(170), arg0, (char **)&x0);
+      _cffi_type(177), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(170), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(177), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2373,6 +2380,87 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
 }
 #else
 #  define _cffi_f_pyvma_rule_del _cffi_d_pyvma_rule_del
+#endif
+
+static int _cffi_d_pyvma_rules_list(char const * x0, char const * x1, char const * x2, char * x3, size_t x4)
+{
+  return pyvma_rules_list(x0, x1, x2, x3, x4);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_rules_list(PyObject *self, PyObject *args)
+{
+  char const * x0;
+  char const * x1;
+  char const * x2;
+  char * x3;
+  size_t x4;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_rules_list", 5, 5, &arg0, &arg1, &arg2, &arg3, &arg4))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(7), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(7), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(7), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(7), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(7), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(7), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(3), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(3), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x4 = _cffi_to_c_int(arg4, size_t);
+  if (x4 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_rules_list(x0, x1, x2, x3, x4); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_rules_list _cffi_d_pyvma_rules_list
 #endif
 
 static int _cffi_d_pyvma_sock_accept(pyvma_sock * x0, struct sockaddr * x1, unsigned int * x2, int x3, int64_t x4, pyvma_sock * * x5)
@@ -2404,28 +2492,28 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(139), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(97), arg2, (char **)&x2);
+      _cffi_type(104), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(97), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2439,10 +2527,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(27), arg5, (char **)&x5);
+      _cffi_type(34), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(27), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(34), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2487,10 +2575,10 @@ _cffi_f_pyvma_sock_adopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(27), arg1, (char **)&x1);
+      _cffi_type(34), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(27), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(34), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2533,19 +2621,19 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(145), arg1, (char **)&x1);
+      _cffi_type(152), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2584,10 +2672,10 @@ _cffi_f_pyvma_sock_close(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2632,19 +2720,19 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(145), arg1, (char **)&x1);
+      _cffi_type(152), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2687,10 +2775,10 @@ _cffi_f_pyvma_sock_detach(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2731,19 +2819,19 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(27), arg1, (char **)&x1);
+      _cffi_type(34), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(27), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(34), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2778,10 +2866,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2816,10 +2904,10 @@ _cffi_f_pyvma_sock_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2862,28 +2950,28 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(139), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(97), arg2, (char **)&x2);
+      _cffi_type(104), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(97), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2926,28 +3014,28 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(139), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(97), arg2, (char **)&x2);
+      _cffi_type(104), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(97), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2994,10 +3082,10 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3011,19 +3099,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(51), arg3, (char **)&x3);
+      _cffi_type(58), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(51), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(97), arg4, (char **)&x4);
+      _cffi_type(104), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(97), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3066,10 +3154,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3079,10 +3167,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(51), arg2, (char **)&x2);
+      _cffi_type(58), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(51), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3123,10 +3211,10 @@ _cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3173,10 +3261,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(165), arg0, (char **)&x0);
+      _cffi_type(172), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(165), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(172), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3246,10 +3334,10 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(27), arg3, (char **)&x3);
+      _cffi_type(34), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(27), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3292,10 +3380,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3305,10 +3393,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(157), arg2, (char **)&x2);
+      _cffi_type(164), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(157), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(164), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3351,10 +3439,10 @@ _cffi_f_pyvma_sock_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3409,19 +3497,19 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(51), arg1, (char **)&x1);
+      _cffi_type(58), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(51), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3480,19 +3568,19 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(117), arg1, (char **)&x1);
+      _cffi_type(124), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3551,19 +3639,19 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(117), arg1, (char **)&x1);
+      _cffi_type(124), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3626,19 +3714,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(51), arg1, (char **)&x1);
+      _cffi_type(58), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(51), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(58), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3652,19 +3740,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg4, (char **)&x4);
+      _cffi_type(139), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(139), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(97), arg5, (char **)&x5);
+      _cffi_type(104), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(97), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(104), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3713,19 +3801,19 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(201), arg1, (char **)&x1);
+      _cffi_type(208), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(201), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(208), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3780,19 +3868,19 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(103), arg1, (char **)&x1);
+      _cffi_type(110), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(103), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(110), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3851,19 +3939,19 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(117), arg1, (char **)&x1);
+      _cffi_type(124), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(117), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3920,19 +4008,19 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(207), arg1, (char **)&x1);
+      _cffi_type(214), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(207), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(214), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3991,19 +4079,19 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(103), arg1, (char **)&x1);
+      _cffi_type(110), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(103), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(110), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4017,10 +4105,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(145), arg4, (char **)&x4);
+      _cffi_type(152), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(145), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(152), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4069,10 +4157,10 @@ _cffi_f_pyvma_sock_set_nonblock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4123,10 +4211,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4140,10 +4228,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(103), arg3, (char **)&x3);
+      _cffi_type(110), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(103), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(110), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4188,10 +4276,10 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4236,19 +4324,19 @@ _cffi_f_pyvma_sock_stamps(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(124), arg1, (char **)&x1);
+      _cffi_type(131), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stamps *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(131), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4289,19 +4377,19 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(128), arg1, (char **)&x1);
+      _cffi_type(135), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(128), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(135), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4344,19 +4432,19 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(69), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(69), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(145), arg1, (char **)&x1);
+      _cffi_type(152), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(145), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4857,134 +4945,135 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 257), (void *)_cffi_d_pyvma_batch_release },
-  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 29), (void *)_cffi_d_pyvma_capture_attach },
-  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 247), (void *)_cffi_d_pyvma_capture_detach },
-  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 37), (void *)_cffi_d_pyvma_capture_done },
-  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_capture_peek },
-  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_pyvma_capture_poll },
-  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 15), (void *)_cffi_d_pyvma_capture_sniff },
-  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_pyvma_capture_stats },
-  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 247), (void *)_cffi_d_pyvma_capture_stop },
-  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 250), (void *)_cffi_d_pyvma_capture_take },
-  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 49), (void *)_cffi_d_pyvma_capture_trailer },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 264), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_capture_attach },
+  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 254), (void *)_cffi_d_pyvma_capture_detach },
+  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 44), (void *)_cffi_d_pyvma_capture_done },
+  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 202), (void *)_cffi_d_pyvma_capture_peek },
+  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 47), (void *)_cffi_d_pyvma_capture_poll },
+  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 22), (void *)_cffi_d_pyvma_capture_sniff },
+  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_capture_stats },
+  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 254), (void *)_cffi_d_pyvma_capture_stop },
+  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 257), (void *)_cffi_d_pyvma_capture_take },
+  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 56), (void *)_cffi_d_pyvma_capture_trailer },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 6), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 176), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 254), (void *)_cffi_d_pyvma_epoll_close },
-  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 60), (void *)_cffi_d_pyvma_epoll_ctl },
-  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 66), (void *)_cffi_d_pyvma_epoll_ctl_sock },
-  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 57), (void *)_cffi_d_pyvma_epoll_fileno },
-  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 57), (void *)_cffi_d_pyvma_epoll_loop_fd },
-  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 54), (void *)_cffi_d_pyvma_epoll_open },
-  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_epoll_turn },
-  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 72), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 261), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 20), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 189), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 183), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 261), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_epoll_ctl },
+  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 73), (void *)_cffi_d_pyvma_epoll_ctl_sock },
+  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 64), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 64), (void *)_cffi_d_pyvma_epoll_loop_fd },
+  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 61), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_epoll_turn },
+  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 79), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 268), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 192), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_is_sock },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 196), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 180), (void *)_cffi_d_pyvma_rule_add },
-  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 169), (void *)_cffi_d_pyvma_rule_del },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 135), (void *)_cffi_d_pyvma_sock_accept },
-  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 33), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 148), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 111), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 85), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 92), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 159), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 164), (void *)_cffi_d_pyvma_sock_offload },
-  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 23), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 154), (void *)_cffi_d_pyvma_sock_pacing },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 211), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 199), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 227), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 115), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 205), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_stamps },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 143), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 193), (void *)_cffi_d_pyvma_start },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 187), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 176), (void *)_cffi_d_pyvma_rule_del },
+  { "pyvma_rules_list", (void *)_cffi_f_pyvma_rules_list, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 15), (void *)_cffi_d_pyvma_rules_list },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_pyvma_sock_adopt },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 155), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 166), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 171), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 161), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 225), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 206), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 241), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_stamps },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 200), (void *)_cffi_d_pyvma_start },
   { "pyvma_stats_path", (void *)_cffi_f_pyvma_stats_path, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_stats_path },
-  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 243), (void *)_cffi_d_pyvma_stats_schema },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 261), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 250), (void *)_cffi_d_pyvma_stats_schema },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 268), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 51) },
+                _CFFI_OP(_CFFI_OP_NOOP, 58) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
                _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 51) },
+                _CFFI_OP(_CFFI_OP_NOOP, 58) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 46) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 53) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 280) },
+               _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 51) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 58) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
                       _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_flags", offsetof(struct msghdr, msg_flags),
                  sizeof(((struct msghdr *)0)->msg_flags),
-                 _CFFI_OP(_CFFI_OP_NOOP, 21) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 28) },
   { "bytes", offsetof(struct pyvma_capture_options, bytes),
              sizeof(((struct pyvma_capture_options *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "snaplen", offsetof(struct pyvma_capture_options, snaplen),
                sizeof(((struct pyvma_capture_options *)0)->snaplen),
-               _CFFI_OP(_CFFI_OP_NOOP, 118) },
+               _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "count", offsetof(struct pyvma_capture_options, count),
              sizeof(((struct pyvma_capture_options *)0)->count),
-             _CFFI_OP(_CFFI_OP_NOOP, 252) },
+             _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "filter", offsetof(struct pyvma_capture_options, filter),
               sizeof(((struct pyvma_capture_options *)0)->filter),
               _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 268) },
+            _CFFI_OP(_CFFI_OP_NOOP, 275) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
-                _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "missed", offsetof(struct pyvma_capture_stats, missed),
               sizeof(((struct pyvma_capture_stats *)0)->missed),
-              _CFFI_OP(_CFFI_OP_NOOP, 252) },
+              _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "accepted", offsetof(struct pyvma_capture_stats, accepted),
                 sizeof(((struct pyvma_capture_stats *)0)->accepted),
-                _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "dropped", offsetof(struct pyvma_capture_stats, dropped),
                sizeof(((struct pyvma_capture_stats *)0)->dropped),
-               _CFFI_OP(_CFFI_OP_NOOP, 252) },
+               _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "start_ns", offsetof(struct pyvma_capture_stats, start_ns),
                 sizeof(((struct pyvma_capture_stats *)0)->start_ns),
-                _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "name", offsetof(struct pyvma_config_row, name),
             sizeof(((struct pyvma_config_row *)0)->name),
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
@@ -5005,378 +5094,378 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "live", offsetof(struct pyvma_config_row, live),
             sizeof(((struct pyvma_config_row *)0)->live),
-            _CFFI_OP(_CFFI_OP_NOOP, 21) },
+            _CFFI_OP(_CFFI_OP_NOOP, 28) },
   { "given", offsetof(struct pyvma_config_row, given),
              sizeof(((struct pyvma_config_row *)0)->given),
-             _CFFI_OP(_CFFI_OP_NOOP, 21) },
+             _CFFI_OP(_CFFI_OP_NOOP, 28) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 270) },
+            _CFFI_OP(_CFFI_OP_NOOP, 277) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 252) },
+             _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
-              _CFFI_OP(_CFFI_OP_NOOP, 118) },
+              _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 252) },
+            _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 289) },
+             _CFFI_OP(_CFFI_OP_NOOP, 296) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 289) },
+             _CFFI_OP(_CFFI_OP_NOOP, 296) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 302) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 309) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 302) },
+            _CFFI_OP(_CFFI_OP_NOOP, 309) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 303) },
+           _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 303) },
+                _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
-                  _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "vni", offsetof(struct pyvma_flow, vni),
            sizeof(((struct pyvma_flow *)0)->vni),
-           _CFFI_OP(_CFFI_OP_NOOP, 118) },
+           _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 299) },
+           _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 299) },
+           _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 306) },
+               _CFFI_OP(_CFFI_OP_NOOP, 313) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 303) },
+                _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 268) },
+            _CFFI_OP(_CFFI_OP_NOOP, 275) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 270) },
+            _CFFI_OP(_CFFI_OP_NOOP, 277) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 270) },
+            _CFFI_OP(_CFFI_OP_NOOP, 277) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 306) },
+           _CFFI_OP(_CFFI_OP_NOOP, 313) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 303) },
+               _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 303) },
+             _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 118) },
+           _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 300) },
+            _CFFI_OP(_CFFI_OP_NOOP, 307) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 304) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 311) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 118) },
+               _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 118) },
+               _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 118) },
+               _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 118) },
+              _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "txqs", offsetof(struct pyvma_interface, txqs),
             sizeof(((struct pyvma_interface *)0)->txqs),
-            _CFFI_OP(_CFFI_OP_NOOP, 118) },
+            _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "pacing_burst", offsetof(struct pyvma_interface, pacing_burst),
                     sizeof(((struct pyvma_interface *)0)->pacing_burst),
-                    _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 252) },
+               _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 252) },
+              _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
-                  _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 268) },
+            _CFFI_OP(_CFFI_OP_NOOP, 275) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 264) },
+            _CFFI_OP(_CFFI_OP_NOOP, 271) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 266) },
+              _CFFI_OP(_CFFI_OP_NOOP, 273) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 51) },
+            _CFFI_OP(_CFFI_OP_NOOP, 58) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 118) },
+           _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 118) },
+               _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 299) },
+            _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
-                  _CFFI_OP(_CFFI_OP_NOOP, 42) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 49) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 51) },
+            _CFFI_OP(_CFFI_OP_NOOP, 58) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 252) },
+            _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 302) },
+              _CFFI_OP(_CFFI_OP_NOOP, 309) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 302) },
+                _CFFI_OP(_CFFI_OP_NOOP, 309) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 293) },
+              _CFFI_OP(_CFFI_OP_NOOP, 300) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
-          _CFFI_OP(_CFFI_OP_NOOP, 118) },
+          _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "queue", offsetof(struct pyvma_pacing_state, queue),
              sizeof(((struct pyvma_pacing_state *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "frames", offsetof(struct pyvma_pacing_state, frames),
               sizeof(((struct pyvma_pacing_state *)0)->frames),
-              _CFFI_OP(_CFFI_OP_NOOP, 118) },
+              _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "bytes", offsetof(struct pyvma_pacing_state, bytes),
              sizeof(((struct pyvma_pacing_state *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 268) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 275) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 270) },
+              _CFFI_OP(_CFFI_OP_NOOP, 277) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 118) },
+             _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "serial", offsetof(struct pyvma_rule, serial),
               sizeof(((struct pyvma_rule *)0)->serial),
-              _CFFI_OP(_CFFI_OP_NOOP, 118) },
+              _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "handle", offsetof(struct pyvma_rule, handle),
               sizeof(((struct pyvma_rule *)0)->handle),
-              _CFFI_OP(_CFFI_OP_NOOP, 252) },
+              _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 272) },
+            _CFFI_OP(_CFFI_OP_NOOP, 279) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
-          _CFFI_OP(_CFFI_OP_NOOP, 118) },
+          _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tx", offsetof(struct pyvma_sock_stamps, tx),
           sizeof(((struct pyvma_sock_stamps *)0)->tx),
-          _CFFI_OP(_CFFI_OP_NOOP, 118) },
+          _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 252) },
+               _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 252) },
+             _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 252) },
+              _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 252) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 252) },
+              _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 118) },
+              _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "pacing_by", offsetof(struct pyvma_sock_stats, pacing_by),
                  sizeof(((struct pyvma_sock_stats *)0)->pacing_by),
-                 _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tx_queue", offsetof(struct pyvma_sock_stats, tx_queue),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_queue),
-                _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tx_held", offsetof(struct pyvma_sock_stats, tx_held),
                sizeof(((struct pyvma_sock_stats *)0)->tx_held),
-               _CFFI_OP(_CFFI_OP_NOOP, 118) },
+               _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "tx_held_bytes", offsetof(struct pyvma_sock_stats, tx_held_bytes),
                      sizeof(((struct pyvma_sock_stats *)0)->tx_held_bytes),
-                     _CFFI_OP(_CFFI_OP_NOOP, 118) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 125) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 308) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 315) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 308) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 315) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 281, 0,
+  { "iovec", 288, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 282, 0,
+  { "msghdr", 289, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 277, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 284, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 283, 0,
+  { "pyvma_capture_options", 290, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 284, 0,
+  { "pyvma_capture_stats", 291, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 285, 0,
+  { "pyvma_config_row", 292, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 8 },
-  { "pyvma_counter", 286, 0,
+  { "pyvma_counter", 293, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 27, 2 },
-  { "pyvma_epoll", 278, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 285, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 287, 0,
+  { "pyvma_event", 294, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 29, 2 },
-  { "pyvma_flow", 288, 0,
+  { "pyvma_flow", 295, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 31, 9 },
-  { "pyvma_flow_tuple", 289, 0,
+  { "pyvma_flow_tuple", 296, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 40, 4 },
-  { "pyvma_interface", 290, 0,
+  { "pyvma_interface", 297, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 31 },
-  { "pyvma_kernel_interface", 291, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 298, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 75, 5 },
-  { "pyvma_msg", 292, 0,
+  { "pyvma_msg", 299, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 80, 7 },
-  { "pyvma_pacing", 293, 0,
+  { "pyvma_pacing", 300, 0,
     sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 87, 4 },
-  { "pyvma_pacing_state", 294, 0,
+  { "pyvma_pacing_state", 301, 0,
     sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 91, 7 },
-  { "pyvma_rule", 295, 0,
+  { "pyvma_rule", 302, 0,
     sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 98, 3 },
-  { "pyvma_sock", 279, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 286, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 296, 0,
+  { "pyvma_sock_stamps", 303, 0,
     sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 101, 6 },
-  { "pyvma_sock_stats", 297, 0,
+  { "pyvma_sock_stats", 304, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 107, 20 },
-  { "sockaddr", 298, 0,
+  { "sockaddr", 305, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 127, 1 },
-  { "sockaddr_storage", 299, 0,
+  { "sockaddr_storage", 306, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 128, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 274, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 281, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 275, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 282, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 277 },
-  { "pyvma_epoll", 278 },
-  { "pyvma_sock", 279 },
-  { "socklen_t", 46 },
-  { "ssize_t", 276 },
+  { "pyvma_capture", 284 },
+  { "pyvma_epoll", 285 },
+  { "pyvma_sock", 286 },
+  { "socklen_t", 53 },
+  { "ssize_t", 283 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5386,12 +5475,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  77,  /* num_globals */
+  78,  /* num_globals */
   22,  /* num_struct_unions */
   2,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  310,  /* num_types */
+  317,  /* num_types */
   0,  /* flags */
 };
 
