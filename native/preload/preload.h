@@ -9,17 +9,91 @@
 #define PV_PRELOAD_PRELOAD_H
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
+#include "preload/real.h"
 #include "pyvma.h"
+
+#define PL_EXPORT PYVMA_EXPORT
 
 /* ---- table.c: any thread, no lock to read ------------------------------------------------------------------------------ */
 
-struct pl_file; /* of one fd that is ours: a socket, or an epoll set; freed memory is never given back, only reused */
+/*
+ * What a number leads to, in one word: 0, not ours; PL_LATE, a kernel socket that may be offloaded and was not used yet; a handle of the
+ * engine's; or a set with PL_SET. Handles and sets are reused, never freed: a thread that still holds the word of an fd that another one
+ * closes meets the same as it would in the kernel, a closed file or a new one.
+ */
+typedef uintptr_t pl_word;
+#define PL_LATE ((pl_word)1)
+#define PL_SET ((pl_word)2)
 
-struct pl_file *pl_get(int fd); /* NULL: not ours */
+#define PL_CHUNK_BITS 16u
+#define PL_CHUNK (1u << PL_CHUNK_BITS)
+extern _Atomic(_Atomic(pl_word) *) pl_table[PL_CHUNK];
+
+pv_inline pl_word pl_get(int fd)
+{
+	_Atomic(pl_word) *chunk = atomic_load_explicit(&pl_table[(unsigned int)fd >> PL_CHUNK_BITS], memory_order_acquire);
+
+	return pv_likely(chunk) ? atomic_load_explicit(&chunk[(unsigned int)fd % PL_CHUNK], memory_order_acquire) : 0;
+}
+
+/* False: no memory, and the fd stays the kernel's. */
+bool pl_put(int fd, pl_word word);
+/* The number is about to be closed, or is the kernel's from now on. What it led to; that is the caller's now. */
+pl_word pl_take(int fd);
+/* Only if it still is `was`. */
+bool pl_change(int fd, pl_word was, pl_word word);
+/* The first number from `fd` on that leads to something, up to `last`; -1: none. */
+int pl_next(int fd, int last);
+
+/* ---- start.c ----------------------------------------------------------------------------------------------------------- */
+
+/* May sockets be offloaded at all? Cheap; the engine is not started by it. */
+bool pl_on(void);
+/* Not any more, and why not: once on stderr. */
+void pl_off(const char *why);
+/* The calls of this thread are the engine's, or a library's that it starts: they are the kernel's. */
+extern _Thread_local unsigned int pl_inside;
+
+/* ---- socket.c ---------------------------------------------------------------------------------------------------------- */
+
+/* The handle of a socket that is about to be used in a way that decides whose it is; NULL: the kernel's. */
+pyvma_sock *pl_use(int fd);
+/* As long as nothing decides: NULL also for a socket that the kernel alone knows so far. */
+pv_inline pyvma_sock *pl_peek(int fd)
+{
+	pl_word w = pl_get(fd);
+
+	return w & (PL_LATE | PL_SET) ? NULL : (pyvma_sock *)w;
+}
+pv_inline pyvma_sock *pl_sock(int fd)
+{
+	pl_word w = pl_get(fd);
+
+	if (pv_likely(!(w & (PL_LATE | PL_SET))))
+		return (pyvma_sock *)w;
+	return w == PL_LATE ? pl_use(fd) : NULL;
+}
+/* After a call that may have decided: a socket that is the kernel's leaves the table. */
+void pl_settle(int fd, pyvma_sock *h);
+/* A new number for the open file of `from` exists. */
+void pl_dup(int from, int to);
+/* The number `fd` is about to lead elsewhere, or nowhere. 0: the caller closes it; 1: it is closed; -errno */
+int pl_close(int fd);
+
+/* ---- epoll.c ----------------------------------------------------------------------------------------------------------- */
+
+struct pl_set;
+pv_inline struct pl_set *pl_set_of(pl_word w)
+{
+	return w & PL_SET ? (struct pl_set *)(w - PL_SET) : NULL;
+}
+void pl_set_get(struct pl_set *set);
+void pl_set_put(struct pl_set *set, int fd);
 
 /* A result of the engine's as libc has it. */
 pv_inline int64_t pl_result(int64_t rc)

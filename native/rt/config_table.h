@@ -25,6 +25,10 @@
 	  "xdp "                                                                                                                   \
 	  "without addr=, softnic and verbs with netdev=NAME. Keys of all: rx_depth, tx_depth")                                    \
 	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \
+	X(BOOL, decide_late, "0", 0, 1, "", NULL, 1,                                                                               \
+	  "an fd that is adopted becomes the stack's although the kernel has bound it or listens by it, and sets do not start "    \
+	  "the "                                                                                                                   \
+	  "engine; the preload library sets it")                                                                                   \
 	X(CHOICE, preset, "none", 0, 0,                                                                                            \
 	  "none,latency,ultra-latency,multi_ring_latency,mcd,mcd-irq,7750,rti,29west,wombat_fh,throughput,shared", "VMA_SPEC", 1,  \
 	  "settings for a purpose, those of PV_CONFIG_PRESETS; what is set by its own name stays as it is")                        \

@@ -355,7 +355,7 @@ static int mirror_bind(struct pv_sock *so)
 	socklen_t len = pv_addr_format(so->family, &local, &ss, sizeof(ss));
 
 	set_int(fd, IPPROTO_IP, IP_FREEBIND, 1);
-	rc = bind(fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+	rc = pv_late_bind(so, (struct sockaddr *)&ss, len);
 	set_int(fd, IPPROTO_IP, IP_FREEBIND, pv_udp_options(so->u)->freebind);
 	return rc == -EACCES ? rc : 0;
 }
@@ -386,7 +386,7 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
 		socklen_t len =
 		    pv_addr_format(so->family, &(struct pv_endpoint){ .addr = ep->addr, .port = local.port }, &ss, sizeof(ss));
 
-		rc = bind(pv_sock_kfd(so), (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+		rc = pv_late_bind(so, (struct sockaddr *)&ss, len);
 		if (!rc) {
 			so->bound = true;
 			pv_decide_core(so, true, true);
@@ -431,8 +431,10 @@ static const char *kernel_reason(const struct pv_endpoint *ep)
 static int bind_left(struct pv_sock *so, const char *reason, const struct pv_endpoint *ep, const struct sockaddr *addr,
 		     socklen_t len)
 {
-	if (bind(pv_sock_kfd(so), addr, len) < 0)
-		return -errno;
+	int rc = pv_late_bind(so, addr, len);
+
+	if (rc)
+		return rc;
 	if (so->host)
 		pv_leg_retire(so, reason, *reason == ' ' ? &ep->addr : NULL);
 	else
@@ -485,8 +487,10 @@ static int bind_foreign(struct pv_sock *so, const struct sockaddr *addr, socklen
 {
 	static const char reason[] = "bound to an address that is the kernel's";
 
-	if (bind(pv_sock_kfd(so), addr, len) < 0)
-		return -errno;
+	int rc = pv_late_bind(so, addr, len);
+
+	if (rc)
+		return rc;
 	if (so->host)
 		pv_leg_retire(so, reason, NULL);
 	else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED)
@@ -510,7 +514,7 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 		    pv_addr_parse(so, addr, len, &ep) && addr->sa_family == so->family;
 
 	if (!ours && (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING))
-		return bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+		return pv_late_bind(so, addr, len);
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);

@@ -478,9 +478,13 @@ int pyvma_epoll_open(pyvma_epoll **out)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data = { .u64 = BELL } };
 	struct pyvma_epoll *set;
-	int rc = pv_engine_start(), kep, bell;
+	const struct pv_config *cfg;
+	int rc = pv_config_load(&cfg), kep, bell;
 
 	*out = NULL;
+	/* Whatever is added may be the kernel's alone: then there is no engine in it. */
+	if (!rc && !cfg->decide_late)
+		rc = pv_engine_start();
 	if (rc)
 		return rc;
 	pv_lock_setup();

@@ -160,8 +160,9 @@ static int bind_kernel_first(struct pv_sock *so, const struct pv_endpoint *ep, c
 	int rc;
 
 	for (int tries = 0;; tries++) {
-		if (!(chosen && !tries) && bind(pv_sock_kfd(so), addr, len) < 0)
-			return -errno;
+		rc = chosen && !tries ? 0 : pv_late_bind(so, addr, len);
+		if (rc)
+			return rc;
 		rc = take_name(so, ep);
 		if (rc != -EADDRINUSE || ep->port || tries >= PORT_TRIES || !kernel_unbind(so))
 			break;
@@ -183,8 +184,9 @@ int pv_leg_bind(struct pv_sock *so, const struct pv_endpoint *ep, const struct s
 	rc = may_leave(so, reason);
 	if (rc)
 		return rc;
-	if (bind(pv_sock_kfd(so), addr, len) < 0)
-		return -errno;
+	rc = pv_late_bind(so, addr, len);
+	if (rc)
+		return rc;
 	if (!so->retired)
 		pv_leg_retire(so, reason, NULL);
 	so->bound = true;

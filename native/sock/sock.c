@@ -533,7 +533,9 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 
 	rc = rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
 	so = rc ? NULL : pv_handle_sock(*out);
-	if (so && so->candidate && so->stream && has_name(fd)) {
+	if (so && so->candidate && has_name(fd) && pv_engine_state() == PV_ENGINE_RUNNING && pv_engine.cfg->decide_late) {
+		pv_late_decide(*out, so);
+	} else if (so && so->candidate && so->stream && has_name(fd)) {
 		pv_shown_reason(so, "bound or connected by the kernel before", NULL);
 		atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
 		pv_shown_update(so);

@@ -106,6 +106,7 @@ struct pv_sock {
 	bool tx_core; /* the connected peer is sent to by the stack */
 	bool host; /* the kernel socket is bound, connected and joined alike, and its errors are ours (leg.c) */
 	bool name_chosen; /* of a stream: we bound the kernel socket, not the program */
+	bool named; /* while a name that the kernel socket has is decided about: it is bound, and need not be again (late.c) */
 	bool retired; /* left to the kernel after it was the stack's: what is queued there is still read, nothing else */
 	bool bound; /* in the stack */
 	bool shut_rd;
@@ -305,6 +306,13 @@ void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg);
 void pv_decide_kernel(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
 /* The first datagram of a socket that was neither bound nor connected. 0: decided. */
 int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to);
+
+/* ---- late.c ------------------------------------------------------------------------------------------------------------ */
+
+/* The kernel has named the adopted socket `h` of `so`, and perhaps listens or is connected by it: it is decided now. No lock is held. */
+void pv_late_decide(struct pyvma_sock *h, struct pv_sock *so);
+/* bind(2) of the kernel socket. 0 or -errno. */
+int pv_late_bind(const struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
 
 /* ---- leg.c ------------------------------------------------------------------------------------------------------------- */
 

@@ -125,9 +125,8 @@ static int kernel_bind(struct pv_sock *so, const struct pv_endpoint *ep)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
-	int fd = pv_sock_kfd(so);
 
-	return fd < 0 || bind(fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+	return pv_late_bind(so, (struct sockaddr *)&ss, len);
 }
 
 /* All addresses: one port in both. Without a number the kernel chooses, and the stack must agree. */
@@ -216,8 +215,9 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	rc = pv_decide_may_kernel(&ep->addr);
 	if (rc)
 		return rc;
-	if (bind(pv_sock_kfd(so), addr, len) < 0)
-		return -errno;
+	rc = pv_late_bind(so, addr, len);
+	if (rc)
+		return rc;
 	is_kernels(so, " is the kernel's", &ep->addr);
 	return 0;
 }
@@ -228,7 +228,7 @@ int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockad
 	int rc;
 
 	if (!engine_runs(so) || !pv_addr_parse(so, addr, len, &ep) || addr->sa_family != so->family)
-		return so->dead ? pv_sock_lock_failed(NULL, so) : bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+		return so->dead ? pv_sock_lock_failed(NULL, so) : pv_late_bind(so, addr, len);
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);

@@ -29,12 +29,12 @@ static int kernel_name(int fd, const struct pv_sock *so, struct pv_endpoint *out
 	return pv_addr_parse(so, (struct sockaddr *)&ss, len, out) ? 0 : -EADDRNOTAVAIL;
 }
 
-static int kernel_bind(int fd, const struct pv_sock *so, const struct pv_endpoint *ep)
+static int kernel_bind(const struct pv_sock *so, const struct pv_endpoint *ep)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
 
-	return bind(fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+	return pv_late_bind(so, (struct sockaddr *)&ss, len);
 }
 
 /* A port that the kernel chose goes with the end of what the socket does; one that does nothing has to begin with something. */
@@ -56,7 +56,7 @@ static void kernel_unname(int fd, const struct pv_sock *so)
 		any.addr.w[2] = PV_ADDR_MAPPED_W2;
 	kernel_unbind(fd);
 	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &no_port, sizeof(no_port));
-	(void)kernel_bind(fd, so, &any);
+	(void)kernel_bind(so, &any);
 	no_port = 0;
 	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &no_port, sizeof(no_port));
 }
@@ -128,7 +128,7 @@ static int bind_number(struct pv_sock *so, const struct pv_endpoint *ep, int *le
 	*left = stack_bind(so, ep);
 	if (*left == -EADDRINUSE)
 		return *left;
-	rc = kernel_bind(pv_sock_kfd(so), so, ep);
+	rc = kernel_bind(so, ep);
 	if (rc)
 		pv_stream_drop(so);
 	return rc;
@@ -140,7 +140,7 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep, int *left
 	if (ep->port)
 		return bind_number(so, ep, left);
 	for (int tries = 0;; tries++) {
-		int rc = kernel_bind(pv_sock_kfd(so), so, ep);
+		int rc = kernel_bind(so, ep);
 
 		if (rc)
 			return rc;
@@ -157,7 +157,7 @@ int pv_stream_host_bind(struct pv_sock *so, const struct pv_endpoint *ep)
 	int left = 0, rc;
 
 	if (reason) {
-		rc = pv_engine.cfg->strict ? leave(so, reason, NULL) : kernel_bind(pv_sock_kfd(so), so, ep);
+		rc = pv_engine.cfg->strict ? leave(so, reason, NULL) : kernel_bind(so, ep);
 		return rc ? rc : leave(so, reason, NULL);
 	}
 	rc = bind_both(so, ep, &left);
@@ -180,7 +180,8 @@ int pv_stream_host_bind_kernel(struct pv_sock *so, const struct pv_endpoint *ep,
 
 	if (rc)
 		return rc;
-	return bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : leave(so, reason, &ep->addr);
+	rc = pv_late_bind(so, addr, len);
+	return rc ? rc : leave(so, reason, &ep->addr);
 }
 
 /* ---- listen ------------------------------------------------------------------------------------------------------------ */

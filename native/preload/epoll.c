@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * epoll. A set of the program's is one of the engine's, and the fd is the kernel's set inside that one: pollable, and in other sets.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "preload/preload.h"
+
+#define EVENTS_ON_STACK 256
+
+struct pl_set {
+	pyvma_epoll *ep;
+	_Atomic(uint32_t) fds; /* numbers that lead to it */
+	struct pl_set *next; /* free list: the memory stays */
+};
+
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pl_set *free_sets;
+
+static struct pl_set *set_new(pyvma_epoll *ep)
+{
+	struct pl_set *set;
+
+	pthread_mutex_lock(&free_lock);
+	set = free_sets;
+	if (set)
+		free_sets = set->next;
+	pthread_mutex_unlock(&free_lock);
+	if (!set)
+		set = malloc(sizeof(*set));
+	if (!set)
+		return NULL;
+	set->ep = ep;
+	atomic_store_explicit(&set->fds, 1, memory_order_relaxed);
+	return set;
+}
+
+void pl_set_get(struct pl_set *set)
+{
+	atomic_fetch_add(&set->fds, 1);
+}
+
+void pl_set_put(struct pl_set *set, int fd)
+{
+	int kep;
+
+	if (atomic_fetch_sub(&set->fds, 1) > 1) {
+		(void)PL_REAL(close)(fd);
+		return;
+	}
+	kep = pyvma_epoll_fileno(set->ep);
+	pyvma_epoll_close(set->ep);
+	if (kep != fd)
+		(void)PL_REAL(close)(fd);
+	pthread_mutex_lock(&free_lock);
+	set->next = free_sets;
+	free_sets = set;
+	pthread_mutex_unlock(&free_lock);
+}
+
+static int create(int flags)
+{
+	pyvma_epoll *ep;
+	struct pl_set *set;
+	int fd, rc;
+
+	if (flags & ~EPOLL_CLOEXEC || !pl_on())
+		return PL_REAL(epoll_create1)(flags);
+	rc = pyvma_epoll_open(&ep);
+	if (rc)
+		return (int)pl_result(rc);
+	fd = pyvma_epoll_fileno(ep);
+	set = set_new(ep);
+	if (!set || !pl_put(fd, (pl_word)set + PL_SET)) {
+		pyvma_epoll_close(ep);
+		return (int)pl_result(-ENOMEM);
+	}
+	if (!(flags & EPOLL_CLOEXEC))
+		(void)PL_REAL(ioctl)(fd, FIONCLEX);
+	return fd;
+}
+
+PL_EXPORT int epoll_create1(int flags)
+{
+	return create(flags);
+}
+
+PL_EXPORT int epoll_create(int size)
+{
+	return size > 0 ? create(0) : PL_REAL(epoll_create)(size);
+}
+
+PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
+{
+	struct pl_set *set = pl_set_of(pl_get(ep));
+	struct pyvma_event e = { 0 };
+	pl_word w = pl_get(fd);
+
+	if (!set)
+		return PL_REAL(epoll_ctl)(ep, op, fd, ev);
+	if (w == PL_LATE && op == EPOLL_CTL_ADD)
+		(void)pl_use(fd);
+	if (ev)
+		e = (struct pyvma_event){ .events = ev->events, .data = ev->data.u64 };
+	return (int)pl_result(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL));
+}
+
+/* -1: for ever. */
+static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns)
+{
+	struct pyvma_event some[EVENTS_ON_STACK];
+	int rc;
+
+	if (n <= 0)
+		return -EINVAL;
+	rc = pyvma_epoll_wait(set->ep, some, PV_MIN(n, EVENTS_ON_STACK), timeout_ns);
+	for (int i = 0; i < rc; i++)
+		ev[i] = (struct epoll_event){ .events = some[i].events, .data = { .u64 = some[i].data } };
+	return rc;
+}
+
+PL_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
+{
+	struct pl_set *set = pl_set_of(pl_get(ep));
+
+	if (!set)
+		return PL_REAL(epoll_wait)(ep, ev, n, ms);
+	return (int)pl_result(wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000)));
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Numbers and their flags: close, dup, fcntl, ioctl. */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "preload/preload.h"
+
+int pl_close(int fd)
+{
+	pl_word w = pl_get(fd);
+
+	if (pv_likely(!w))
+		return 0;
+	w = pl_take(fd);
+	if (pl_set_of(w)) {
+		pl_set_put(pl_set_of(w), fd);
+		return 1;
+	}
+	if (!w || w == PL_LATE)
+		return 0;
+	int rc = pyvma_sock_close((pyvma_sock *)w);
+
+	return rc ? rc : 1;
+}
+
+PL_EXPORT int close(int fd)
+{
+	int rc = pl_close(fd);
+
+	return rc == 0 ? PL_REAL(close)(fd) : rc < 0 ? (int)pl_result(rc) : 0;
+}
+
+void pl_dup(int from, int to)
+{
+	pl_word w = pl_get(from);
+	pyvma_sock *h;
+
+	if (pv_likely(!w))
+		return;
+	if (w == PL_LATE) {
+		(void)pl_put(to, PL_LATE);
+	} else if (pl_set_of(w)) {
+		pl_set_get(pl_set_of(w));
+		(void)pl_put(to, w);
+	} else if (pyvma_sock_adopt(to, &h) == 0 && !pl_put(to, (pl_word)h)) {
+		pyvma_sock_detach(h);
+	}
+}
+
+PL_EXPORT int dup(int fd)
+{
+	int to = PL_REAL(dup)(fd);
+
+	if (to >= 0)
+		pl_dup(fd, to);
+	return to;
+}
+
+/* What was there before goes as by close, silently. */
+static int dup_to(int fd, int to, int flags)
+{
+	int rc;
+
+	if (fd == to || to < 0 || PL_REAL(fcntl)(fd, F_GETFD) < 0)
+		return PL_REAL(dup3)(fd, to, flags);
+	if (pl_get(to))
+		(void)pl_close(to);
+	rc = PL_REAL(dup3)(fd, to, flags);
+	if (rc >= 0)
+		pl_dup(fd, to);
+	return rc;
+}
+
+PL_EXPORT int dup2(int fd, int to)
+{
+	return fd == to ? PL_REAL(dup2)(fd, to) : dup_to(fd, to, 0);
+}
+
+PL_EXPORT int dup3(int fd, int to, int flags)
+{
+	return dup_to(fd, to, flags);
+}
+
+static int control(int fd, int cmd, void *arg)
+{
+	int rc = PL_REAL(fcntl)(fd, cmd, arg);
+	pyvma_sock *h;
+
+	if (rc < 0)
+		return rc;
+	switch (cmd) {
+	case F_DUPFD:
+	case F_DUPFD_CLOEXEC:
+		pl_dup(fd, rc);
+		break;
+	case F_SETFL:
+		h = pl_peek(fd);
+		if (h)
+			(void)pyvma_sock_set_nonblock(h, ((int)(intptr_t)arg & O_NONBLOCK) != 0);
+	}
+	return rc;
+}
+
+PL_EXPORT int fcntl(int fd, int cmd, ...)
+{
+	va_list ap;
+
+	va_start(ap, cmd);
+	void *arg = va_arg(ap, void *);
+
+	va_end(ap);
+	return control(fd, cmd, arg);
+}
+
+PL_EXPORT int fcntl64(int fd, int cmd, ...) __attribute__((alias("fcntl")));
+
+PL_EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+
+	va_start(ap, request);
+	void *arg = va_arg(ap, void *);
+
+	va_end(ap);
+	pyvma_sock *h = pl_peek(fd);
+
+	return h ? (int)pl_result(pyvma_sock_ioctl(h, request, arg)) : PL_REAL(ioctl)(fd, request, arg);
+}

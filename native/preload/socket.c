@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Socket calls.
+ *
+ * A socket that may be offloaded is a kernel socket with the mark PL_LATE, and everything is done to it by the kernel, until the program
+ * waits on it, receives, accepts, connects or sends by it: then the engine adopts it as it is (setting decide_late). What the kernel refuses
+ * because it does not know the address (interfaces of the engine's own), and what the kernel cannot tell again (groups), is such a use, too.
+ */
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "preload/preload.h"
+
+static pthread_mutex_t use_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- from late to used ------------------------------------------------------------------------------------------------- */
+
+static pyvma_sock *adopt(int fd)
+{
+	pyvma_sock *h = NULL;
+	int rc;
+
+	pl_inside++;
+	rc = pyvma_sock_adopt(fd, &h);
+	pl_inside--;
+	if (!rc && pl_change(fd, PL_LATE, (pl_word)h))
+		return h;
+	if (!rc) {
+		pyvma_sock_detach(h); /* closed meanwhile */
+		return NULL;
+	}
+	pl_change(fd, PL_LATE, 0);
+	if (rc != -EBADF && rc != -ENOTSOCK)
+		pl_off(*pyvma_last_error() ? pyvma_last_error() : strerror(-rc));
+	return NULL;
+}
+
+pyvma_sock *pl_use(int fd)
+{
+	int saved = errno;
+	pyvma_sock *h = NULL;
+
+	if (pl_inside)
+		return NULL;
+	pthread_mutex_lock(&use_lock);
+	if (pl_get(fd) == PL_LATE) {
+		if (!pl_on())
+			pl_change(fd, PL_LATE, 0);
+		else if ((h = adopt(fd)))
+			pl_settle(fd, h);
+	}
+	h = pl_peek(fd);
+	pthread_mutex_unlock(&use_lock);
+	errno = saved;
+	return h;
+}
+
+void pl_settle(int fd, pyvma_sock *h)
+{
+	char text[128];
+
+	if (pyvma_sock_offload(h, text, sizeof(text)) == PYVMA_KERNEL && pl_change(fd, (pl_word)h, 0))
+		pyvma_sock_detach(h);
+}
+
+PL_EXPORT int socket(int family, int type, int proto)
+{
+	int fd = PL_REAL(socket)(family, type, proto), kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0 || (family != AF_INET && family != AF_INET6) || !pl_on())
+		return fd;
+	if ((kind == SOCK_STREAM && (proto == 0 || proto == IPPROTO_TCP)) ||
+	    (kind == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)))
+		(void)pl_put(fd, PL_LATE);
+	return fd;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------- */
+
+PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	pyvma_sock *h = pl_peek(fd);
+	int rc;
+
+	if (!h) {
+		rc = PL_REAL(bind)(fd, addr, len);
+		/* An address of the engine's own interfaces is none that the kernel knows. */
+		if (rc == 0 || errno != EADDRNOTAVAIL || pl_get(fd) != PL_LATE)
+			return rc;
+		h = pl_use(fd);
+		if (!h)
+			return rc;
+	}
+	rc = pyvma_sock_bind(h, addr, len);
+	pl_settle(fd, h);
+	return (int)pl_result(rc);
+}
+
+PL_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	pyvma_sock *h = pl_sock(fd);
+	int rc;
+
+	if (!h)
+		return PL_REAL(connect)(fd, addr, len);
+	rc = pyvma_sock_connect(h, addr, len, -1);
+	pl_settle(fd, h);
+	return (int)pl_result(rc);
+}
+
+PL_EXPORT int listen(int fd, int backlog)
+{
+	pyvma_sock *h = pl_peek(fd);
+	int rc;
+
+	if (!h)
+		return PL_REAL(listen)(fd, backlog);
+	rc = pyvma_sock_listen(h, backlog);
+	pl_settle(fd, h);
+	return (int)pl_result(rc);
+}
+
+static int accept_as(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	pyvma_sock *h = pl_sock(fd), *got;
+	int rc;
+
+	if (!h)
+		return PL_REAL(accept4)(fd, addr, len, flags);
+	rc = pyvma_sock_accept(h, addr, len, flags, -1, &got);
+	if (rc)
+		return (int)pl_result(rc);
+	rc = pyvma_sock_fd(got);
+	if (rc < 0) {
+		pyvma_sock_close(got);
+		return (int)pl_result(rc);
+	}
+	if (!pl_put(rc, (pl_word)got)) {
+		pyvma_sock_close(got);
+		return (int)pl_result(-ENOMEM);
+	}
+	pl_settle(rc, got);
+	return rc;
+}
+
+PL_EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return accept_as(fd, addr, len, 0);
+}
+
+PL_EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	return accept_as(fd, addr, len, flags);
+}
+
+PL_EXPORT int shutdown(int fd, int how)
+{
+	pyvma_sock *h = pl_peek(fd);
+
+	return h ? (int)pl_result(pyvma_sock_shutdown(h, how)) : PL_REAL(shutdown)(fd, how);
+}
+
+PL_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	pyvma_sock *h = pl_peek(fd);
+
+	return h ? (int)pl_result(pyvma_sock_getsockname(h, addr, len)) : PL_REAL(getsockname)(fd, addr, len);
+}
+
+PL_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	pyvma_sock *h = pl_peek(fd);
+
+	return h ? (int)pl_result(pyvma_sock_getpeername(h, addr, len)) : PL_REAL(getpeername)(fd, addr, len);
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------------- */
+
+/* What a kernel socket does not tell again. */
+static bool untold(int level, int name)
+{
+	if (level == IPPROTO_IP)
+		return (name >= IP_MULTICAST_IF && name <= IP_DROP_SOURCE_MEMBERSHIP) ||
+		       (name >= IP_MSFILTER && name <= MCAST_MSFILTER);
+	if (level == IPPROTO_IPV6)
+		return (name >= IPV6_MULTICAST_IF && name <= IPV6_LEAVE_GROUP) || (name >= IP_MSFILTER && name <= MCAST_MSFILTER);
+	return level == PYVMA_SOL;
+}
+
+PL_EXPORT int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
+{
+	pl_word w = pl_get(fd);
+	pyvma_sock *h = pl_peek(fd);
+
+	if (pv_unlikely(w == PL_LATE) && untold(level, name))
+		h = pl_use(fd);
+	return h ? (int)pl_result(pyvma_sock_setsockopt(h, level, name, val, len)) : PL_REAL(setsockopt)(fd, level, name, val, len);
+}
+
+PL_EXPORT int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
+{
+	pyvma_sock *h = pl_peek(fd);
+
+	return h ? (int)pl_result(pyvma_sock_getsockopt(h, level, name, val, len)) : PL_REAL(getsockopt)(fd, level, name, val, len);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whether to work at all. The engine itself is started by the first socket that is used and may be offloaded (pl_use): what comes before
+ * costs a look at the settings.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "preload/preload.h"
+
+_Thread_local unsigned int pl_inside;
+static _Atomic(int) state; /* 0: not known, 1: on, -1: off */
+
+PL_EXPORT const char *pyvma_preload_version(void);
+const char *pyvma_preload_version(void)
+{
+	return PYVMA_VERSION;
+}
+
+void pl_off(const char *why)
+{
+	char line[512];
+	int n;
+
+	if (atomic_exchange(&state, -1) == -1 || !why)
+		return;
+	n = snprintf(line, sizeof(line), "pyvma: %.400s: this program has kernel sockets only\n", why);
+	if (n > 0 && PL_REAL(write)(STDERR_FILENO, line, (size_t)n) < 0)
+		return;
+}
+
+static bool look(void)
+{
+	char text[16];
+	int rc;
+
+	/* ld.so preloads nothing into a privileged program that is not trusted to be there. */
+	if (getauxval(AT_SECURE))
+		return false;
+	pl_inside++;
+	(void)pyvma_config_set("decide_late", "1");
+	rc = pyvma_config_get("interfaces", text, sizeof(text));
+	if (rc > 0 && pyvma_config_get("offload", text, sizeof(text)) > 0 && !strcmp(text, "0"))
+		rc = 0;
+	pl_inside--;
+	if (rc < 0)
+		pl_off(pyvma_last_error());
+	return rc > 0;
+}
+
+bool pl_on(void)
+{
+	int known = atomic_load_explicit(&state, memory_order_relaxed), none = 0;
+
+	if (pl_inside)
+		return false;
+	if (pv_likely(known))
+		return known > 0;
+	atomic_compare_exchange_strong(&state, &none, look() ? 1 : -1);
+	return atomic_load_explicit(&state, memory_order_relaxed) > 0;
+}
