@@ -114,6 +114,9 @@
 	  "directory of the socket by which `pyvma capture` reaches this process; empty: the user's runtime directory "            \
 	  "(/run/pyvma, "                                                                                                          \
 	  "/run/user/UID/pyvma or /tmp/pyvma-UID); none: no socket")                                                               \
+	X(TEXT, daemon, "/run/pyvma/pyvmad.sock", 0, 0, "", NULL, 1,                                                               \
+	  "socket of pyvmad, which does for this process what takes privileges: TAP devices, XDP programs, redirect rules; none: " \
+	  "it is not asked")                                                                                                       \
 	X(TEXT, stats_dir, "/dev/shm", 0, 0, "", "VMA_STATS_SHMEM_DIR", 1,                                                         \
 	  "directory of the files that other processes read: statistics and flight recorder; none: there are none")                \
 	X(INT, trace_events, "4096", 0, 1048576, "events", NULL, 1,                                                                \

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "pyvma.h"
+#include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/error.h"
 #include "rt/host.h"
@@ -180,6 +181,7 @@ static void close_all(struct pv_engine *e)
 	pv_ports_close(e);
 	pv_control_close(e);
 	pv_host_stop(e);
+	pv_agent_stop(e);
 	pv_tstamp_stop(e);
 	pv_recorder_close(e);
 	pv_engine_stat_hide(e);

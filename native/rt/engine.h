@@ -39,6 +39,7 @@ struct pv_watch {
 	void (*ready)(struct pv_watch *w, uint32_t bits); /* an event came; NULL: only waiters are told */
 };
 
+struct pv_agent;
 struct pv_control;
 struct pv_host;
 struct pv_host_state;
@@ -95,6 +96,7 @@ struct pv_engine {
 	uint32_t kernel_addrs; /* counts changes of the kernel's addresses that rtnetlink told of; interfaces of others, too */
 	struct pv_tstamp *tstamp; /* rt/tstamp.h; NULL: no socket wanted stamps yet */
 	struct pv_host *host; /* NULL: no interface is the kernel's */
+	struct pv_agent *agent; /* rt/agent.h; NULL: not asked for */
 	struct pv_control *control; /* NULL: no control socket */
 	struct pv_trace *trace; /* the flight recorder (rt/recorder.h); NULL: there is none */
 	_Atomic(uint64_t)

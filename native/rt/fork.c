@@ -11,6 +11,7 @@
  *
  * A thread that is just starting or stopping the engine is not waited for: its child has kernel sockets only.
  */
+#include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/engine.h"
 #include "rt/host.h"
@@ -75,6 +76,7 @@ static void forget(struct pv_engine *e)
 	pv_engine_stat_hide(e);
 	pv_control_forget(e);
 	pv_host_stop(e);
+	pv_agent_forget(e);
 	e->leader = NULL;
 	e->progress.asleep = e->sleeper = e->progress_parked = false;
 	e->exports = e->interest = e->loops = 0;
