@@ -187,6 +187,12 @@ static bool parse_netdev(const char *v, char *out, size_t size)
 	return true;
 }
 
+static int station_key(const struct entry *e, const char *key, const char *value)
+{
+	e->spec->have_mac = true;
+	return parse_mac(value, e->spec->mac) ? 0 : bad(e, key, value, "not the MAC address of a station, as 02:00:00:00:00:01");
+}
+
 static int softnic_key(const struct entry *e, const char *key, char *value)
 {
 	struct pv_ifspec *s = e->spec;
@@ -199,10 +205,8 @@ static int softnic_key(const struct entry *e, const char *key, char *value)
 		s->have_port = true;
 		return number_key(e, key, value, &s->port, 0, 63);
 	}
-	if (!strcmp(key, "mac")) {
-		s->have_mac = true;
-		return parse_mac(value, s->mac) ? 0 : bad(e, key, value, "not the MAC address of a station, as 02:00:00:00:00:01");
-	}
+	if (!strcmp(key, "mac"))
+		return station_key(e, key, value);
 	return no_key(e, key, "fabric, port, mac, netdev");
 }
 
@@ -253,6 +257,17 @@ static int xdp_key(const struct entry *e, const char *key, char *value)
 	return no_key(e, key, "device, queues, mode, busy_poll");
 }
 
+static int tap_key(const struct entry *e, const char *key, char *value)
+{
+	struct pv_ifspec *s = e->spec;
+
+	if (!strcmp(key, "queues"))
+		return number_key(e, key, value, &s->queues, 1, 16);
+	if (!strcmp(key, "mac"))
+		return station_key(e, key, value);
+	return no_key(e, key, "queues, mac");
+}
+
 static int parse_key(const struct entry *e, const char *key, char *value)
 {
 	struct pv_ifspec *s = e->spec;
@@ -274,13 +289,15 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 		return number_key(e, key, value, &s->rx_depth, 16, 32768);
 	if (!strcmp(key, "tx_depth"))
 		return number_key(e, key, value, &s->tx_depth, 16, 32768);
-	if (!strcmp(key, "netdev") && s->ring != PV_IFSPEC_XDP)
+	if (!strcmp(key, "netdev") && s->ring < PV_IFSPEC_XDP)
 		return parse_netdev(value, s->netdev, sizeof(s->netdev)) ? 0 : bad(e, key, value, not_netdev);
 	switch (s->ring) {
 	case PV_IFSPEC_SOFTNIC:
 		return softnic_key(e, key, value);
 	case PV_IFSPEC_VERBS:
 		return verbs_key(e, key, value);
+	case PV_IFSPEC_TAP:
+		return tap_key(e, key, value);
 	default:
 		return xdp_key(e, key, value);
 	}
@@ -312,9 +329,8 @@ static int finish_owner(const struct entry *e)
 				     : NULL;
 
 	if (!*s->netdev && !s->naddr)
-		return pv_error(
-		    -EINVAL, "interfaces, entry %u (%s): addr=ADDRESS/PREFIX is missing (or netdev=NAME, the kernel's interface)",
-		    e->number, e->ring);
+		return pv_error(-EINVAL, "interfaces, entry %u (%s): addr=ADDRESS/PREFIX is missing%s", e->number, e->ring,
+				s->ring == PV_IFSPEC_TAP ? "" : " (or netdev=NAME, the kernel's interface)");
 	if (*s->netdev && key)
 		return pv_error(-EINVAL, "interfaces, entry %u (%s): %s= is the kernel's to say: the interface is its %s",
 				e->number, e->ring, key, s->netdev);
@@ -329,6 +345,11 @@ static int finish(const struct entry *e)
 		return pv_error(-EINVAL, "interfaces, entry %u (softnic): fabric=NAME is missing", e->number);
 	if (s->ring == PV_IFSPEC_SOFTNIC && !s->have_port)
 		return pv_error(-EINVAL, "interfaces, entry %u (softnic): port=NUMBER is missing", e->number);
+	if (s->ring == PV_IFSPEC_TAP) {
+		if (!*s->name)
+			return pv_error(-EINVAL, "interfaces, entry %u (tap): name=NAME is missing, the TAP device's", e->number);
+		snprintf(s->device, sizeof(s->device), "%s", s->name);
+	}
 	if (s->ring != PV_IFSPEC_SOFTNIC && !*s->device)
 		return pv_error(-EINVAL, "interfaces, entry %u (%s): device=NAME is missing", e->number, e->ring);
 	if (s->ring == PV_IFSPEC_XDP && !s->naddr)
@@ -358,7 +379,7 @@ static int finish(const struct entry *e)
 	return 0;
 }
 
-static const char *const kinds[] = { "softnic", "verbs", "xdp" };
+static const char *const kinds[] = { "softnic", "verbs", "xdp", "tap" };
 
 static int kind_of(const char *text)
 {
@@ -385,7 +406,7 @@ static int parse_entry(char *text, unsigned int number, bool bare, struct pv_ifs
 	int kind = kind_of(text);
 
 	if (kind < 0)
-		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic, verbs or xdp", number, text);
+		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic, verbs, xdp or tap", number, text);
 	out->ring = (enum pv_ifspec_ring)kind;
 	while (p && *p) {
 		char *next = strchr(p, ','), *eq;

@@ -4,6 +4,7 @@
  *   softnic: fabric=NAME port=0..63 mac=XX:XX:XX:XX:XX:XX
  *   verbs:   device=NAME port=1..255 lib=PATH
  *   xdp:     device=NAME queues=1..256 mode=auto|native|generic busy_poll=US
+ *   tap:     name=NAME (the device's, too) queues=1..16 mac=XX:XX:XX:XX:XX:XX
  *   all:     addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
  *
  * Without addr= the interface is the kernel's: that of `device` (xdp), or the one that netdev=NAME says the ring belongs to.
@@ -17,19 +18,19 @@
 
 #include "net/net.h"
 
-enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS, PV_IFSPEC_XDP };
+enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS, PV_IFSPEC_XDP, PV_IFSPEC_TAP };
 
 enum pv_ifspec_mode { PV_IFSPEC_AUTO, PV_IFSPEC_NATIVE, PV_IFSPEC_GENERIC };
 
 struct pv_ifspec {
 	enum pv_ifspec_ring ring;
 	char fabric[33]; /* softnic */
-	char device[PV_RING_NAME_MAX]; /* verbs, xdp */
+	char device[PV_RING_NAME_MAX]; /* verbs, xdp, tap */
 	char netdev
 	    [16]; /* the kernel's interface whose addresses, routes and neighbours are in force; empty: those of the entry are */
 	char lib[257]; /* verbs; empty: the setting verbs_lib */
 	uint32_t port;
-	uint32_t queues, busy_poll_us; /* xdp; 0: all, off */
+	uint32_t queues, busy_poll_us; /* xdp: 0: all, off; tap: 0: one */
 	enum pv_ifspec_mode mode; /* xdp */
 	bool have_port, have_mac;
 	uint8_t mac[PV_ETH_ALEN];
@@ -46,7 +47,7 @@ struct pv_ifspec {
 int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max);
 /* One entry of which the device counts: it needs no address. 0, -EINVAL with a text. */
 int pv_ifspec_parse_device(const char *text, struct pv_ifspec *out);
-/* softnic, verbs, xdp */
+/* softnic, verbs, xdp, tap */
 const char *pv_ifspec_kind(const struct pv_ifspec *s);
 /* ADDRESS, "a.b.c.d" or "x:y::z". */
 bool pv_ifspec_addr(const char *text, struct pv_addr *out);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "pyvma.h"
+#include "ring/tapdev.h"
 #include "ring/verbs.h"
 #include "ring/xdp.h"
 #include "rt/control.h"
@@ -22,14 +23,14 @@
 
 /* Frame bytes beside the IP packet: Ethernet and a VLAN tag. */
 #define L2_MAX 18u
+/* A buffer for TAP devices: frames of the usual MTU in one, longer ones in several. */
+#define TAP_BUF 2048u
 /* Buffers beyond the two queues: being read, being built, waiting for a neighbour, in reassembly. */
 #define SPARE_BUFS 128u
 /* Read of one ring at a time. */
 #define EVENTS_MAX 16
 /* Turns that empty a ring for sure when nobody keeps filling it. */
 #define DRAIN_POLLS 64
-
-#if defined(PV_HAVE_VERBS) || defined(PV_HAVE_XDP)
 
 /* `pc` has what the ring says of buffers; their number comes from the settings and the queues. */
 static int open_pool(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth)
@@ -42,8 +43,6 @@ static int open_pool(struct pv_port *p, const struct pv_config *cfg, struct pv_p
 
 	return rc ? pv_error(rc, "%s: no memory for %u buffers of %u bytes", p->spec.name, pc->count, pc->buf_size) : 0;
 }
-
-#endif
 
 #ifdef PV_HAVE_VERBS
 
@@ -226,9 +225,43 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 
 #endif
 
+static int open_tap(struct pv_port *p, const struct pv_config *cfg)
+{
+	const struct pv_ifspec *s = &p->spec;
+	struct pv_tapdev_cfg tc = {
+		.ifname = s->device,
+		.queues = s->queues ? s->queues : 1,
+		.rx_depth = s->rx_depth ? s->rx_depth : (uint32_t)cfg->rx_depth,
+		.tx_depth = s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth,
+		.mtu = s->mtu,
+		.mac = s->have_mac ? s->mac : NULL,
+		.no_offload = cfg->no_csum_offload,
+		.no_tso = !cfg->tso,
+	};
+	struct pv_pool_cfg pc = { .buf_size = TAP_BUF, .headroom = PV_NET_HEADROOM, .chunk = (uint32_t)cfg->buf_chunk };
+	char err[512] = "";
+	int rc = open_pool(p, cfg, &pc, tc.rx_depth, tc.tx_depth);
+
+	if (rc)
+		return rc;
+	rc = pv_tapdev_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &tc, err, sizeof(err));
+	if (rc) {
+		pv_pool_close(p->pool);
+		return pv_error(rc, "%s: %s", s->name, err);
+	}
+	return 0;
+}
+
 static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 {
-	return p->spec.ring == PV_IFSPEC_XDP ? open_xdp(p, cfg) : open_verbs(p, cfg);
+	switch (p->spec.ring) {
+	case PV_IFSPEC_XDP:
+		return open_xdp(p, cfg);
+	case PV_IFSPEC_TAP:
+		return open_tap(p, cfg);
+	default:
+		return open_verbs(p, cfg);
+	}
 }
 
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg)
@@ -318,7 +351,7 @@ static void log_queues(const struct pv_port *p, const struct pv_config *cfg)
 		pv_log(PV_LOG_INFO,
 		       "%s: ring_logic_rx=%d and ring_logic_tx=%d ask for more rings; in force is 0, one ring for the interface",
 		       p->spec.name, (int)cfg->ring_logic_rx, (int)cfg->ring_logic_tx);
-	if (p->spec.ring != PV_IFSPEC_XDP && have < (uint32_t)cfg->rx_queues)
+	if (p->spec.ring < PV_IFSPEC_XDP && have < (uint32_t)cfg->rx_queues)
 		pv_log(PV_LOG_INFO, "%s: rx_queues=%d, the device has %u", p->spec.name, (int)cfg->rx_queues, have);
 }
 

@@ -176,7 +176,7 @@ int pyvma_capture_sniff(const char *interface, const struct pyvma_capture_option
 	if (!s)
 		return pv_error(-ENOMEM, "capture: no memory");
 	rc = pv_ifspec_parse_device(interface, &s->port.spec);
-	if (!rc && s->port.spec.ring == PV_IFSPEC_XDP)
+	if (!rc && s->port.spec.ring >= PV_IFSPEC_XDP)
 		rc = pv_error(-EOPNOTSUPP, "%s: only devices of verbs have sniffer rules; tcpdump sees the kernel's", interface);
 	if (!s->port.spec.rx_depth)
 		s->port.spec.rx_depth = SNIFF_DEPTH;

@@ -436,7 +436,7 @@ static const struct {
 	{ "verbs:device=mlx5_0,fabric=a,addr=10.0.0.1/8", "fabric" },
 	{ "verbs:addr=10.0.0.1/8", "device=NAME is missing" },
 	{ "verbs:device=mlx5_0,port=0,addr=10.0.0.1/8", "port=0" },
-	{ "tun:device=eth0", "no ring \"tun\": softnic, verbs or xdp" },
+	{ "tun:device=eth0", "no ring \"tun\": softnic, verbs, xdp or tap" },
 	{ "xdp:queues=1", "device=NAME is missing" },
 	{ "xdp:device=0123456789abcdef", "network interface" },
 	{ "xdp:device=a/b", "network interface" },
