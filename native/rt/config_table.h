@@ -119,6 +119,8 @@
 	  "it is not asked")                                                                                                       \
 	X(TEXT, stats_dir, "/dev/shm", 0, 0, "", "VMA_STATS_SHMEM_DIR", 1,                                                         \
 	  "directory of the files that other processes read: statistics and flight recorder; none: there are none")                \
+	X(TEXT, exit_stats, "", 0, 0, "", NULL, 1,                                                                                 \
+	  "append the engine's counters to this file when it stops: a line a process; empty: nothing")                             \
 	X(INT, trace_events, "4096", 0, 1048576, "events", NULL, 1,                                                                \
 	  "how many of its last events the flight recorder keeps, down to a power of two; 0: none")                                \
 	X(BOOL, trace_packets, "0", 0, 1, "", NULL, 1, "the flight recorder has every packet, too, at each of its stations")       \

@@ -198,6 +198,8 @@ static int run(struct pv_engine *e, const struct pv_config *cfg)
 	e->cfg = cfg;
 	stat_open(e);
 	pv_tune_apply(e);
+	if (engine_hooks)
+		engine_hooks->started();
 	if (!cfg->progress)
 		return 0;
 	pv_control_open(e);

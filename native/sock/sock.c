@@ -334,6 +334,7 @@ static void on_stop(void)
 
 	pv_net_kick(pv_engine.net); /* what streams had to say at their end */
 	see_off(&pv_engine, heard);
+	pv_report(true);
 	pv_stream_stopped();
 }
 
@@ -358,6 +359,11 @@ static void on_forked(void)
 		pv_log(PV_LOG_WARN, "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
 }
 
+static void on_started(void)
+{
+	pv_report(false);
+}
+
 static void on_ifaces(void)
 {
 	pv_list_for_each(it, &pv_core_socks)
@@ -375,6 +381,7 @@ __attribute__((constructor)) static void set_hooks(void)
 		.fork_unlock = pv_registry_put,
 		.extra = pv_ready_extra,
 		.ifaces = on_ifaces,
+		.started = on_started,
 		.port_free = pv_stream_port_free,
 		.port_idle = pv_stream_port_idle,
 	};

@@ -448,6 +448,8 @@ bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to);
 
 /* ---- stats.c ----------------------------------------------------------------------------------------------------------- */
 
+/* To the setting exit_stats' file, if there is one: that the engine has started, or what it counted. The lock is held. */
+void pv_report(bool stops);
 /* The interface that an offloaded socket is bound to, by itself or by its address; 0: it may use several. The lock is held. */
 uint32_t pv_sock_iface(const struct pv_sock *so);
 

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What became of a socket, and what the engine counts. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rt/host.h"
+#include "rt/log.h"
 #include "sock/pacing.h"
 #include "sock/shown.h"
 
@@ -80,6 +84,34 @@ int pyvma_counter_get(unsigned int i, struct pyvma_counter *out)
 		rc = counter_locked(&pv_engine, i, out);
 	pv_lock_put(&pv_engine.lock);
 	return rc;
+}
+
+/* One write a line: those of several processes do not mix. PID, program, "started" or NAME=VALUE ..., with tabs between. A process that has
+ * given up its privileges writes to what is there; only one that may does it make the file. */
+void pv_report(bool stops)
+{
+	const char *path = pv_engine.cfg->exit_stats;
+	struct pyvma_counter c;
+	char line[16384];
+	int len, fd;
+
+	if (!*path || !pv_engine.stack)
+		return;
+	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+	if (fd < 0) {
+		pv_log(PV_LOG_WARN, "exit_stats: %s: %s", path, strerror(errno));
+		return;
+	}
+	len = snprintf(line, sizeof(line), "%d\t%s\t%s", (int)getpid(), program_invocation_short_name, stops ? "" : "started");
+	for (unsigned int i = 0; stops && !counter_locked(&pv_engine, i, &c); i++)
+		if (c.value && (size_t)len < sizeof(line) - sizeof(c.name) - 32)
+			len += snprintf(line + len, sizeof(line) - (size_t)len, "%s=%llu ", c.name, (unsigned long long)c.value);
+	line[len++] = '\n';
+	if (write(fd, line, (size_t)len) != len)
+		pv_log(PV_LOG_WARN, "exit_stats: %s: %s", path, strerror(errno));
+	close(fd);
 }
 
 static void interface_locked(const struct pv_port *p, struct pyvma_interface *out)
