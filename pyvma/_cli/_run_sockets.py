@@ -31,7 +31,7 @@ def _address(text: str) -> tuple[int, str, int]:
 
 def outcome(plan: Plan, text: str) -> str:
     """A line. Nothing is sent but what connecting takes, and what is bound is closed at once."""
-    from .. import socket
+    from .. import offload, socket
     from .run import ROLES
 
     role, _, where = text.partition(" ")
@@ -56,7 +56,6 @@ def outcome(plan: Plan, text: str) -> str:
                 made.connect((host, port))
             elif role == "udp_sender":
                 made.sendto(b"", (host, port))
-            became = made.offload
-            return f"{became.state}: {became.text}"
+            return offload(made)
     except (OSError, ValueError) as error:
         return f"cannot be made: {error}"
