@@ -122,6 +122,16 @@ struct pyvma_rule {
 PYVMA_EXPORT int pyvma_rule_add(unsigned int index, const struct pyvma_flow *flow, struct pyvma_rule *out);
 PYVMA_EXPORT int pyvma_rule_del(const struct pyvma_rule *rule); /* 0, also when the interface is gone; -ENOENT */
 
+/* ---- signals ----------------------------------------------------------------------------------------------------------- */
+
+/* For faces that have libc's rules. This thread's waits, until that is NULL again, have the signal mask that `mask`, a sigset_t, says, as
+ * ppoll(2)'s have. */
+PYVMA_EXPORT void pyvma_wait_mask(const void *mask);
+/* From now on it is known whether the handler that interrupted a wait has SA_RESTART. */
+PYVMA_EXPORT void pyvma_wait_exact(void);
+/* 1: that which ended this thread's last call with -EINTR has it. Asked once. */
+PYVMA_EXPORT int pyvma_wait_restarts(void);
+
 /* ---- sockets ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct pyvma_sock pyvma_sock;

@@ -108,15 +108,19 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 	return (int)pl_result(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL));
 }
 
-/* -1: for ever. */
-static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns)
+/* timeout_ns -1: for ever. */
+static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
 {
 	struct pyvma_event some[EVENTS_ON_STACK];
 	int rc;
 
 	if (n <= 0)
 		return -EINVAL;
+	if (pv_unlikely(mask != NULL))
+		pyvma_wait_mask(mask);
 	rc = pyvma_epoll_wait(set->ep, some, PV_MIN(n, EVENTS_ON_STACK), timeout_ns);
+	if (pv_unlikely(mask != NULL))
+		pyvma_wait_mask(NULL);
 	for (int i = 0; i < rc; i++)
 		ev[i] = (struct epoll_event){ .events = some[i].events, .data = { .u64 = some[i].data } };
 	return rc;
@@ -128,5 +132,25 @@ PL_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
 
 	if (!set)
 		return PL_REAL(epoll_wait)(ep, ev, n, ms);
-	return (int)pl_result(wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000)));
+	return (int)pl_result(wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL));
+}
+
+PL_EXPORT int epoll_pwait(int ep, struct epoll_event *ev, int n, int ms, const sigset_t *mask)
+{
+	struct pl_set *set = pl_set_of(pl_get(ep));
+
+	if (!set)
+		return PL_REAL(epoll_pwait)(ep, ev, n, ms, mask);
+	return (int)pl_result(wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), mask));
+}
+
+PL_EXPORT int epoll_pwait2(int ep, struct epoll_event *ev, int n, const struct timespec *ts, const sigset_t *mask)
+{
+	struct pl_set *set = pl_set_of(pl_get(ep));
+	int64_t timeout_ns;
+
+	if (!set)
+		return PL_REAL(epoll_pwait2)(ep, ev, n, ts, mask);
+	timeout_ns = pl_timespec_ns(ts);
+	return (int)pl_result(timeout_ns < -1 ? timeout_ns : wait_for(set, ev, n, timeout_ns, mask));
 }

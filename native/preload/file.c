@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Numbers and their flags: close, dup, fcntl, ioctl. */
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -30,6 +31,21 @@ PL_EXPORT int close(int fd)
 	int rc = pl_close(fd);
 
 	return rc == 0 ? PL_REAL(close)(fd) : rc < 0 ? (int)pl_result(rc) : 0;
+}
+
+PL_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
+{
+	int end = (int)PV_MIN(last, (unsigned int)INT32_MAX);
+
+	if (first <= last && !(flags & ~CLOSE_RANGE_UNSHARE))
+		for (int fd = (int)PV_MIN(first, (unsigned int)INT32_MAX); fd <= end && (fd = pl_next(fd, end)) >= 0; fd++)
+			(void)close(fd);
+	return PL_REAL(close_range)(first, last, flags);
+}
+
+PL_EXPORT void closefrom(int first)
+{
+	(void)close_range((unsigned int)PV_MAX(first, 0), ~0u, 0);
 }
 
 void pl_dup(int from, int to)

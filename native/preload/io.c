@@ -1,70 +1,124 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The read and write families. */
+/* The read and write families. What has an offset a socket refuses: those calls are the kernel's. */
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
 
+#define IOV_LIMIT 1024
+
 PL_EXPORT ssize_t read(int fd, void *buf, size_t len)
 {
-	pyvma_sock *h = pl_sock(fd);
-
-	return pv_unlikely(!h) ? PL_REAL(read)(fd, buf, len) : pl_result(pyvma_sock_recv(h, buf, len, 0, -1));
+	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recv(h, buf, len, 0, -1));
+	return PL_REAL(read)(fd, buf, len);
 }
 
 PL_EXPORT ssize_t write(int fd, const void *buf, size_t len)
 {
-	pyvma_sock *h = pl_sock(fd);
+	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_send(h, buf, len, 0, -1));
+	return PL_REAL(write)(fd, buf, len);
+}
 
-	return pv_unlikely(!h) ? PL_REAL(write)(fd, buf, len) : pl_result(pyvma_sock_send(h, buf, len, 0, -1));
+static int64_t read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags)
+{
+	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
+
+	return n < 0 || n > IOV_LIMIT ? -EINVAL : pyvma_sock_recvmsg(h, &msg, flags, -1);
+}
+
+static int64_t write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags)
+{
+	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
+
+	return n < 0 || n > IOV_LIMIT ? -EINVAL : pyvma_sock_sendmsg(h, &msg, flags, -1);
 }
 
 PL_EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
-	pyvma_sock *h = pl_sock(fd);
-	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
-
-	if (!h)
-		return PL_REAL(readv)(fd, iov, n);
-	return n < 0 || n > 1024 ? pl_result(-EINVAL) : pl_result(pyvma_sock_recvmsg(h, &msg, 0, -1));
+	PL_CALL(fd, SO_RCVTIMEO, read_to(h, iov, n, 0));
+	return PL_REAL(readv)(fd, iov, n);
 }
 
 PL_EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	pyvma_sock *h = pl_sock(fd);
-	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
-
-	if (!h)
-		return PL_REAL(writev)(fd, iov, n);
-	return n < 0 || n > 1024 ? pl_result(-EINVAL) : pl_result(pyvma_sock_sendmsg(h, &msg, 0, -1));
+	PL_CALL(fd, SO_SNDTIMEO, write_from(h, iov, n, 0));
+	return PL_REAL(writev)(fd, iov, n);
 }
+
+/* At no offset they are readv and writev with flags; any other a socket refuses, and flags that it does not know. */
+static bool plain(off_t at, int flags)
+{
+	return at == -1 && !(flags & ~(RWF_NOWAIT | RWF_HIPRI));
+}
+
+PL_EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+	if (plain(at, flags))
+		PL_CALL(fd, SO_RCVTIMEO, read_to(h, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+	return PL_REAL(preadv2)(fd, iov, n, at, flags);
+}
+
+PL_EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+	if (plain(at, flags))
+		PL_CALL(fd, SO_SNDTIMEO, write_from(h, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+	return PL_REAL(pwritev2)(fd, iov, n, at, flags);
+}
+
+PL_EXPORT ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off_t at, int flags) __attribute__((alias("preadv2")));
+PL_EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off_t at, int flags) __attribute__((alias("pwritev2")));
 
 PL_EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
-	pyvma_sock *h = pl_sock(fd);
-
-	return pv_unlikely(!h) ? PL_REAL(recv)(fd, buf, len, flags) : pl_result(pyvma_sock_recv(h, buf, len, flags, -1));
+	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recv(h, buf, len, flags, -1));
+	return PL_REAL(recv)(fd, buf, len, flags);
 }
 
 PL_EXPORT ssize_t recvfrom(int fd, void *restrict buf, size_t len, int flags, struct sockaddr *restrict addr,
 			   socklen_t *restrict alen)
 {
-	pyvma_sock *h = pl_sock(fd);
-
-	return pv_unlikely(!h) ? PL_REAL(recvfrom)(fd, buf, len, flags, addr, alen)
-			       : pl_result(pyvma_sock_recvfrom(h, buf, len, flags, addr, alen, -1));
+	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recvfrom(h, buf, len, flags, addr, alen, -1));
+	return PL_REAL(recvfrom)(fd, buf, len, flags, addr, alen);
 }
 
 PL_EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
-	pyvma_sock *h = pl_sock(fd);
-
-	return pv_unlikely(!h) ? PL_REAL(send)(fd, buf, len, flags) : pl_result(pyvma_sock_send(h, buf, len, flags, -1));
+	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_send(h, buf, len, flags, -1));
+	return PL_REAL(send)(fd, buf, len, flags);
 }
 
 PL_EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t alen)
 {
-	pyvma_sock *h = pl_sock(fd);
+	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendto(h, buf, len, flags, addr, alen, -1));
+	return PL_REAL(sendto)(fd, buf, len, flags, addr, alen);
+}
 
-	return pv_unlikely(!h) ? PL_REAL(sendto)(fd, buf, len, flags, addr, alen)
-			       : pl_result(pyvma_sock_sendto(h, buf, len, flags, addr, alen, -1));
+/* ---- what _FORTIFY_SOURCE makes of them -------------------------------------------------------------------------------- */
+
+PL_EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
+PL_EXPORT ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags);
+PL_EXPORT ssize_t __recvfrom_chk(int fd, void *restrict buf, size_t len, size_t size, int flags, struct sockaddr *restrict addr,
+				 socklen_t *restrict alen);
+_Noreturn void __chk_fail(void);
+
+ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
+{
+	if (len > size)
+		__chk_fail();
+	return read(fd, buf, len);
+}
+
+ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags)
+{
+	if (len > size)
+		__chk_fail();
+	return recv(fd, buf, len, flags);
+}
+
+ssize_t __recvfrom_chk(int fd, void *restrict buf, size_t len, size_t size, int flags, struct sockaddr *restrict addr,
+		       socklen_t *restrict alen)
+{
+	if (len > size)
+		__chk_fail();
+	return recvfrom(fd, buf, len, flags, addr, alen);
 }

@@ -1,17 +1,84 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages. */
+/* Messages, one and many. */
+#include <time.h>
+
 #include "preload/preload.h"
+
+#define MSGS_LIMIT 1024u
 
 PL_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	pyvma_sock *h = pl_sock(fd);
-
-	return pv_unlikely(!h) ? PL_REAL(recvmsg)(fd, msg, flags) : pl_result(pyvma_sock_recvmsg(h, msg, flags, -1));
+	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recvmsg(h, msg, flags, -1));
+	return PL_REAL(recvmsg)(fd, msg, flags);
 }
 
 PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	pyvma_sock *h = pl_sock(fd);
+	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendmsg(h, msg, flags, -1));
+	return PL_REAL(sendmsg)(fd, msg, flags);
+}
 
-	return pv_unlikely(!h) ? PL_REAL(sendmsg)(fd, msg, flags) : pl_result(pyvma_sock_sendmsg(h, msg, flags, -1));
+/* ---- sendmmsg ---------------------------------------------------------------------------------------------------------- */
+
+/* All but the last leave the doorbell to those behind them. How many were sent, or the error of the first. */
+static int64_t send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags)
+{
+	n = PV_MIN(n, MSGS_LIMIT);
+	for (unsigned int i = 0; i < n; i++) {
+		int64_t rc = pyvma_sock_sendmsg(h, &msgs[i].msg_hdr, i + 1 < n ? flags | PYVMA_MSG_BATCH : flags, -1);
+
+		if (rc < 0) {
+			pyvma_flush();
+			return i ? (int64_t)i : rc;
+		}
+		msgs[i].msg_len = (unsigned int)rc;
+	}
+	return n;
+}
+
+PL_EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags)
+{
+	PL_CALL(fd, SO_SNDTIMEO, send_many(h, msgs, n, flags));
+	return PL_REAL(sendmmsg)(fd, msgs, n, flags);
+}
+
+/* ---- recvmmsg ---------------------------------------------------------------------------------------------------------- */
+
+/* As __sys_recvmmsg: the time is looked at between messages only, and what is left of it is told. */
+static int64_t recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts)
+{
+	int64_t until = 0, left;
+	unsigned int i = 0;
+
+	if (ts) {
+		if (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec >= PL_NS_PER_S)
+			return -EINVAL;
+		until = pl_now_ns() + PV_MIN((int64_t)ts->tv_sec, INT64_C(1) << 32) * PL_NS_PER_S + ts->tv_nsec;
+	}
+	n = PV_MIN(n, MSGS_LIMIT);
+	while (i < n) {
+		int64_t rc = pyvma_sock_recvmsg(h, &msgs[i].msg_hdr, flags & ~MSG_WAITFORONE, -1);
+
+		if (rc < 0)
+			return i ? (int64_t)i : rc;
+		msgs[i++].msg_len = (unsigned int)rc;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (ts) {
+			left = PV_MAX(until - pl_now_ns(), INT64_C(0));
+			ts->tv_sec = left / PL_NS_PER_S;
+			ts->tv_nsec = left % PL_NS_PER_S;
+			if (!left)
+				break;
+		}
+		if (msgs[i - 1].msg_hdr.msg_flags & MSG_OOB)
+			break;
+	}
+	return i;
+}
+
+PL_EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts)
+{
+	PL_CALL(fd, SO_RCVTIMEO, recv_many(h, msgs, n, flags, ts));
+	return PL_REAL(recvmmsg)(fd, msgs, n, flags, ts);
 }

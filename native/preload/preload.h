@@ -85,6 +85,21 @@ void pl_dup(int from, int to);
 /* The number `fd` is about to lead elsewhere, or nowhere. 0: the caller closes it; 1: it is closed; -errno */
 int pl_close(int fd);
 
+/* ---- wait.c ------------------------------------------------------------------------------------------------------------ */
+
+#define PL_NS_PER_S INT64_C(1000000000)
+pv_inline int64_t pl_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * PL_NS_PER_S + ts.tv_nsec;
+}
+/* NULL: -1; -EINVAL. */
+int64_t pl_timespec_ns(const struct timespec *ts);
+/* ppoll(2), -errno; timeout_ns -1: for ever. */
+int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask);
+
 /* ---- epoll.c ----------------------------------------------------------------------------------------------------------- */
 
 struct pl_set;
@@ -94,6 +109,21 @@ pv_inline struct pl_set *pl_set_of(pl_word w)
 }
 void pl_set_get(struct pl_set *set);
 void pl_set_put(struct pl_set *set, int fd);
+
+/*
+ * `call` by handle `h` of `fd` until it has a result for the program, or the socket turns out to be the kernel's by now, by a call of another
+ * thread's: that is what the statement ends with.
+ */
+#define PL_CALL(fd, timeo, call)                                                                                                   \
+	for (pyvma_sock *h = pl_sock(fd); pv_likely(h != NULL); h = pl_sock(fd)) {                                                 \
+		int64_t pl_rc = (call);                                                                                            \
+                                                                                                                                   \
+		if (pv_likely(pl_rc >= 0) || !pl_again(fd, h, pl_rc, timeo))                                                       \
+			return pl_result(pl_rc);                                                                                   \
+	}
+
+/* Is the call to be made again? As signal(7) says for SA_RESTART, unless the socket has the timeout `timeo`. */
+bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo);
 
 /* A result of the engine's as libc has it. */
 pv_inline int64_t pl_result(int64_t rc)

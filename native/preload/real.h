@@ -8,8 +8,10 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -44,6 +46,15 @@
 	X(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t))                                   \
 	X(ssize_t, sendmsg, (int, const struct msghdr *, int))                                                                     \
 	X(int, sendmmsg, (int, struct mmsghdr *, unsigned int, int))                                                               \
+	X(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int))                                                          \
+	X(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int))                                                         \
+	X(ssize_t, sendfile, (int, int, off_t *, size_t))                                                                          \
+	X(ssize_t, splice, (int, off64_t *, int, off64_t *, size_t, unsigned int))                                                 \
+	X(ssize_t, tee, (int, int, size_t, unsigned int))                                                                          \
+	X(FILE *, fdopen, (int, const char *))                                                                                     \
+	X(int, fileno, (FILE *))                                                                                                   \
+	X(int, vdprintf, (int, const char *, va_list))                                                                             \
+	X(int, close_range, (unsigned int, unsigned int, int))                                                                     \
 	X(int, close, (int))                                                                                                       \
 	X(int, dup, (int))                                                                                                         \
 	X(int, dup2, (int, int))                                                                                                   \

@@ -6,10 +6,11 @@
  * waits on it, receives, accepts, connects or sends by it: then the engine adopts it as it is (setting decide_late). What the kernel refuses
  * because it does not know the address (interfaces of the engine's own), and what the kernel cannot tell again (groups), is such a use, too.
  */
-#include <net/if.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "preload/preload.h"
 
@@ -57,6 +58,21 @@ pyvma_sock *pl_use(int fd)
 	return h;
 }
 
+bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo)
+{
+	struct timeval tv = { 0 };
+	socklen_t len = sizeof(tv);
+
+	switch (rc) {
+	case -EINTR:
+		return pyvma_wait_restarts() && pyvma_sock_getsockopt(h, SOL_SOCKET, timeo, &tv, &len) == 0 && !tv.tv_sec &&
+		       !tv.tv_usec;
+	case -EBADF:
+		return pl_get(fd) != (pl_word)h && PL_REAL(fcntl)(fd, F_GETFD) >= 0;
+	}
+	return false;
+}
+
 void pl_settle(int fd, pyvma_sock *h)
 {
 	char text[128];
@@ -98,16 +114,18 @@ PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 	return (int)pl_result(rc);
 }
 
+static int connect_by(int fd, pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
+{
+	int rc = pyvma_sock_connect(h, addr, len, -1);
+
+	pl_settle(fd, h);
+	return rc;
+}
+
 PL_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
-	pyvma_sock *h = pl_sock(fd);
-	int rc;
-
-	if (!h)
-		return PL_REAL(connect)(fd, addr, len);
-	rc = pyvma_sock_connect(h, addr, len, -1);
-	pl_settle(fd, h);
-	return (int)pl_result(rc);
+	PL_CALL(fd, SO_SNDTIMEO, connect_by(fd, h, addr, len));
+	return PL_REAL(connect)(fd, addr, len);
 }
 
 PL_EXPORT int listen(int fd, int backlog)
@@ -122,27 +140,27 @@ PL_EXPORT int listen(int fd, int backlog)
 	return (int)pl_result(rc);
 }
 
+/* The new number, or -errno. */
+static int accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	pyvma_sock *got;
+	int rc = pyvma_sock_accept(h, addr, len, flags, -1, &got), fd;
+
+	if (rc)
+		return rc;
+	fd = pyvma_sock_fd(got);
+	if (fd < 0 || !pl_put(fd, (pl_word)got)) {
+		pyvma_sock_close(got);
+		return fd < 0 ? fd : -ENOMEM;
+	}
+	pl_settle(fd, got);
+	return fd;
+}
+
 static int accept_as(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	pyvma_sock *h = pl_sock(fd), *got;
-	int rc;
-
-	if (!h)
-		return PL_REAL(accept4)(fd, addr, len, flags);
-	rc = pyvma_sock_accept(h, addr, len, flags, -1, &got);
-	if (rc)
-		return (int)pl_result(rc);
-	rc = pyvma_sock_fd(got);
-	if (rc < 0) {
-		pyvma_sock_close(got);
-		return (int)pl_result(rc);
-	}
-	if (!pl_put(rc, (pl_word)got)) {
-		pyvma_sock_close(got);
-		return (int)pl_result(-ENOMEM);
-	}
-	pl_settle(rc, got);
-	return rc;
+	PL_CALL(fd, SO_RCVTIMEO, accept_by(h, addr, len, flags));
+	return PL_REAL(accept4)(fd, addr, len, flags);
 }
 
 PL_EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)

@@ -43,6 +43,7 @@ static bool look(void)
 		return false;
 	pl_inside++;
 	(void)pyvma_config_set("decide_late", "1");
+	pyvma_wait_exact();
 	rc = pyvma_config_get("interfaces", text, sizeof(text));
 	if (rc > 0 && pyvma_config_get("offload", text, sizeof(text)) > 0 && !strcmp(text, "0"))
 		rc = 0;

@@ -11,7 +11,7 @@
 #include "preload/preload.h"
 
 #define FDS_ON_STACK 64
-#define NS_PER_S INT64_C(1000000000)
+#define LONGEST_S (INT64_C(1) << 32)
 
 /* ---- the thread's set -------------------------------------------------------------------------------------------------- */
 
@@ -109,19 +109,24 @@ static int waiter_fill(struct waiter *w, const struct pollfd *fds, nfds_t n)
 	return rc;
 }
 
-/* ---- poll -------------------------------------------------------------------------------------------------------------- */
+/* ---- time -------------------------------------------------------------------------------------------------------------- */
 
-static int64_t now_ns(void)
+int64_t pl_timespec_ns(const struct timespec *ts)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
+	if (!ts)
+		return -1;
+	if (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec >= PL_NS_PER_S)
+		return -EINVAL;
+	return PV_MIN((int64_t)ts->tv_sec, LONGEST_S) * PL_NS_PER_S + ts->tv_nsec;
 }
 
-/* `theirs` is room for n: those that are the kernel's. How many are ready, or -errno. */
-static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs)
+/* ---- poll -------------------------------------------------------------------------------------------------------------- */
+
+/* `theirs` is room for n: those that are the kernel's. How many are ready, or -errno. `last`: it is the only look, and pending signals that
+ * `mask` lets in are told. */
+static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigset_t *mask, bool last)
 {
+	struct timespec zero = { 0 };
 	int ready = 0, rc, others = 0;
 
 	for (nfds_t i = 0; i < n; i++) {
@@ -131,20 +136,23 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs)
 		fds[i].revents = 0;
 		if (h) {
 			rc = pyvma_sock_poll(h, fds[i].events, 0);
-			if (rc < 0)
-				rc = POLLNVAL;
+			/* Closed or left to the kernel meanwhile: that knows. */
+			if (rc == -EBADF) {
+				others++;
+				continue;
+			}
 			theirs[i].fd = -1;
-			fds[i].revents = (short)rc;
+			fds[i].revents = (short)(rc < 0 ? POLLERR : rc);
 			ready += rc != 0;
 		} else {
 			others += fds[i].fd >= 0;
 		}
 	}
-	if (!others)
+	if (!others && !last)
 		return ready;
-	rc = PL_REAL(poll)(theirs, n, 0);
+	rc = PL_REAL(ppoll)(theirs, n, &zero, mask);
 	if (rc < 0)
-		return -errno;
+		return ready ? ready : -errno;
 	for (nfds_t i = 0; i < n; i++) {
 		if (theirs[i].fd >= 0 && theirs[i].revents) {
 			fds[i].revents = theirs[i].revents;
@@ -154,50 +162,92 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs)
 	return ready;
 }
 
-static int poll_ours(struct pollfd *fds, nfds_t n, int64_t timeout_ns)
+/* Until something is, or may be, ready. */
+static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask, bool again)
 {
-	struct pollfd some[FDS_ON_STACK], *theirs = n > FDS_ON_STACK ? malloc(n * sizeof(*theirs)) : some;
-	int64_t until = timeout_ns > 0 ? now_ns() + timeout_ns : 0;
 	struct waiter *w = waiter_get();
 	struct pyvma_event ev[FDS_ON_STACK];
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	/* What woke us and was nothing may be an fd that was closed and is open by another number still. */
+	rc = again || !same(w, fds, n) ? waiter_fill(w, fds, n) : 0;
+	if (rc)
+		return rc;
+	pyvma_wait_mask(mask);
+	rc = pyvma_epoll_wait(w->ep, ev, FDS_ON_STACK, timeout_ns);
+	pyvma_wait_mask(NULL);
+	return rc;
+}
+
+int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pollfd some[FDS_ON_STACK], *theirs = n > FDS_ON_STACK ? malloc(n * sizeof(*theirs)) : some;
+	int64_t until = timeout_ns > 0 ? pl_now_ns() + timeout_ns : 0;
 	bool again = false;
 	int rc;
 
-	if (!theirs || !w)
+	if (!theirs)
 		return -ENOMEM;
 	for (;;) {
-		rc = look(fds, n, theirs);
+		if (timeout_ns > 0 && again)
+			timeout_ns = PV_MAX(until - pl_now_ns(), INT64_C(0));
+		rc = look(fds, n, theirs, mask, timeout_ns == 0);
 		if (rc || timeout_ns == 0)
 			break;
-		if (timeout_ns > 0) {
-			timeout_ns = PV_MAX(until - now_ns(), INT64_C(0));
-			if (!timeout_ns)
-				break;
-		}
-		/* What woke us and was nothing may be an fd that was closed and is open by another number still. */
-		rc = again || !same(w, fds, n) ? waiter_fill(w, fds, n) : 0;
-		if (!rc)
-			rc = pyvma_epoll_wait(w->ep, ev, FDS_ON_STACK, timeout_ns);
-		if (rc < 0)
+		rc = sleep_for(fds, n, timeout_ns, mask, again);
+		if (rc < 0 || (rc == 0 && timeout_ns > 0))
 			break;
-		again = rc > 0;
+		again = true;
 	}
 	if (theirs != some)
 		free(theirs);
 	return rc;
 }
 
+/* Is one of them a socket that is, or may become, the stack's? */
 static bool any_ours(const struct pollfd *fds, nfds_t n)
 {
-	for (nfds_t i = 0; i < n; i++)
-		if (pv_unlikely(fds[i].fd >= 0 && pl_get(fds[i].fd) & ~PL_SET && !pl_set_of(pl_get(fds[i].fd))))
+	for (nfds_t i = 0; i < n; i++) {
+		pl_word w = pl_get(fds[i].fd);
+
+		if (pv_unlikely(w && !pl_set_of(w)))
 			return true;
+	}
 	return false;
 }
 
 PL_EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
-	if (!any_ours(fds, n))
+	if (!fds || !any_ours(fds, n))
 		return PL_REAL(poll)(fds, n, ms);
-	return (int)pl_result(poll_ours(fds, n, ms < 0 ? -1 : ms * INT64_C(1000000)));
+	return (int)pl_result(pl_poll(fds, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL));
+}
+
+PL_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask)
+{
+	int64_t timeout_ns = pl_timespec_ns(ts);
+
+	if (!fds || timeout_ns < -1 || !any_ours(fds, n))
+		return PL_REAL(ppoll)(fds, n, ts, mask);
+	return (int)pl_result(pl_poll(fds, n, timeout_ns, mask));
+}
+
+PL_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size);
+PL_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask, size_t size);
+_Noreturn void __chk_fail(void);
+
+int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size)
+{
+	if (size / sizeof(*fds) < n)
+		__chk_fail();
+	return poll(fds, n, ms);
+}
+
+int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask, size_t size)
+{
+	if (size / sizeof(*fds) < n)
+		__chk_fail();
+	return ppoll(fds, n, ts, mask);
 }

@@ -6,14 +6,19 @@
  * Python's handlers run only when the call returns. So a spin that lasts longer than 10 us blocks the thread's signals, which is what
  * makes them visible: every 2 ms a ppoll of nothing with the thread's own mask lets a pending handler run and tells that one did.
  * Signals that report a fault of the thread itself are never blocked.
+ *
+ * Which handler ran, and so whether the call is one that starts again (SA_RESTART), cannot be seen afterwards. A face that wants to know
+ * (pyvma_wait_exact) has signals blocked while it sleeps, too: a signalfd wakes it, and what is pending is looked at before it is let in.
  */
 #include "rt/wait.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <string.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "pyvma.h"
 #include "rt/host.h"
 
 #define MASK_AFTER_NS (10 * PV_NS_PER_US)
@@ -24,15 +29,17 @@
 
 static pthread_key_t efd_key;
 static pthread_once_t efd_once = PTHREAD_ONCE_INIT;
-static _Thread_local int efd_fd = -1;
-static _Thread_local pid_t efd_pid;
+static _Thread_local int efd_fd = -1, sig_fd = -1; /* the second is a signalfd */
+static _Thread_local pid_t efd_pid, sig_pid;
 
 static void efd_close(void *value)
 {
 	(void)value;
 	if (efd_fd >= 0)
 		close(efd_fd);
-	efd_fd = -1;
+	if (sig_fd >= 0)
+		close(sig_fd);
+	efd_fd = sig_fd = -1;
 }
 
 static void efd_key_make(void)
@@ -66,6 +73,40 @@ static void efd_clear(int fd)
 
 /* ---- signals ----------------------------------------------------------------------------------------------------------- */
 
+static _Atomic(bool) exact;
+static _Thread_local const sigset_t *asked_mask; /* for this thread's waits; NULL: its own */
+static _Thread_local bool restarts; /* the handler that ended its last wait has SA_RESTART */
+
+void pyvma_wait_exact(void)
+{
+	atomic_store_explicit(&exact, true, memory_order_relaxed);
+}
+
+void pyvma_wait_mask(const void *mask)
+{
+	asked_mask = mask;
+}
+
+int pyvma_wait_restarts(void)
+{
+	bool was = restarts;
+
+	restarts = false;
+	return was;
+}
+
+int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
+{
+	int rc = ppoll(fds, n, ts, asked_mask);
+
+	return rc < 0 ? -errno : rc;
+}
+
+static bool is_exact(void)
+{
+	return atomic_load_explicit(&exact, memory_order_relaxed);
+}
+
 static void mask_signals(struct pv_wait *w)
 {
 	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF };
@@ -74,15 +115,45 @@ static void mask_signals(struct pv_wait *w)
 	sigfillset(&set);
 	for (size_t i = 0; i < pv_array_size(own); i++)
 		sigdelset(&set, own[i]);
-	pthread_sigmask(SIG_BLOCK, &set, &w->saved);
+	pthread_sigmask(SIG_BLOCK, &set, &w->before);
+	w->saved = asked_mask ? *asked_mask : w->before;
 	w->masked = true;
+}
+
+/* Of the signals that wait to be let in the kernel takes the lowest number first, and goes by its handler's flag. */
+static bool pending_restarts(const struct pv_wait *w)
+{
+	struct sigaction sa;
+	sigset_t pending;
+
+	if (sigpending(&pending) < 0)
+		return false;
+	for (int sig = 1; sig <= SIGRTMAX; sig++) {
+		if (sigismember(&pending, sig) != 1 || sigismember(&w->saved, sig) == 1 || sigaction(sig, NULL, &sa) < 0)
+			continue;
+		/* The two that are no handlers are the same in both members of the union. */
+		if (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)
+			return (sa.sa_flags & SA_RESTART) != 0;
+	}
+	return false;
+}
+
+/* Lets in what is pending; signals are masked, no lock is held. 0, or -EINTR: a handler ran. */
+static int let_in(struct pv_wait *w)
+{
+	struct timespec zero = { 0 };
+	bool again = is_exact() && pending_restarts(w);
+
+	if (ppoll(NULL, 0, &zero, &w->saved) == 0)
+		return 0;
+	restarts = again;
+	return -errno;
 }
 
 /* Called every turn once signals_at has come. The lock is not held while handlers run. */
 static int look_for_signals(struct pv_engine *e, struct pv_wait *w, int64_t now)
 {
-	struct timespec zero = { 0 };
-	int rc = 0;
+	int rc;
 
 	w->signals_at = now + SIGNALS_EVERY_NS;
 	if (!w->masked) {
@@ -91,10 +162,62 @@ static int look_for_signals(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	}
 	if (e)
 		pv_lock_put(&e->lock);
-	if (ppoll(NULL, 0, &zero, &w->saved) < 0)
-		rc = -errno;
+	rc = let_in(w);
 	if (e)
 		pv_lock_get(&e->lock);
+	return rc;
+}
+
+static bool has_restart(int sig)
+{
+	struct sigaction sa;
+
+	return sigaction(sig, NULL, &sa) == 0 && (sa.sa_flags & SA_RESTART);
+}
+
+/* This thread's signalfd for all that `w` lets in; -1: there is none, and handlers run as they come. */
+static int signals_fd(struct pv_wait *w)
+{
+	static _Thread_local sigset_t without;
+	sigset_t set;
+
+	if (!is_exact())
+		return -1;
+	if (!w->masked)
+		mask_signals(w);
+	if (sig_fd >= 0 && sig_pid != getpid()) {
+		close(sig_fd);
+		sig_fd = -1;
+	}
+	if (sig_fd >= 0 && !memcmp(&w->saved, &without, sizeof(without)))
+		return sig_fd;
+	sigfillset(&set);
+	for (int sig = 1; sig <= SIGRTMAX; sig++)
+		if (sigismember(&w->saved, sig) == 1)
+			sigdelset(&set, sig);
+	pthread_once(&efd_once, efd_key_make);
+	sig_fd = signalfd(sig_fd, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	sig_pid = getpid();
+	without = w->saved;
+	pthread_setspecific(efd_key, &efd_fd);
+	return sig_fd;
+}
+
+/* Without the lock: ppoll that signals end. `fds` has room for one more. */
+static int sleep_fds(struct pv_wait *w, struct pollfd *fds, nfds_t n, const struct timespec *ts)
+{
+	int signals = signals_fd(w), rc;
+
+	if (signals >= 0)
+		fds[n++] = (struct pollfd){ .fd = signals, .events = POLLIN };
+	rc = ppoll(fds, n, ts, signals < 0 && w->masked ? &w->saved : NULL);
+	if (rc == 1 && signals >= 0 && fds[n - 1].revents)
+		return let_in(w);
+	if (rc >= 0)
+		return rc;
+	rc = -errno;
+	/* One of those that are never blocked; a profiler's is the one that is not the end. */
+	restarts = is_exact() && has_restart(SIGPROF);
 	return rc;
 }
 
@@ -113,7 +236,8 @@ static void watch_del(struct pv_engine *e, struct pv_wait *w)
 	e->interest--;
 }
 
-/* Lets go of the lock, sleeps until `until`, takes it again. The waiter is on its watch, fds[0] is its own. */
+/* Lets go of the lock, sleeps until `until`, takes it again. The waiter is on its watch, fds[0] is its own, behind the others there is room
+ * for one. */
 static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, nfds_t n, int64_t until)
 {
 	struct timespec ts = pv_clock_left(until);
@@ -123,8 +247,7 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 	w->sleeps++;
 	e->stat->sleeps++;
 	pv_lock_put(&e->lock);
-	rc = ppoll(fds, n, until == PV_NEVER ? NULL : &ts, w->masked ? &w->saved : NULL);
-	rc = rc < 0 ? -errno : rc;
+	rc = sleep_fds(w, fds, n, until == PV_NEVER ? NULL : &ts);
 	pv_lock_get(&e->lock);
 	w->waiter.asleep = false;
 	w->kready = rc > 0 && fds[1].revents;
@@ -151,7 +274,7 @@ static int slept(const struct pv_wait *w, int rc)
 
 static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 {
-	struct pollfd fds[PV_IFACE_MAX + 3];
+	struct pollfd fds[PV_IFACE_MAX + 4];
 	int64_t until;
 	nfds_t n;
 	int rc;
@@ -256,7 +379,7 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 
 static int follow(struct pv_engine *e, struct pv_wait *w)
 {
-	struct pollfd fds[2];
+	struct pollfd fds[3];
 	int rc;
 
 	if (w->waiter.efd < 0 && (w->waiter.efd = pv_wait_efd()) < 0)
@@ -291,6 +414,11 @@ static void begin(struct pv_engine *e, struct pv_wait *w)
 	atomic_init(&w->waiter.woken, false);
 	w->waiter.asleep = false;
 	w->waiter.efd = -1;
+	restarts = false;
+	if (pv_unlikely(asked_mask != NULL)) {
+		mask_signals(w);
+		w->signals_at = now; /* what that lets in may be pending already */
+	}
 }
 
 int pv_wait(struct pv_engine *e, struct pv_wait *w)
@@ -316,5 +444,5 @@ void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 			pv_engine_wake(&e->progress);
 	}
 	if (w->masked)
-		pthread_sigmask(SIG_SETMASK, &w->saved, NULL);
+		pthread_sigmask(SIG_SETMASK, &w->before, NULL);
 }

@@ -11,6 +11,7 @@
 #ifndef PV_RT_WAIT_H
 #define PV_RT_WAIT_H
 
+#include <poll.h>
 #include <signal.h>
 
 #include "rt/engine.h"
@@ -26,7 +27,8 @@ struct pv_wait {
 	bool kready; /* that is why the last pv_wait returned, as far as it looked */
 	bool begun, masked;
 	uint32_t turns, sleeps;
-	sigset_t saved; /* the thread's mask while `masked` */
+	sigset_t saved; /* the mask under which this waits, while `masked` */
+	sigset_t before; /* the thread's own then */
 };
 
 pv_inline void pv_wait_init(struct pv_wait *w, struct pv_watch *watch, int64_t timeout_ns)
@@ -53,6 +55,9 @@ pv_inline void pv_wait_fini(struct pv_engine *e, struct pv_wait *w)
 	if (w->begun)
 		pv_wait_end(e, w);
 }
+
+/* ppoll(2), under the mask of pyvma_wait_mask if there is one. -errno. */
+int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts);
 
 /* This thread's wake-up fd, made at first use and closed when the thread ends; -errno. Not inherited by a forked child. */
 int pv_wait_efd(void);

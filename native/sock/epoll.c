@@ -685,8 +685,7 @@ static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
 	set->sleepers++;
 	set->slept = true;
 	pv_lock_put(&pv_engine.lock);
-	n = ppoll(&p, 1, left < 0 ? NULL : &ts, NULL);
-	n = n < 0 ? -errno : n;
+	n = pv_wait_ppoll(&p, 1, left < 0 ? NULL : &ts);
 	pv_lock_get(&pv_engine.lock);
 	set->sleepers--;
 	return n < 0 ? n : n == 0 ? -ETIMEDOUT : 0;

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sendfile and splice. The kernel moves pages between its own files; what goes to or comes from a socket of the stack's is copied, by pieces.
+ * Nothing is taken from where it was before it has arrived: a file by its offset, a pipe by tee(2), a socket by MSG_PEEK. What has no meaning
+ * for sockets (tee, vmsplice, copy_file_range) the kernel refuses by the kernel socket.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "preload/preload.h"
+
+#define PIECE 65536u
+#define MAX_COUNT 0x7ffff000u /* MAX_RW_COUNT */
+
+/* ---- sendfile ---------------------------------------------------------------------------------------------------------- */
+
+static int64_t send_piece(int out, const void *buf, size_t len, int flags)
+{
+	for (pyvma_sock *h = pl_sock(out); h; h = pl_sock(out)) {
+		int64_t rc = pyvma_sock_send(h, buf, len, flags, -1);
+
+		if (rc >= 0 || !pl_again(out, h, rc, SO_SNDTIMEO))
+			return rc;
+	}
+	ssize_t n = PL_REAL(send)(out, buf, len, flags);
+
+	return n < 0 ? -errno : n;
+}
+
+/* From offset *at of `in`; how much, or the error of the first. */
+static int64_t send_file(int out, int in, off_t *at, size_t count, char *buf)
+{
+	int64_t sent = 0;
+
+	while (count) {
+		ssize_t got = pread(in, buf, PV_MIN(count, (size_t)PIECE), *at);
+		int64_t rc;
+
+		if (got <= 0)
+			return sent ? sent : got < 0 ? -errno : 0;
+		rc = send_piece(out, buf, (size_t)got, (size_t)got < count ? MSG_MORE : 0);
+		if (rc < 0)
+			return sent ? sent : rc;
+		sent += rc;
+		*at += rc;
+		count -= (size_t)rc;
+		if (rc < got)
+			break;
+	}
+	return sent;
+}
+
+static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
+{
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	struct stat st;
+	int64_t rc;
+	char *buf;
+
+	if (fstat(in, &st) < 0 || PL_REAL(fcntl)(in, F_GETFL) < 0)
+		return -EBADF;
+	if ((PL_REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY)
+		return -EBADF;
+	if ((!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) || at < 0)
+		return -EINVAL;
+	buf = malloc(PIECE);
+	if (!buf)
+		return -ENOMEM;
+	rc = send_file(out, in, &at, PV_MIN(count, (size_t)MAX_COUNT), buf);
+	free(buf);
+	if (rc > 0 && offset)
+		*offset = at;
+	else if (rc > 0)
+		(void)lseek(in, at, SEEK_SET);
+	return rc;
+}
+
+PL_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+	return pl_sock(out) ? pl_result(send_file_to(out, in, offset, count)) : PL_REAL(sendfile)(out, in, offset, count);
+}
+
+PL_EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile")));
+
+/* ---- splice ------------------------------------------------------------------------------------------------------------ */
+
+static int64_t read_all(int fd, char *buf, size_t len)
+{
+	size_t got = 0;
+
+	while (got < len) {
+		ssize_t n = PL_REAL(read)(fd, buf + got, len - got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : (int64_t)got;
+		got += (size_t)n;
+	}
+	return (int64_t)got;
+}
+
+/* What lies in the pipe is seen through one of our own, and taken once it is sent. */
+static int64_t pipe_to_sock(int in, int out, size_t len, unsigned int flags, char *buf, const int own[2])
+{
+	ssize_t seen = PL_REAL(tee)(in, own[1], PV_MIN(len, (size_t)PIECE), flags & SPLICE_F_NONBLOCK);
+	int64_t rc;
+
+	if (seen <= 0)
+		return seen < 0 ? -errno : 0;
+	rc = read_all(own[0], buf, (size_t)seen);
+	if (rc > 0)
+		rc = send_piece(out, buf, (size_t)rc, (flags & SPLICE_F_MORE ? MSG_MORE : 0) | MSG_NOSIGNAL);
+	if (rc > 0)
+		(void)read_all(in, buf, (size_t)rc);
+	return rc;
+}
+
+static int64_t peek_piece(int fd, char *buf, size_t len, int flags)
+{
+	for (pyvma_sock *h = pl_sock(fd); h; h = pl_sock(fd)) {
+		int64_t rc = pyvma_sock_recv(h, buf, len, flags, -1);
+
+		if (rc >= 0 || !pl_again(fd, h, rc, SO_RCVTIMEO))
+			return rc;
+	}
+	ssize_t n = PL_REAL(recv)(fd, buf, len, flags);
+
+	return n < 0 ? -errno : n;
+}
+
+static int64_t sock_to_pipe(int in, int out, size_t len, unsigned int flags, char *buf, const int own[2])
+{
+	int64_t rc = peek_piece(in, buf, PV_MIN(len, (size_t)PIECE), MSG_PEEK | (flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0));
+	ssize_t n;
+
+	if (rc <= 0)
+		return rc;
+	n = PL_REAL(write)(own[1], buf, (size_t)rc);
+	if (n > 0)
+		n = PL_REAL(splice)(own[0], NULL, out, NULL, (size_t)n, flags);
+	if (n <= 0)
+		return n < 0 ? -errno : n;
+	return peek_piece(in, buf, (size_t)n, MSG_DONTWAIT);
+}
+
+static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool from)
+{
+	struct stat st;
+	char *buf;
+	int own[2];
+	int64_t rc;
+
+	if (fstat(from ? out : in, &st) < 0)
+		return -EBADF;
+	if (!S_ISFIFO(st.st_mode))
+		return -EINVAL;
+	if (!len)
+		return 0;
+	buf = malloc(PIECE);
+	if (!buf)
+		return -ENOMEM;
+	if (pipe2(own, O_CLOEXEC) < 0) {
+		free(buf);
+		return -errno;
+	}
+	rc = from ? sock_to_pipe(in, out, len, flags, buf, own) : pipe_to_sock(in, out, len, flags, buf, own);
+	(void)PL_REAL(close)(own[0]);
+	(void)PL_REAL(close)(own[1]);
+	free(buf);
+	return rc;
+}
+
+PL_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t len, unsigned int flags)
+{
+	bool from = pl_sock(in) != NULL, to = pl_sock(out) != NULL;
+
+	/* With an offset, or no pipe on the other side, it is an error that the kernel knows. */
+	if (from == to || in_at || out_at ||
+	    flags & ~(unsigned int)(SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT))
+		return PL_REAL(splice)(in, in_at, out, out_at, len, flags);
+	return pl_result(splice_ours(in, out, len, flags, from));
+}
