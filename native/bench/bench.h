@@ -45,7 +45,7 @@ struct bench_opts {
 	const char *interfaces; /* pyvma: the setting */
 	/* raw */
 	const char *library,
-	    *device; /* device: "FABRIC/PORT" of the software NIC, an RDMA device's name; library "xdp": an interface */
+	    *device; /* device: "FABRIC/PORT" of the software NIC, an RDMA device's name; libraries "xdp" and "tap": an interface */
 	uint8_t peer_mac[6];
 };
 
@@ -193,6 +193,7 @@ void bench_ready(const struct bench_opts *o, const uint8_t *mac);
 /* Each runs the role to its end; 0 or 1 with a line on stderr. */
 int bench_run_raw(const struct bench_opts *o, struct bench_result *r);
 int bench_run_xdp(const struct bench_opts *o, struct bench_result *r);
+int bench_run_tap(const struct bench_opts *o, struct bench_result *r);
 int bench_run_engine(const struct bench_opts *o, struct bench_result *r);
 int bench_run_kernel(const struct bench_opts *o, struct bench_result *r);
 int bench_run_engine_tcp(const struct bench_opts *o, struct bench_result *r);

@@ -31,7 +31,8 @@ static const char usage[] =
     "  --histogram        all latencies in the report\n"
     "  --interfaces SPEC  pyvma: the setting of that name\n"
     "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n"
-    "                   the software NIC's or the system's libibverbs; --library xdp: AF_XDP, DEVICE is an interface\n";
+    "                   the software NIC's or the system's libibverbs; --library xdp: AF_XDP, DEVICE is an interface\n"
+    "                   --library tap: a TAP device without a ring, server only\n";
 
 static void on_signal(int sig)
 {
@@ -270,6 +271,8 @@ static int run(struct args *a, const char *role)
 	seen_init(&r.seen);
 	if (!strcmp(a->transport, "raw") && a->o.library && !strcmp(a->o.library, "xdp"))
 		rc = bench_run_xdp(&a->o, &r);
+	else if (!strcmp(a->transport, "raw") && a->o.library && !strcmp(a->o.library, "tap"))
+		rc = bench_run_tap(&a->o, &r);
 	else if (!strcmp(a->transport, "raw"))
 		rc = bench_run_raw(&a->o, &r);
 	else if (!strcmp(a->transport, "pyvma"))

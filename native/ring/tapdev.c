@@ -16,6 +16,7 @@
 #include "ring/frame.h"
 #include "ring/own.h"
 
+#define ALONE 2u /* polls in a row that take one frame each */
 #define FEW_READS 64u /* so many reads without a long frame, and the row is short again */
 #define DROPS_READ 16u /* the kernel is asked for its counter at every so many looks for events */
 
@@ -34,13 +35,15 @@ static struct pv_pkt *next_posted(struct tapdev *t)
 /* The spill follows the last slot. */
 static void close_row(struct tapdev *t)
 {
-	t->iov[t->nslots + 1] = (struct iovec){ .iov_base = t->spill, .iov_len = t->spill_size };
+	t->iov[t->nslots] = (struct iovec){ .iov_base = t->spill, .iov_len = t->spill_size };
 }
 
 static void set_slot(struct tapdev *t, uint32_t i, struct pv_pkt *p)
 {
+	uint32_t front = i ? 0 : TAPDEV_VNET;
+
 	t->slot[i] = p;
-	t->iov[i + 1] = (struct iovec){ .iov_base = p->data, .iov_len = pv_pkt_tailroom(p) };
+	t->iov[i] = (struct iovec){ .iov_base = p->data - front, .iov_len = front + pv_pkt_tailroom(p) };
 }
 
 /* As many slots as are wanted, or as there are buffers for. */
@@ -154,7 +157,7 @@ static struct pv_pkt *take(struct tapdev *t, uint32_t len)
 
 	while (left && used < t->nslots) {
 		struct pv_pkt *p = t->slot[used];
-		uint32_t n = PV_MIN(left, (uint32_t)t->iov[used + 1].iov_len);
+		uint32_t n = PV_MIN(left, pv_pkt_tailroom(p));
 
 		pv_ring_give(p);
 		p->len = n;
@@ -166,6 +169,7 @@ static struct pv_pkt *take(struct tapdev *t, uint32_t len)
 		}
 		left -= n;
 	}
+	memcpy(&t->hdr, head->data - TAPDEV_VNET, TAPDEV_VNET);
 	head->total = len;
 	head->flags = pv_tapdev_rx_flags(&t->hdr);
 	if (pv_unlikely(left)) {
@@ -244,14 +248,14 @@ static int read_frame(struct tapdev *t, uint32_t queue, struct pv_pkt **out)
 	fill_row(t);
 	if (pv_unlikely(!t->nslots))
 		return 0;
-	n = readv(t->fd[queue], t->iov, (int)t->nslots + 2);
+	n = readv(t->fd[queue], t->iov, (int)t->nslots + 1);
 	if (n < 0)
 		return read_failed(t, errno);
-	if (pv_unlikely(n < (ssize_t)sizeof(t->hdr) + 14)) {
+	if (pv_unlikely(n < (ssize_t)TAPDEV_VNET + 14)) {
 		c->rx_errors++;
 		return 1;
 	}
-	*out = take(t, (uint32_t)n - (uint32_t)sizeof(t->hdr));
+	*out = take(t, (uint32_t)n - TAPDEV_VNET);
 	if (pv_unlikely(!*out))
 		return 1;
 	if (t->nqueues > 1) {
@@ -271,6 +275,13 @@ static void count(struct tapdev *t, const struct pv_pkt *p)
 	t->ring.stat->c.rx_bytes += p->total;
 }
 
+static void next_queue(struct tapdev *t)
+{
+	t->turn = t->turn + 1 == t->nqueues ? 0 : t->turn + 1;
+}
+
+/* A frame that comes alone is given at once: who answers it is not kept waiting by a read that finds nothing. Where polls find one after
+ * another, each takes what there is. Of several queues each is read in turn, so that none waits for another to run dry. */
 static uint32_t rx_poll(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 {
 	struct tapdev *t = tapdev(ring);
@@ -290,19 +301,21 @@ static uint32_t rx_poll(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		if (got >= n || pv_unlikely(t->gone))
 			return got;
 		if (!read_frame(t, t->turn, &p)) {
-			t->turn = t->turn + 1 == t->nqueues ? 0 : t->turn + 1;
-			if (++idle >= t->nqueues)
-				return got;
+			next_queue(t);
+			if (++idle < t->nqueues)
+				continue;
+			t->hits = got ? t->hits : 0;
+			return got;
+		}
+		next_queue(t);
+		idle = 0;
+		if (pv_unlikely(!p))
 			continue;
-		}
-		if (t->nqueues > 1) {
-			/* Round robin by frames: no queue waits for another to run dry. */
-			t->turn = t->turn + 1 == t->nqueues ? 0 : t->turn + 1;
-			idle = 0;
-		}
-		if (pv_likely(p != NULL)) {
-			count(t, p);
-			pkts[got++] = p;
+		count(t, p);
+		pkts[got++] = p;
+		if (t->hits < ALONE) {
+			t->hits++;
+			return got;
 		}
 	}
 }
@@ -314,18 +327,25 @@ static int write_frame(struct tapdev *t, struct pv_pkt *p)
 {
 	struct iovec iov[TAPDEV_PIECES_MAX + 1];
 	struct virtio_net_hdr h;
-	int n = 1;
+	ssize_t done;
+	int n = 0;
 
 	if (!pv_tapdev_tx_header(p, &h))
 		return -EINVAL;
-	iov[0] = (struct iovec){ .iov_base = &h, .iov_len = sizeof(h) };
-	for (const struct pv_pkt *f = p; f; f = f->frag)
-		iov[n++] = (struct iovec){ .iov_base = f->data, .iov_len = f->len };
-	while (writev(t->send_fd, iov, n) < 0) {
-		if (errno != EINTR)
-			return -errno;
+	/* What is in front of a frame is nobody's. */
+	if (pv_likely(pv_pkt_headroom(p) >= TAPDEV_VNET)) {
+		memcpy(p->data - TAPDEV_VNET, &h, TAPDEV_VNET);
+		iov[n++] = (struct iovec){ .iov_base = p->data - TAPDEV_VNET, .iov_len = TAPDEV_VNET + p->len };
+	} else {
+		iov[n++] = (struct iovec){ .iov_base = &h, .iov_len = sizeof(h) };
+		iov[n++] = (struct iovec){ .iov_base = p->data, .iov_len = p->len };
 	}
-	return 0;
+	for (const struct pv_pkt *f = p->frag; pv_unlikely(f != NULL); f = f->frag)
+		iov[n++] = (struct iovec){ .iov_base = f->data, .iov_len = f->len };
+	do {
+		done = n == 1 ? write(t->send_fd, iov[0].iov_base, iov[0].iov_len) : writev(t->send_fd, iov, n);
+	} while (done < 0 && errno == EINTR);
+	return done < 0 ? -errno : 0;
 }
 
 /* Bytes of the frame, 0 when it cannot be carried. */

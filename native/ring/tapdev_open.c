@@ -299,6 +299,7 @@ static void fill_caps(struct tapdev *t, const struct pv_tapdev_cfg *cfg, bool us
 	struct pv_ring_caps *c = &t->ring.caps;
 	char queues[24] = "";
 
+	c->headroom = TAPDEV_VNET;
 	c->rx_buf_min = 256;
 	c->batch = PV_RING_BATCH_MAX;
 	c->inline_size = TAPDEV_FRAME_MAX; /* every frame is copied */
@@ -358,7 +359,6 @@ static int allocate(struct tapdev *t, const struct pv_tapdev_cfg *cfg)
 	t->slots_want = TAPDEV_SLOTS_FEW;
 	t->posted = t->mem->alloc(t->mem->ctx, t->rx_size * sizeof(struct pv_pkt *));
 	t->spill = t->mem->alloc(t->mem->ctx, t->spill_size);
-	t->iov[0] = (struct iovec){ .iov_base = &t->hdr, .iov_len = sizeof(t->hdr) };
 	return t->posted && t->spill && !pv_ring_stat_open(&t->ring, t->mem) ? 0 : -ENOMEM;
 }
 
@@ -393,10 +393,13 @@ static int open_device(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 	return 0;
 }
 
-static int check_cfg(const struct pv_tapdev_cfg *cfg, char *err, size_t errsize)
+static int check_cfg(const struct pv_tapdev_cfg *cfg, const struct pv_pool_cfg *pool, char *err, size_t errsize)
 {
 	const char *name = cfg->ifname ? cfg->ifname : "";
 
+	if (pool->headroom < TAPDEV_VNET || pool->buf_size - pool->headroom < 256)
+		return say(err, errsize, -EINVAL,
+			   "a TAP ring needs a pool with headroom for the vnet header, and 256 bytes behind it", "");
 	if (!cfg->queues || cfg->queues > PV_TAPDEV_QUEUES_MAX || (cfg->fds && cfg->nfds < cfg->queues)) {
 		snprintf(err, errsize, "%s: %u queues: 1 to %u, and of those passed as many as there are", name, cfg->queues,
 			 PV_TAPDEV_QUEUES_MAX);
@@ -419,7 +422,7 @@ int pv_tapdev_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_poo
 		   size_t errsize)
 {
 	struct tapdev *t = NULL;
-	int rc = check_cfg(cfg, err, errsize);
+	int rc = check_cfg(cfg, pv_pool_config(pool), err, errsize);
 
 	if (!rc) {
 		t = mem->alloc(mem->ctx, sizeof(*t));

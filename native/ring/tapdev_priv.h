@@ -20,7 +20,8 @@
 
 #define TAPDEV_FRAME_MAX (65535u + 18u) /* what IP can say, Ethernet and one VLAN tag */
 #define TAPDEV_SLOTS_MAX 48u /* buffers that a read fills; what does not fit goes by way of the spill */
-#define TAPDEV_SLOTS_FEW 4u /* while frames are short: with header and spill what the kernel copies without an allocation */
+#define TAPDEV_SLOTS_FEW 1u /* while frames are short */
+#define TAPDEV_VNET ((uint32_t)sizeof(struct virtio_net_hdr))
 #define TAPDEV_PIECES_MAX 64u /* buffers of a frame sent */
 #define TAPDEV_UDP_PARTS 128u /* UDP_MAX_SEGMENTS */
 #define TAPDEV_UDP_HEADERS 128u /* Ethernet with a tag, IPv4 with options, UDP */
@@ -36,12 +37,13 @@ struct tapdev {
 	/* Receive buffers: those that the next read may fill, and the rest. */
 	uint32_t nslots, slots_want, few; /* few: reads in a row that needed few of them */
 	struct pv_pkt *slot[TAPDEV_SLOTS_MAX];
-	struct iovec iov[TAPDEV_SLOTS_MAX + 2]; /* header, slots, spill */
-	struct virtio_net_hdr hdr;
+	struct iovec iov[TAPDEV_SLOTS_MAX + 1]; /* slots, the first with the header in its headroom; spill */
+	struct virtio_net_hdr hdr; /* of the last frame */
 	struct pv_pkt **posted; /* a queue of rx_size, a power of two */
 	uint32_t rx_head, rx_tail, rx_size;
 	uint8_t *spill;
 	uint32_t spill_size;
+	uint32_t hits; /* polls in a row that found a frame at once; counts as far as it matters */
 	struct pv_pktq ready; /* datagrams of a frame that was taken apart */
 
 	struct pv_pktq done; /* sent, or refused: to be reaped */

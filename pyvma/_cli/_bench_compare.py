@@ -18,11 +18,13 @@ from . import UserError, _bench_hist, _bench_host, _bench_loops, _bench_output, 
 from ._bench_host import host, line
 from ._bench_run import Peer, c_command, cpus, python_command, running
 from ._bench_softnic import SoftnicWire
+from ._bench_tap import TapWire
 from ._bench_wire import Wire
 from ._bench_xdp import XdpWire
 from ._help import seconds
 
 WIRES: dict[str, type[Wire]] = {"softnic": SoftnicWire, "xdp": XdpWire}
+HERE: dict[str, type[Wire]] = {**WIRES, "tap": TapWire}  # the others want an engine at both ends
 QUANTILES = ("p50", "p99", "p99.9", "p99.99")
 LATENCIES = ("min_us", "avg_us", *(f"p{step:g}_us" for step in _bench_hist.LADDER), "max_us")
 # Messages under way at most in the throughput rows, so that none needs to be lost: half of a ring, or what fits into the kernel's
@@ -73,9 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument(
         "--ring",
-        choices=list(WIRES),
+        choices=list(HERE),
         default="softnic",
-        help="what the raw and pyvma rows run over; xdp: AF_XDP on a veth pair, needs root",
+        help="what the raw and pyvma rows run over; xdp: AF_XDP on a veth pair; tap: a TAP device, with the kernel as the client; "
+        "both need root",
     )
     parser.add_argument(
         "--proto", choices=["udp", "tcp"], default="udp", help="datagrams, or one connection, which also moves 64 KiB a call in bulk"
@@ -112,7 +115,7 @@ class Load:
 
     def many(self, way: Way, wire: Wire) -> dict[str, int]:
         """Messages a call and under way at most, one way. A bulk stream over a connection is held back by TCP alone."""
-        if self.bulk and way.stack != "raw":
+        if self.bulk and (way.stack != "raw" or wire.kernel_client):
             return {"batch": 1, "window": 0}
         if self.tcp and self.size > MTU - UDP_HEADERS:
             return {"batch": max(1, min(BATCH[way.who], BULK // self.size)), "window": 0}
@@ -129,6 +132,8 @@ class Load:
 def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[str]]:
     """Command lines of server and client. A server of more than one message at a time takes what is there."""
     pin, ends = cpus(), wire.ends(way.stack)
+    clients = "kernel" if wire.kernel_client else way.stack
+    tcp = load.tcp and (way.stack != "raw" or (load.bulk and wire.kernel_client))
     many = load.many(way, wire) if role == "throughput" else {"batch": 1, "window": 0}
     batch = many["batch"], max(many["batch"], 2) if role == "throughput" else 1
     if way.python:
@@ -139,20 +144,22 @@ def peers(way: Way, wire: Wire, role: str, load: Load) -> tuple[list[str], list[
             where = {"local": ends[number], "remote": ends[1 - number], "cpu": pin[number], "interface": wire.interface(number)}
             return python_command({**common, **where, "role": part, "batch": batch[part == "server"]})
 
-        return task(0, "server"), task(1, role)
+        if clients == way.stack:
+            return task(0, "server"), task(1, role)
 
     def command(number: int, part: str) -> list[str]:
         options: dict[str, Any] = {"local": "{}:{}".format(*ends[number]), "remote": "{}:{}".format(*ends[1 - number])}
-        options |= {"size": load.size, "batch": batch[part == "server"], "block": way.block, "tcp": load.tcp and way.stack != "raw"}
+        options |= {"size": load.size, "batch": batch[part == "server"], "block": way.block, "tcp": tcp}
         if part != "server":
             options |= {"seconds": load.seconds, "window": many["window"], "histogram": role == "ping-pong"}
-        if way.stack == "raw":
+        stack = way.stack if part == "server" else clients
+        if stack == "raw":
             options |= wire.raw(number)
-        elif way.stack == "pyvma":
+        elif stack == "pyvma":
             options["interfaces"] = wire.interface(number)
-        return c_command(part, way.stack, pin[number], **options)
+        return c_command(part, stack, pin[number], **options)
 
-    return command(0, "server"), command(1, role)
+    return task(0, "server") if way.python else command(0, "server"), command(1, role)
 
 
 def measure(way: Way, wire: Wire, role: str, load: Load) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -167,7 +174,7 @@ def measure(way: Way, wire: Wire, role: str, load: Load) -> tuple[dict[str, Any]
 
 def bulk_rate(way: Way, wire: Wire, load: Load) -> float:
     """Gbit/s of payload that arrived of what was sent as fast as it goes."""
-    size = MTU - UDP_HEADERS if way.stack == "raw" else BULK
+    size = MTU - UDP_HEADERS if way.stack == "raw" and not wire.kernel_client else BULK
     _, receiver = measure(way, wire, "throughput", replace(load, size=size, bulk=True))
     return float(receiver["unique"] * size * 8 / receiver["seconds"] / 1e9) if receiver["seconds"] else 0.0
 
@@ -403,13 +410,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.runs < 1:
         raise UserError("--runs has to be above 0")
     _bench_output.check(arguments)
+    if arguments.api == "asyncio" and arguments.ring not in WIRES:
+        raise UserError(f"--ring {arguments.ring}: event loops are compared over {' or '.join(WIRES)}")
     if arguments.api == "asyncio":
         return _bench_loops.run(arguments, WIRES)
     names = [name.strip() for name in (arguments.rows or ",".join(WAYS)).split(",") if name.strip()]
     unknown = [name for name in names if name not in WAYS]
     if unknown or not names:
         raise UserError(f"--rows: there is no row {', '.join(unknown) or 'at all'}; rows: {', '.join(WAYS)}")
-    with WIRES[arguments.ring]() as wire, contextlib.ExitStack() as stack:
+    with HERE[arguments.ring]() as wire, contextlib.ExitStack() as stack:
         report = compare(
             wire, names, arguments, kernel_pair(wire, Load(arguments.proto == "tcp", arguments.size, arguments.seconds), stack)
         )

@@ -20,6 +20,8 @@ class Wire(AbstractContextManager["Wire", None]):
     """Messages that the wire itself holds: with no more under way it loses none."""
     kernel_peer = False
     """Whether a kernel socket at one end reaches an engine at the other."""
+    kernel_client = False
+    """Whether end 1 is the kernel's always: a row is who serves at end 0. A raw server takes a connection, too."""
 
     @abc.abstractmethod
     def fresh(self) -> None:
