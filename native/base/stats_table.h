@@ -133,7 +133,9 @@ enum pv_stat_type_id {
 	X(delayed_acks, COUNTER, "", "acknowledgements that the timer sent")                                                       \
 	X(time_waits, COUNTER, "", "connections that went through TIME_WAIT")                                                      \
 	X(time_wait_reused, COUNTER, "", "TIME_WAITs ended by a new SYN (RFC 6191)")                                               \
-	X(aborted, COUNTER, "", "connections given up: timeouts, errors, resets of ours")
+	X(aborted, COUNTER, "", "connections given up: timeouts, errors, resets of ours")                                          \
+	X(handed_back, COUNTER, "", "connections that became the kernel's, alive")                                                 \
+	X(rx_handed_back, COUNTER, "", "dropped: on its way when its connection became the kernel's")
 
 #define PV_RING_COUNTERS(X)                                                                                                        \
 	X(rx_packets, COUNTER, "", "frames received")                                                                              \

@@ -177,6 +177,19 @@ PYVMA_EXPORT int pyvma_sock_ioctl(pyvma_sock *s, unsigned long request, void *ar
 PYVMA_EXPORT int pyvma_sock_set_nonblock(pyvma_sock *s, int on);
 
 /*
+ * A live connection of the stack's becomes the kernel's as it is, with sequence numbers, options and queues; handles, fds and sets go on with
+ * it, and so do calls that wait. 0, also when it was the kernel's before. Else nothing has changed and pyvma_last_error says why: -EOPNOTSUPP
+ * (not on an interface that the kernel owns), -EPERM (CAP_NET_ADMIN is wanted), -EINPROGRESS (its handshake is not over), -ENOTCONN (there is
+ * none, or no more), -EBUSY (urgent data is under way), what the kernel says.
+ */
+PYVMA_EXPORT int pyvma_sock_hand_back(pyvma_sock *s);
+/* The same by fd: 0 also when there is nothing to hand back, since it is no connection of the stack's. */
+PYVMA_EXPORT int pyvma_hand_back_fd(int fd);
+/* All connections whose fd would survive an exec(2). 0, or why the first one could not; the others are handed back all the same. Not for the
+ * child of a vfork(2), whose fds are its own while the stack is the parent's. */
+PYVMA_EXPORT int pyvma_hand_back_inheritable(void);
+
+/*
  * Pacing. SO_MAX_PACING_RATE of Linux (4 or 8 bytes: bytes a second, all ones and 0: unlimited) holds what a socket sends by each interface
  * to a rate. This option names the bytes that may leave at once, too, and those of a usual packet, which a device plans with; 0: what is
  * usual. Both forms set and tell the one rate. -EINVAL: less than 125 bytes a second, or than the device can; -EOPNOTSUPP: a burst on a

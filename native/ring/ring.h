@@ -112,6 +112,7 @@ struct pv_ring_caps {
 	uint32_t queues; /* of receiving; with several, packets say by which they came */
 	uint8_t mac[PV_ETH_ALEN];
 	bool link_up;
+	bool host_first; /* of what a TCP rule by destination alone takes, the host keeps what it has a connection for */
 	bool rx_partial; /* of some of the device's queues nothing comes to us, whatever the rules say */
 	char name[PV_RING_NAME_MAX]; /* ring kind and device, e.g. "verbs:mlx5_0/1" */
 	char mode[PV_RING_NAME_MAX]; /* which of the ring's ways is in force, e.g. "extended", "native zero-copy" */

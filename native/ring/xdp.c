@@ -613,6 +613,7 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->queues = r->nsocks;
 	/* Generic mode sees what the kernel's offloads made of the frames, with the checksum of a packet still to be sent. */
 	r->csum_partial = r->virtual_link || !r->native;
+	c->host_first = true;
 	c->rx_partial = r->nsocks < pv_xdp_channels(cfg->ifname);
 	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
 		return -errno;

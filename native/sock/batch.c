@@ -255,8 +255,11 @@ int pyvma_sock_recv_lent(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int 
 		return 0;
 	if (flags & ~MSG_DONTWAIT)
 		return -EINVAL;
-	if (so->stream)
-		return (int)pv_stream_lend(h, so, msgs, n, flags, timeout_ns);
+	if (so->stream) {
+		int got = (int)pv_stream_lend(h, so, msgs, n, flags, timeout_ns);
+
+		return got == PV_HANDED ? -EOPNOTSUPP : got;
+	}
 	return recv_core(h, so, &(struct batch){ msgs, n, flags, true, timeout_ns });
 }
 

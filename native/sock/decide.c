@@ -507,8 +507,10 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 
 	if (!so)
 		return -EBADF;
-	if (so->stream)
-		return pv_stream_bind(h, so, addr, len);
+	if (so->stream) {
+		rc = pv_stream_bind(h, so, addr, len);
+		return rc != PV_HANDED ? rc : bind(pv_sock_kfd(so), addr, len) < 0 ? -errno : 0;
+	}
 	/* Linux takes AF_UNSPEC with 0.0.0.0 for AF_INET here, and no AF_INET address on an IPv6 socket. */
 	bool ours = so->candidate && pv_sock_mode(so) != PV_SOCK_KERNEL && pv_engine_state() == PV_ENGINE_RUNNING &&
 		    pv_addr_parse(so, addr, len, &ep) && addr->sa_family == so->family;
@@ -603,8 +605,10 @@ int pyvma_sock_connect(pyvma_sock *h, const struct sockaddr *addr, socklen_t len
 
 	if (!so)
 		return -EBADF;
-	if (so->stream)
-		return pv_stream_connect(h, so, addr, len, timeout_ns);
+	if (so->stream) {
+		rc = pv_stream_connect(h, so, addr, len, timeout_ns);
+		return rc != PV_HANDED ? rc : pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
+	}
 	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING || !addr)
 		return so->dead ? pv_sock_lock_failed(NULL, so) : pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
 	bool unspec = len >= sizeof(sa_family_t) && addr->sa_family == AF_UNSPEC;

@@ -51,6 +51,24 @@ bool pv_stream_port_idle(void *hold)
 	return !pv_kfd_unhold(h) && !h->next;
 }
 
+/* Its kernel socket becomes the connection's own: as long as another number leads there the program's close would not end it. */
+void pv_stream_hold_end(struct pv_sock *so, uint16_t port)
+{
+	void **slot = so->hold ? pv_tcp_port_hold(pv_engine.tcp, port) : NULL;
+	struct pv_hold **at = (struct pv_hold **)slot;
+
+	if (!slot)
+		return;
+	while (*at && *at != so->hold)
+		at = &(*at)->next;
+	if (!*at)
+		return;
+	*at = so->hold->next;
+	hold_free(so->hold);
+	/* Nothing of ours keeps it for what else there was of the port. */
+	pv_tcp_port_brief(pv_engine.tcp, port);
+}
+
 void pv_stream_holds_forked(void)
 {
 	pv_list_for_each_safe(it, tmp, &holds)

@@ -13,8 +13,11 @@ int pyvma_sock_getsockname(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 
 	if (!so)
 		return -EBADF;
-	if (pv_sock_mode(so) == PV_SOCK_STREAM)
-		return pv_stream_getsockname(h, so, addr, len);
+	if (pv_sock_mode(so) == PV_SOCK_STREAM) {
+		rc = pv_stream_getsockname(h, so, addr, len);
+		if (rc != PV_HANDED)
+			return rc;
+	}
 	if (pv_sock_is_core(so)) {
 		rc = pv_sock_lock(h, so);
 		if (rc)
@@ -41,8 +44,11 @@ int pyvma_sock_getpeername(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 
 	if (!so)
 		return -EBADF;
-	if (pv_sock_mode(so) == PV_SOCK_STREAM)
-		return pv_stream_getpeername(h, so, addr, len);
+	if (pv_sock_mode(so) == PV_SOCK_STREAM) {
+		rc = pv_stream_getpeername(h, so, addr, len);
+		if (rc != PV_HANDED)
+			return rc;
+	}
 	if (pv_sock_is_core(so)) {
 		rc = pv_sock_lock(h, so);
 		if (rc)
@@ -67,8 +73,11 @@ int pyvma_sock_shutdown(pyvma_sock *h, int how)
 
 	if (!so)
 		return -EBADF;
-	if (pv_sock_mode(so) == PV_SOCK_STREAM)
-		return pv_stream_shutdown(h, so, how);
+	if (pv_sock_mode(so) == PV_SOCK_STREAM) {
+		rc = pv_stream_shutdown(h, so, how);
+		if (rc != PV_HANDED)
+			return rc;
+	}
 	if (!pv_sock_is_core(so) || how < SHUT_RD || how > SHUT_RDWR)
 		return shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
 	rc = pv_sock_lock(h, so);
@@ -115,7 +124,7 @@ int pyvma_sock_ioctl(pyvma_sock *h, unsigned long request, void *arg)
 		return arg ? next_len(h, so, arg) : -EFAULT;
 	if (pv_sock_mode(so) == PV_SOCK_STREAM) {
 		rc = pv_stream_ioctl(h, so, request, arg);
-		if (rc != -ENOPROTOOPT)
+		if (rc != -ENOPROTOOPT && rc != PV_HANDED)
 			return rc;
 	}
 	rc = ioctl(pv_sock_kfd(so), request, arg);

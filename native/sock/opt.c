@@ -337,8 +337,10 @@ int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, s
 		atomic_store_explicit(&so->untouched, false, memory_order_relaxed);
 		return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
 	}
-	if (so->stream)
-		return pv_stream_setsockopt(h, so, level, name, val, len);
+	if (so->stream) {
+		rc = pv_stream_setsockopt(h, so, level, name, val, len);
+		return rc != PV_HANDED ? rc : setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
+	}
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
@@ -433,8 +435,11 @@ int pyvma_sock_getsockopt(pyvma_sock *h, int level, int name, void *val, socklen
 		return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
 	if (level == PYVMA_SOL)
 		return pv_pacing_get(h, so, name, val, len);
-	if (pv_sock_mode(so) == PV_SOCK_STREAM)
-		return pv_stream_getsockopt(h, so, level, name, val, len);
+	if (pv_sock_mode(so) == PV_SOCK_STREAM) {
+		rc = pv_stream_getsockopt(h, so, level, name, val, len);
+		if (rc != PV_HANDED)
+			return rc;
+	}
 	if (!pv_sock_is_core(so))
 		return getsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;
 	rc = pv_sock_lock(h, so);

@@ -268,7 +268,7 @@ static int fileno_ours(struct pyvma_sock *h, struct pv_sock *so)
 	int rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
 
 	if (rc)
-		return so->dead ? 0 : rc;
+		return so->dead || rc == PV_HANDED ? 0 : rc;
 	if (!h->exported)
 		rc = export_fd(h, so);
 	pv_sock_unlock();
@@ -357,16 +357,22 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 int pyvma_sock_poll(pyvma_sock *h, int events, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
+	int64_t start;
 	int rc;
 
 	if (!so)
 		return -EBADF;
 	if (!pv_sock_is_ours(so))
 		return pv_kernel_poll(pv_sock_kfd(so), events, timeout_ns);
+	start = timeout_ns > 0 ? pv_clock_kernel_ns() : 0;
 	rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
-	if (rc)
+	if (!rc) {
+		rc = poll_locked(h, so, events, timeout_ns);
+		pv_sock_unlock();
+	}
+	if (rc != PV_HANDED)
 		return rc;
-	rc = poll_locked(h, so, events, timeout_ns);
-	pv_sock_unlock();
-	return rc;
+	if (timeout_ns > 0)
+		timeout_ns = PV_MAX(timeout_ns - (pv_clock_kernel_ns() - start), INT64_C(0));
+	return pv_kernel_poll(pv_sock_kfd(so), events, timeout_ns);
 }

@@ -230,8 +230,12 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 		pv_sock_unlock();
 		return n;
 	}
-	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM))
-		return pv_stream_read(h, so, buf, len, flags, timeout_ns);
+	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM)) {
+		int64_t n = pv_stream_read(h, so, buf, len, flags, timeout_ns);
+
+		if (pv_likely(n != PV_HANDED))
+			return n;
+	}
 	struct iovec iov = { buf, len };
 
 	return recv_other(h, so, &(struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1 }, flags, timeout_ns);
@@ -286,8 +290,12 @@ static int64_t finish_msg(struct pv_sock *so, struct pv_rx *rx, struct msghdr *m
 
 static int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)
 {
-	if (so && pv_sock_mode(so) == PV_SOCK_STREAM)
-		return pv_stream_recv(h, so, msg, flags, timeout_ns);
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM) {
+		int64_t got = pv_stream_recv(h, so, msg, flags, timeout_ns);
+
+		if (got != PV_HANDED)
+			return got;
+	}
 	if (!so)
 		return -EBADF;
 	if (!pv_sock_is_core(so)) {

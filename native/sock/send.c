@@ -203,12 +203,16 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 
 	if (!so)
 		return -EBADF;
-	if (pv_sock_mode(so) == PV_SOCK_STREAM)
-		return pv_stream_send(h, so, msg, flags, timeout_ns);
+	if (pv_sock_mode(so) == PV_SOCK_STREAM) {
+		int64_t sent = pv_stream_send(h, so, msg, flags, timeout_ns);
+
+		if (sent != PV_HANDED)
+			return sent;
+	}
 	if (so->stream && !so->dead)
 		return send_kernel(so, msg, flags, timeout_ns);
 	if (pv_sock_mode(so) == PV_SOCK_KERNEL || !so->candidate || pv_engine_state() != PV_ENGINE_RUNNING)
-		return so->dead ? pv_sock_lock_failed(h, so) : send_kernel(so, msg, flags, timeout_ns);
+		return so->dead ? pv_sock_lock_failed(NULL, so) : send_kernel(so, msg, flags, timeout_ns);
 	/* Corked and out-of-band datagrams and addresses that do not parse: the kernel's error or, unbound, the kernel's business. */
 	bool have_to = msg->msg_name && msg->msg_namelen;
 
@@ -281,8 +285,11 @@ int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, i
 			pv_sock_unlock();
 		}
 	}
-	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM))
-		return pv_stream_write(h, so, buf, len, flags, timeout_ns);
+	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM)) {
+		n = pv_stream_write(h, so, buf, len, flags, timeout_ns);
+		if (pv_likely(n != PV_HANDED))
+			return n;
+	}
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 

@@ -20,6 +20,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "sock/epoll.h"
+#include "sock/handback.h"
 #include "sock/shown.h"
 #include "sock/stream.h"
 
@@ -393,6 +394,10 @@ int pv_sock_lock_failed(const struct pyvma_sock *h, struct pv_sock *so)
 {
 	int rc = -EBADF;
 
+	if (h && pv_handle_sock(h) == so && so->stream && !so->dead && pv_sock_mode(so) == PV_SOCK_KERNEL) {
+		pv_lock_put(&pv_engine.lock);
+		return PV_HANDED;
+	}
 	if (so->dead && (!h || pv_handle_sock(h) == so)) {
 		bool forked = pv_engine_state() == PV_ENGINE_FORKED;
 

@@ -235,9 +235,14 @@ pv_inline bool pv_sock_same(const struct pyvma_sock *h, const struct pv_sock *so
 	return h->gen == gen && pv_handle_sock(h) == so && (so->u || so->tc);
 }
 
-/* Why it is not: closed, or the engine was stopped. */
+/* Inside, of calls on a stream: it became the kernel's while the call was on its way (handback.h), which goes on there. */
+#define PV_HANDED (-EREMCHG)
+
+/* Why it is not: closed, handed back, or the engine was stopped. */
 pv_inline int pv_sock_gone(const struct pyvma_sock *h, const struct pv_sock *so, uint32_t gen)
 {
+	if (h->gen == gen && pv_handle_sock(h) == so && !so->dead && pv_sock_mode(so) == PV_SOCK_KERNEL)
+		return PV_HANDED;
 	return h->gen == gen && pv_handle_sock(h) == so && so->dead ? -ENETDOWN : -EBADF;
 }
 

@@ -364,7 +364,7 @@ int pyvma_sock_stamps(pyvma_sock *h, struct pyvma_sock_stamps *out)
 		return -ENOTCONN;
 	rc = so->stream ? pv_stream_lock(h, so) : pv_sock_lock(h, so);
 	if (rc)
-		return rc;
+		return rc == PV_HANDED ? -ENOTCONN : rc;
 	pv_tstamp_get_src(&pv_engine, iface_of(so), &src);
 	pv_sock_unlock();
 	*out = (struct pyvma_sock_stamps){

@@ -229,9 +229,9 @@ int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockad
 
 	if (!engine_runs(so) || !pv_addr_parse(so, addr, len, &ep) || addr->sa_family != so->family)
 		return so->dead ? pv_sock_lock_failed(NULL, so) : pv_late_bind(so, addr, len);
-	pv_lock_get(&pv_engine.lock);
-	if (pv_handle_sock(h) != so || so->dead)
-		return pv_sock_lock_failed(h, so);
+	rc = pv_stream_lock_any(h, so);
+	if (rc)
+		return rc;
 	rc = bind_locked(so, &ep, addr, len);
 	pv_sock_unlock();
 	return rc;
@@ -280,14 +280,16 @@ int pyvma_sock_listen(pyvma_sock *h, int backlog)
 
 	if (!so)
 		return -EBADF;
-	if (!so->stream || !engine_runs(so))
-		return so->dead ? pv_sock_lock_failed(NULL, so) : listen(pv_sock_kfd(so), backlog) < 0 ? -errno : 0;
-	pv_lock_get(&pv_engine.lock);
-	if (pv_handle_sock(h) != so || so->dead)
-		return pv_sock_lock_failed(h, so);
-	rc = listen_locked(so, backlog);
-	pv_sock_unlock();
-	return rc;
+	if (!so->stream || !engine_runs(so)) {
+		rc = so->dead ? pv_sock_lock_failed(NULL, so) : PV_HANDED;
+	} else {
+		rc = pv_stream_lock_any(h, so);
+		if (!rc) {
+			rc = listen_locked(so, backlog);
+			pv_sock_unlock();
+		}
+	}
+	return rc != PV_HANDED ? rc : listen(pv_sock_kfd(so), backlog) < 0 ? -errno : 0;
 }
 
 /* The kernel's half of a listener: an fd or -errno. Its waiting is done here, never by the kernel. */
@@ -484,6 +486,8 @@ static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct p
 	if (!rc || timeout_ns == 0 || pv_sock_nonblock(so))
 		return rc;
 	rc = connect_wait(h, so, timeout_ns);
+	if (rc == PV_HANDED)
+		return 0; /* what is not connected is not handed back */
 	/* How it ended is told once, and this call tells it; one with a limit is the program's to ask, as with any that does not block. */
 	if (!rc || (timeout_ns < 0 && rc != -EBADF && rc != -ENETDOWN))
 		(void)pv_tcp_connect(so->tc, to, now());
@@ -523,9 +527,9 @@ int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct soc
 	odd = !unspec && (!pv_addr_parse(so, addr, len, &to) || addr->sa_family != so->family);
 	if (!engine_runs(so) || (odd && (pv_sock_mode(so) != PV_SOCK_STREAM || !addr || len < sizeof(sa_family_t))))
 		return pv_kernel_connect(pv_sock_kfd(so), addr, len, timeout_ns);
-	pv_lock_get(&pv_engine.lock);
-	if (pv_handle_sock(h) != so || so->dead)
-		return pv_sock_lock_failed(h, so);
+	rc = pv_stream_lock_any(h, so);
+	if (rc)
+		return rc;
 	if (odd) {
 		/* The state is looked at before the address, and what is wrong with that the kernel knows. */
 		rc = pv_tcp_connect(so->tc, NULL, now());

@@ -31,6 +31,8 @@ int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_ms
 /* stream_opt.c; the lock is held. */
 void pv_stream_import(struct pv_sock *so);
 void pv_stream_stopped(void); /* the engine is about to close */
+/* The socket's options in force, set on its kernel socket; those that leaving TCP_REPAIR would undo are for `after`. */
+void pv_stream_options_to(struct pv_sock *so, int fd, bool after);
 
 /* Before the last close: SO_LINGER waits until the peer has everything (sk_stream_wait_close). Takes the lock. */
 void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so);
@@ -63,6 +65,7 @@ int pv_stream_host_refused(struct pv_sock *so, const struct pv_endpoint *to, int
 int pv_stream_host_reserved(struct pv_sock *so, const struct pv_endpoint *to, const struct pv_path *path);
 /* The socket is closed, what the stack still has of the port `local` keeps it. */
 void pv_stream_host_keep(struct pv_sock *so, const struct pv_endpoint *local);
+void pv_stream_hold_end(struct pv_sock *so, uint16_t port); /* the stack gives up its connection of that port, which lives on */
 void pv_stream_port_free(void *hold);
 bool pv_stream_port_idle(void *hold);
 void pv_stream_holds_forked(void); /* in a forked child */
@@ -72,6 +75,15 @@ pv_inline int pv_stream_lock(const struct pyvma_sock *h, struct pv_sock *so)
 {
 	pv_lock_get(&pv_engine.lock);
 	if (pv_likely(pv_handle_sock(h) == so && so->tc))
+		return 0;
+	return pv_sock_lock_failed(h, so);
+}
+
+/* The same for one that may have none yet. */
+pv_inline int pv_stream_lock_any(const struct pyvma_sock *h, struct pv_sock *so)
+{
+	pv_lock_get(&pv_engine.lock);
+	if (pv_handle_sock(h) == so && !so->dead && pv_sock_mode(so) != PV_SOCK_KERNEL)
 		return 0;
 	return pv_sock_lock_failed(h, so);
 }

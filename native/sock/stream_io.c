@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "rt/wait.h"
+#include "sock/kernel.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
@@ -38,6 +39,10 @@ struct op {
 	uint32_t gen;
 	bool may_wait;
 	uint32_t stamp; /* of a send: PV_STAMP_TX */
+	/* After PV_HANDED: what the call has done before, and the buffers for the rest of it. */
+	int64_t done;
+	struct pv_iov *rest;
+	uint32_t nrest;
 	struct pv_wait w;
 };
 
@@ -56,7 +61,7 @@ pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so,
 	pv_wait_init(&op->w, &op->so->watch, timeout_ns < 0 && option_ns ? option_ns : timeout_ns);
 }
 
-/* 0: try again. Else the call's result; -EBADF and -ENETDOWN: the socket must not be touched any more. */
+/* 0: try again. Else the call's result; -EBADF, -ENETDOWN and PV_HANDED: the stack's socket must not be touched any more. */
 static int op_wait(struct op *op)
 {
 	int rc;
@@ -109,6 +114,27 @@ static size_t copy_iov(struct pv_iov *iov, const struct msghdr *msg)
 		total += iov[i].len;
 	}
 	return total;
+}
+
+static int64_t op_handed(struct op *op, int64_t done, struct pv_iov *iov, uint32_t cnt)
+{
+	op->done = done;
+	op->rest = iov;
+	op->nrest = cnt;
+	return PV_HANDED;
+}
+
+/* A call that had begun goes on by the kernel; one that had not is the caller's to begin there. Without the lock. */
+static pv_noinline int64_t op_rest(const struct op *op, bool send, int flags, int64_t timeout_ns)
+{
+	struct msghdr msg = { .msg_iov = (struct iovec *)(void *)op->rest, .msg_iovlen = op->nrest };
+	int fd = pv_sock_kfd(op->so);
+	int64_t n;
+
+	if (!op->done)
+		return PV_HANDED;
+	n = send ? pv_kernel_sendmsg(fd, &msg, flags | MSG_NOSIGNAL, timeout_ns) : pv_kernel_recvmsg(fd, &msg, flags, timeout_ns);
+	return op->done + PV_MAX(n, INT64_C(0));
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
@@ -224,6 +250,8 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			pv_stack_grow(pv_engine.stack);
 		op->w.nap_ns = n == -ENOBUFS ? ROOM_NAP_NS : PV_NEVER;
 		rc = op_wait(op);
+		if (rc == PV_HANDED)
+			return op_handed(op, sent, iov, cnt);
 		if (rc == -EBADF || rc == -ENETDOWN)
 			return sent ? sent : rc;
 		/* With a timeout of the call's own what went is told at once. */
@@ -281,6 +309,8 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	if (pv_unlikely(op.stamp))
 		send_stamped(&op, n, len);
 	pv_sock_unlock();
+	if (pv_unlikely(n == PV_HANDED))
+		return op_rest(&op, true, flags, timeout_ns);
 	return sigpipe(n, flags);
 }
 
@@ -306,6 +336,8 @@ static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct m
 	if (op.stamp)
 		send_stamped(&op, n, total);
 	pv_sock_unlock();
+	if (pv_unlikely(n == PV_HANDED))
+		return op_rest(&op, true, flags, timeout_ns);
 	return sigpipe(n, flags);
 }
 
@@ -372,6 +404,8 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			continue;
 		}
 		rc = op_wait(op);
+		if (rc == PV_HANDED)
+			return op_handed(op, got, iov, cnt);
 		if (rc == -EBADF || rc == -ENETDOWN)
 			return got ? got : rc;
 		if (rc) {
@@ -404,7 +438,7 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	n = recv_locked(&op, &iov, 1, len, flags);
 	op_end(&op);
 	pv_sock_unlock();
-	return n;
+	return pv_unlikely(n == PV_HANDED) ? op_rest(&op, false, flags, timeout_ns) : n;
 }
 
 /* The time of the segment that the bytes end in. */
@@ -443,7 +477,7 @@ static int64_t recv_msg(struct pyvma_sock *h, struct pv_sock *so, struct msghdr 
 		put_stamp(so, msg);
 	}
 	pv_sock_unlock();
-	return n;
+	return pv_unlikely(n == PV_HANDED) ? op_rest(&op, false, flags, timeout_ns) : n;
 }
 
 static pv_noinline int64_t recv_many(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns)

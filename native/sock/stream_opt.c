@@ -16,6 +16,12 @@
 #define SO_MAX_PACING_RATE 47
 #endif
 
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72
+#endif
+#define BUF_LOCK_SND 1
+#define BUF_LOCK_RCV 2
+
 enum kind { FLAG, U8, I16, U16, U32, PACING };
 
 #define FIELD(f) offsetof(struct pv_tcp_opts, f)
@@ -284,6 +290,93 @@ void pv_stream_import(struct pv_sock *so)
 	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
 }
 
+/* ---- given to a kernel socket ------------------------------------------------------------------------------------------ */
+
+/* The device and IPV6_V6ONLY are the name's; buffers the kernel has sized itself by then. */
+static bool goes_along(const struct row *row, int64_t val)
+{
+	if (row->level == SOL_SOCKET)
+		return !is_buffer(row) && row->name != SO_REUSEADDR && (row->kind != PACING || (uint64_t)val != UINT64_MAX);
+	if (row->level == IPPROTO_TCP)
+		return row->name != TCP_DEFER_ACCEPT && (val || (row->name != TCP_WINDOW_CLAMP && row->name != TCP_SYNCNT));
+	return row->level != IPPROTO_IPV6 || row->name != IPV6_V6ONLY;
+}
+
+static void row_to(const struct pv_tcp_opts *o, const struct row *row, int fd)
+{
+	int64_t val = get((const char *)o + row->off, row);
+	int i32 = (int)val;
+
+	if (!goes_along(row, val))
+		return;
+	if (row->kind == PACING)
+		(void)setsockopt(fd, row->level, row->name, &val, sizeof(val));
+	else
+		(void)setsockopt(fd, row->level, row->name, &i32, sizeof(i32));
+}
+
+static void timeout_to(int fd, int name, int64_t ns)
+{
+	struct timeval tv = { .tv_sec = ns / PV_NS_PER_S, .tv_usec = ns % PV_NS_PER_S / PV_NS_PER_US };
+
+	(void)setsockopt(fd, SOL_SOCKET, name, &tv, sizeof(tv));
+}
+
+static void buffer_to(int fd, int name, uint32_t size)
+{
+	int half = (int)(size / 2); /* the kernel doubles what it is told */
+
+	(void)setsockopt(fd, SOL_SOCKET, name, &half, sizeof(half));
+}
+
+static void others_to(struct pv_sock *so, int fd)
+{
+	const struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	struct linger l = { .l_onoff = o->linger, .l_linger = (int)o->linger_s };
+	const char *cc = pv_tcp_congestion(so->tc);
+	int val = o->priority;
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	timeout_to(fd, SO_RCVTIMEO, so->rcvtimeo_ns);
+	timeout_to(fd, SO_SNDTIMEO, so->sndtimeo_ns);
+	if (val != UINT8_MAX)
+		(void)setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &val, sizeof(val));
+	/* One that the kernel does not know leaves its own. */
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc));
+	val = o->maxseg;
+	if (val)
+		(void)setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &val, sizeof(val));
+}
+
+/* SO_BUF_LOCK came with Linux 5.14; before, buffers stay as large as they had to be for the queues. */
+static void buffers_to(struct pv_sock *so, int fd)
+{
+	const struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	int locked = (o->sndbuf_locked ? BUF_LOCK_SND : 0) | (o->rcvbuf_locked ? BUF_LOCK_RCV : 0);
+
+	if (o->sndbuf_locked)
+		buffer_to(fd, SO_SNDBUF, o->sndbuf);
+	if (o->rcvbuf_locked)
+		buffer_to(fd, SO_RCVBUF, o->rcvbuf);
+	(void)setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked));
+}
+
+void pv_stream_options_to(struct pv_sock *so, int fd, bool after)
+{
+	const struct pv_tcp_opts *o = pv_tcp_options(so->tc);
+	int reuse = o->reuse_addr;
+
+	if (after) {
+		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+		buffers_to(so, fd);
+		return;
+	}
+	for (size_t i = 0; i < pv_array_size(rows); i++)
+		if (!rows[i].v6 || so->family == AF_INET6)
+			row_to(o, &rows[i], fd);
+	others_to(so, fd);
+}
+
 /* ---- set --------------------------------------------------------------------------------------------------------------- */
 
 static int congestion(struct pv_sock *so, const void *val, socklen_t len)
@@ -397,9 +490,9 @@ int pv_stream_setsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, in
 {
 	int rc;
 
-	pv_lock_get(&pv_engine.lock);
-	if (pv_handle_sock(h) != so || so->dead)
-		return pv_sock_lock_failed(h, so);
+	rc = pv_stream_lock_any(h, so);
+	if (rc)
+		return rc;
 	rc = set_locked(so, level, name, val, len);
 	pv_sock_unlock();
 	return rc;

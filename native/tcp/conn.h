@@ -210,6 +210,16 @@ void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules);
 void pv_tcp_steer_port(struct pv_tcp_table *t, struct pv_tcp_port *p);
 void pv_tcp_steer_end(struct pv_tcp_table *t, struct pv_tcp_port *p);
 void pv_tcp_steer_gone(struct pv_tcp_table *t, uint32_t iface);
+/* The port is not reserved any more: of its rules only those stay that others want. */
+void pv_tcp_steer_unreserve(struct pv_tcp_table *t, struct pv_tcp_port *p);
+/* Would no rule take the connection's segments from the host, once its own are gone? */
+bool pv_tcp_steer_can_leave(const struct pv_tcp *c);
+
+/* export.c: of connections that have left. True: it was for one, and the packet is taken. */
+bool pv_tcp_left_input(struct pv_tcp_table *t, struct pv_tcp_in *in);
+int64_t pv_tcp_left_deadline(const struct pv_tcp_table *t);
+uint32_t pv_tcp_left_timeouts(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
+void pv_tcp_left_close(struct pv_tcp_table *t);
 
 /* timewait.c */
 struct pv_tcp_tw *pv_tcp_tw_find(const struct pv_tcp_table *t, const struct pv_tcp_in *in);

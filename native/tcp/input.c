@@ -433,6 +433,8 @@ static pv_noinline void other(struct pv_tcp_table *t, struct pv_tcp_in *in)
 		return;
 	if (t->time_waits.count && pv_tcp_time_wait_input(t, in))
 		return;
+	if (t->left.count && pv_tcp_left_input(t, in))
+		return;
 	l = pv_tcp_find_listener(t, in);
 	if (l) {
 		pv_tcp_listen_input(l, in);

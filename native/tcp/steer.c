@@ -100,8 +100,8 @@ static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t ifa
 	return rc;
 }
 
-/* Those of a port that could not have them all. */
-static void unkeep(struct pv_tcp_table *t, struct pv_tcp_port *p)
+/* Or those of a port that could not have them all. */
+void pv_tcp_steer_unreserve(struct pv_tcp_table *t, struct pv_tcp_port *p)
 {
 	pv_list_for_each(it, &p->rules)
 		pv_list_entry(it, struct pv_tcp_rule, link)->kept = false;
@@ -118,7 +118,7 @@ int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const st
 			continue;
 		rc = want_port(t, p, i, laddr, true);
 		if (rc) {
-			unkeep(t, p);
+			pv_tcp_steer_unreserve(t, p);
 			return rc;
 		}
 		of_port(p, i, laddr)->kept = true;
@@ -227,6 +227,21 @@ void pv_tcp_steer_busy(struct pv_tcp *c)
 	c->sock |= PV_SK_BUSY;
 	if (c->port && !c->rules && c->state == PV_TCP_ESTABLISHED)
 		(void)want_conn(c->t, &o, true);
+}
+
+bool pv_tcp_steer_can_leave(const struct pv_tcp *c)
+{
+	bool any = false;
+
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
+		if (!hosted(c->t, i) || (i != c->path.iface && !has(hosted(c->t, i), &c->laddr)))
+			continue;
+		any = true;
+		if (!c->port->reserve && of_port(c->port, i, &c->laddr) &&
+		    !pv_iface_ring(pv_net_iface(c->t->net, i))->caps.host_first)
+			return false;
+	}
+	return any;
 }
 
 void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules)

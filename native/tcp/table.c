@@ -71,12 +71,14 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->slabs);
 	pv_list_init(&t->time_waits_age);
 	pv_list_init(&t->fin_waits_age);
+	pv_list_init(&t->left_age);
 	pv_list_init(&t->idle);
 	t->head.deadline_ns = t->head.wake_ns = PV_NEVER;
 	pv_wheel_init(&t->wheel, 0);
 	pv_wheel_init(&t->syn_wheel, 0);
 	if (pv_htab_init(&t->conns, mem, full.sockets_hint) || pv_htab_init(&t->listeners, mem, 64) ||
-	    pv_htab_init(&t->ports, mem, 256) || pv_htab_init(&t->time_waits, mem, 256) || pv_htab_init(&t->embryos, mem, 256)) {
+	    pv_htab_init(&t->ports, mem, 256) || pv_htab_init(&t->time_waits, mem, 256) || pv_htab_init(&t->embryos, mem, 256) ||
+	    pv_htab_init(&t->left, mem, 16)) {
 		pv_tcp_table_close(t);
 		return -ENOMEM;
 	}
@@ -97,6 +99,7 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 		pv_tcp_tw_drop(t, pv_list_entry(t->time_waits_age.next, struct pv_tcp_tw, age));
 	while (!pv_list_empty(&t->fin_waits_age))
 		pv_tcp_tw_drop(t, pv_list_entry(t->fin_waits_age.next, struct pv_tcp_tw, age));
+	pv_tcp_left_close(t);
 	pv_tcp_slabs_close(t);
 	while (t->chunks) {
 		struct pv_tcp_chunk *k = t->chunks;
@@ -108,6 +111,7 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 	pv_htab_fini(&t->listeners);
 	pv_htab_fini(&t->ports);
 	pv_htab_fini(&t->time_waits);
+	pv_htab_fini(&t->left);
 	pv_htab_fini(&t->embryos);
 	pv_mem_hide(t->mem, t->shown);
 	pv_mem_free_shown(t->mem, t, sizeof(*t));
@@ -195,7 +199,7 @@ static int64_t first_deadline(const struct pv_tcp_table *t)
 {
 	int64_t conns = PV_MIN(pv_wheel_deadline(&t->wheel), pv_wheel_deadline(&t->syn_wheel));
 
-	conns = PV_MIN(conns, pv_tcp_reserve_deadline(t));
+	conns = PV_MIN(conns, PV_MIN(pv_tcp_reserve_deadline(t), pv_tcp_left_deadline(t)));
 	return PV_MIN(conns, PV_MIN(first_to_end(&t->time_waits_age), first_to_end(&t->fin_waits_age)));
 }
 
@@ -210,6 +214,7 @@ uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget)
 		pv_tcp_syn_timeout(t, w, now_ns);
 	n += pv_tcp_tw_timeouts(t, now_ns, budget - n);
 	n += pv_tcp_reserve_timeouts(t, now_ns, budget - n);
+	n += pv_tcp_left_timeouts(t, now_ns, budget - n);
 	if (pv_tcp_owes(t))
 		pv_tcp_rx_done(t, now_ns);
 	t->head.deadline_ns = first_deadline(t);

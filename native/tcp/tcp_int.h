@@ -18,6 +18,7 @@
  *   rcvq.c     in-order queue, reading                                   ooo.c     out-of-order queue, blocks to report
  *   stamp.c    stamps of what was sent and received
  *   delack.c   when to acknowledge, window to offer, auto-tuning         urg.c     urgent data
+ *   export.c   connections that leave the stack alive (export.h)
  *
  * A connection's packets. Receive: those that came, payload at data/len, PV_TCP_PKT_SEQ its sequence number. Send: one packet a segment,
  * kept (PV_PKT_KEPT) until it is acknowledged; its payload lies at buf + PV_TCP_DATA_OFF and never moves, headers are written in front of
@@ -417,10 +418,11 @@ struct pv_tcp_table {
 	struct pv_wheel syn_wheel; /* of SYN records (listen.c) */
 	/* Records of TIME_WAIT and of orphans in FIN_WAIT_2, first to end first: all of a kind last equally long. */
 	struct pv_list time_waits_age, fin_waits_age;
+	struct pv_list left_age; /* export.c: struct pv_tcp_left, first to end first */
 	struct pv_net *net;
 	const struct pv_mem *mem;
 	struct pv_tcp_cfg cfg; /* defaults filled in */
-	struct pv_htab conns, listeners, ports, time_waits, embryos;
+	struct pv_htab conns, listeners, ports, time_waits, embryos, left;
 	struct pv_hash_key hash;
 	struct pv_siphash_key isn_key, cookie_key[2], ts_key, port_key;
 	struct pv_rng rng;

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hand-back: a live connection of the stack's becomes the kernel's, with its numbers, options and queues; its peer notices nothing.
+ *
+ * All under the engine's lock, so that nobody else touches stack or ring meanwhile:
+ *   1. what has come is taken in;
+ *   2. the kernel socket beneath becomes the connection, in repair mode (repair.c): from then on the kernel has somebody for its segments;
+ *   3. the stack's half goes, its flow rules first: what comes now is the kernel's, what lies in the ring is dropped (tcp/export.c);
+ *   4. the kernel's half leaves the repair mode, and asks the peer where it stands.
+ * Up to 2 everything can be taken back. Whoever waits in a call on the socket goes on by the kernel (PV_HANDED).
+ */
+#include "sock/handback.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rt/error.h"
+#include "sock/epoll.h"
+#include "sock/pacing.h"
+#include "sock/shown.h"
+#include "sock/stream.h"
+
+/* Polls that find out what lies in the ring: as many as empty the deepest one. */
+#define DRAIN_POLLS 64
+
+static int64_t now(void)
+{
+	return pv_clock_now(&pv_engine.clock);
+}
+
+static const char *text_of(int rc)
+{
+	switch (rc) {
+	case -EPERM:
+		return "hand-back needs CAP_NET_ADMIN";
+	case -EOPNOTSUPP:
+		return "only connections on interfaces that the kernel owns can be handed back";
+	case -EINPROGRESS:
+		return "the connection is not made yet";
+	case -ENOTCONN:
+		return "there is no connection";
+	case -EBUSY:
+		return "urgent data is under way";
+	case -EMFILE:
+	case -ENFILE:
+		return "no number is left for the kernel socket";
+	default:
+		return "the kernel does not take the connection";
+	}
+}
+
+static int refuse(int rc)
+{
+	return pv_error(rc, "%s (%s)", text_of(rc), strerror(-rc));
+}
+
+static int check(struct pv_sock *so, struct pv_tcp_export *x)
+{
+	uint32_t iface = pv_tcp_iface(so->tc);
+	int rc;
+
+	if (iface && !pv_iface_is_host(iface))
+		return -EOPNOTSUPP;
+	rc = pv_tcp_export(so->tc, x, now());
+	if (rc)
+		return rc;
+	return pv_tcp_can_leave(so->tc) ? 0 : -EOPNOTSUPP;
+}
+
+static bool has_name(const struct pv_sock *so, int fd)
+{
+	struct sockaddr_storage ss;
+	struct pv_endpoint name = { .port = 0 };
+	socklen_t len = sizeof(ss);
+
+	return getsockname(fd, (struct sockaddr *)&ss, &len) == 0 && pv_addr_parse(so, (struct sockaddr *)&ss, len, &name) &&
+	       name.port;
+}
+
+static uint32_t device_of(const struct pv_sock *so)
+{
+	uint32_t core = pv_tcp_options(so->tc)->bound_iface;
+
+	return core && core <= PV_IFACE_MAX ? atomic_load_explicit(&pv_engine.kernel_index[core], memory_order_relaxed) : 0;
+}
+
+/* What lies in the ring, or comes while its last rule goes, finds nobody here. */
+static void drain(void)
+{
+	for (int i = 0; i < DRAIN_POLLS && pv_engine_poll(&pv_engine, now()); i++)
+		;
+}
+
+/* From here on the socket is as one that always was the kernel's, except that whoever waits has to be told. */
+static void is_kernels(struct pv_sock *so, const char *why)
+{
+	char reason[128];
+
+	snprintf(reason, sizeof(reason), "handed back: %s", why);
+	pv_list_del(&so->on_core);
+	so->core_leg = so->kernel_leg = so->host = false;
+	pv_shown_reason(so, reason, NULL);
+	pv_trace_note(pv_engine.trace, .kind = PV_TRACE_socket, .id = (uintptr_t)so, .proto = PV_PROTO_TCP, .a = PV_TRACE_KERNEL);
+	atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
+	pv_shown_update(so);
+	pv_epoll_moved(so);
+	pv_list_for_each(it, &so->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+	pv_ready_update(so);
+}
+
+/* The kernel has the connection; the stack lets go. Its queues are needed up to the last step. */
+static int move(struct pv_sock *so, struct pv_repair *r)
+{
+	struct pv_tcp *tc = so->tc;
+	uint16_t port = r->x->local.port;
+	int rc;
+
+	pv_pacing_end(so);
+	pv_stream_hold_end(so, port);
+	pv_tcp_leave(tc, now());
+	rc = pv_repair_go(r);
+	pv_stream_options_to(so, r->fd, true);
+	pv_tcp_left(tc);
+	so->tc = NULL;
+	drain();
+	return rc;
+}
+
+int pv_handback(struct pv_sock *so, const char *why)
+{
+	struct pv_tcp_export x;
+	struct pv_repair r = { .family = so->family, .x = &x };
+	int rc;
+
+	drain();
+	if (!so->tc)
+		return refuse(-ENOTCONN);
+	rc = check(so, &x);
+	if (rc)
+		return refuse(rc);
+	r.fd = pv_sock_kfd(so);
+	if (r.fd < 0)
+		return refuse(-errno);
+	r.tc = so->tc;
+	r.bound = has_name(so, r.fd);
+	r.device = device_of(so);
+	rc = pv_repair_begin(r.fd);
+	if (rc)
+		return refuse(rc);
+	rc = pv_repair_make(&r);
+	if (rc) {
+		pv_repair_undo(&r);
+		return refuse(rc);
+	}
+	pv_stream_options_to(so, r.fd, false);
+	rc = move(so, &r);
+	is_kernels(so, why);
+	return rc ? refuse(rc) : 0;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------------- */
+
+int pyvma_sock_hand_back(pyvma_sock *h)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+	int rc;
+
+	if (!so)
+		return -EBADF;
+	if (!so->stream || pv_sock_mode(so) == PV_SOCK_KERNEL)
+		return so->stream ? 0 : pv_error(-EOPNOTSUPP, "only connections can be handed back");
+	rc = pv_stream_lock(h, so);
+	if (rc == PV_HANDED)
+		return 0;
+	if (rc)
+		return rc == -EBADF ? refuse(-ENOTCONN) : rc;
+	rc = pv_handback(so, "asked for");
+	pv_sock_unlock();
+	return rc;
+}
+
+/* The registry lock is held. */
+static int by_fd(int fd, const char *why)
+{
+	struct pv_sock *so = pv_sock_find(fd);
+	int rc = 0;
+
+	if (!so || !so->stream || pv_sock_mode(so) != PV_SOCK_STREAM)
+		return 0;
+	pv_lock_get(&pv_engine.lock);
+	if (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_tcp_state(so->tc) != PV_TCP_CLOSED)
+		rc = pv_handback(so, why);
+	pv_sock_unlock();
+	return rc;
+}
+
+int pyvma_hand_back_fd(int fd)
+{
+	int rc;
+
+	pv_registry_get();
+	rc = by_fd(fd, "asked for");
+	pv_registry_put();
+	return rc;
+}
+
+static bool inheritable(int fd)
+{
+	int flags = fcntl(fd, F_GETFD);
+
+	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+int pyvma_hand_back_inheritable(void)
+{
+	struct dirent *entry;
+	int rc = 0, one;
+	DIR *dir;
+
+	if (pv_engine_state() == PV_ENGINE_NEW || pv_engine_state() == PV_ENGINE_EMPTY)
+		return 0;
+	dir = opendir("/proc/self/fd");
+	if (!dir)
+		return pv_error(-errno, "/proc/self/fd: %s", strerror(errno));
+	pv_registry_get();
+	while ((entry = readdir(dir))) {
+		int fd = atoi(entry->d_name);
+
+		if (entry->d_name[0] == '.' || !inheritable(fd))
+			continue;
+		one = by_fd(fd, "inherited by another program");
+		rc = rc ? rc : one;
+	}
+	pv_registry_put();
+	closedir(dir);
+	return rc;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Connections of the stack's that become the kernel's as they are (doc/handback.md): handback.c moves one, repair.c is what the kernel
+ * offers for that.
+ */
+#ifndef PV_SOCK_HANDBACK_H
+#define PV_SOCK_HANDBACK_H
+
+#include "sock/sock.h"
+#include "tcp/export.h"
+
+/* ---- handback.c -------------------------------------------------------------------------------------------------------- */
+
+/* `so` is a stream of the stack's, the lock is held. 0: it is the kernel's, with "handed back: " and `why` as its reason. Else nothing has
+ * changed and there is a text: -EOPNOTSUPP (not on an interface of the kernel's), -EPERM (no CAP_NET_ADMIN), -EINPROGRESS (a handshake),
+ * -ENOTCONN, -EBUSY (urgent data), what the kernel said. */
+int pv_handback(struct pv_sock *so, const char *why);
+
+/* ---- repair.c: one connection in the kernel, which nobody hears of yet ------------------------------------------------- */
+
+struct pv_repair {
+	int fd;
+	int family;
+	const struct pv_tcp_export *x;
+	const struct pv_tcp *tc; /* whose queues they are */
+	bool bound; /* the socket has its name */
+	uint32_t device; /* the kernel's number; 0: not bound to one */
+};
+
+/* The socket becomes the connection, in repair mode: nothing leaves, and closing it says nothing. 0 or -errno; after that pv_repair_undo. */
+int pv_repair_make(struct pv_repair *r);
+void pv_repair_undo(struct pv_repair *r);
+/* It goes on. -errno: it has ended. */
+int pv_repair_go(struct pv_repair *r);
+/* Before anything else: may this process? 0, -EPERM, what the kernel says. */
+int pv_repair_begin(int fd);
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connection put into a kernel socket by what tcp(7) calls TCP_REPAIR: in that mode connect(2) sends no SYN, what is written is taken for
+ * sent or for received, and closing the socket tells the peer nothing. So until the last step all of it can be taken back.
+ *
+ * The mode knows established connections only. A FIN of ours that is under way is made by shutdown(2), which in this mode sends nothing; what
+ * the peer's FIN, or its acknowledgement of ours, would do is had by a segment in the peer's name, from a raw socket by way of the
+ * loopback interface. Its sequence numbers are the ones that the connection is at: to the kernel it is one that came late.
+ */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rt/error.h"
+#include "sock/handback.h"
+#include "wire/ipv4.h"
+#include "wire/ipv6.h"
+#include "wire/tcp.h"
+
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72
+#endif
+#ifndef SO_BINDTOIFINDEX
+#define SO_BINDTOIFINDEX 62
+#endif
+#ifndef TCP_REPAIR_OFF_NO_WP
+#define TCP_REPAIR_OFF_NO_WP (-1)
+#endif
+
+/* Options of a SYN, as TCP_REPAIR_OPTIONS names them (RFC 9293 3.1, RFC 7323, RFC 2018). */
+enum { OPT_MSS = 2, OPT_WSCALE = 3, OPT_SACK = 4, OPT_TS = 8 };
+
+#define PIECES 64u
+/* Beside what is queued: room for what comes before the kernel finds its own measure. */
+#define BUF_SPARE 262144u
+/* A segment of loopback's is taken in before sendto(2) returns, or very soon after. */
+#define STATE_TRIES 50
+#define STATE_NAP_NS 1000000
+/* The kernel is short of memory, or its buffers are. */
+#define WRITE_TRIES 1000
+
+static int set_int(int fd, int level, int name, int val)
+{
+	return setsockopt(fd, level, name, &val, sizeof(val)) < 0 ? -errno : 0;
+}
+
+int pv_repair_begin(int fd)
+{
+	return set_int(fd, IPPROTO_TCP, TCP_REPAIR, 1);
+}
+
+/* ---- numbers, name, options -------------------------------------------------------------------------------------------- */
+
+static int set_queue(int fd, int queue)
+{
+	return set_int(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue);
+}
+
+static int set_seq(int fd, int queue, uint32_t seq)
+{
+	int rc = set_queue(fd, queue);
+
+	return rc ? rc : set_int(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, (int)seq);
+}
+
+/* Larger than the program's for now: what is put into them all at once came bit by bit. */
+static void room(const struct pv_repair *r)
+{
+	(void)set_int(r->fd, SOL_SOCKET, SO_SNDBUFFORCE, (int)(r->x->sent + r->x->unsent + BUF_SPARE));
+	(void)set_int(r->fd, SOL_SOCKET, SO_RCVBUFFORCE, (int)(r->x->unread + r->x->rcv_wnd + BUF_SPARE));
+}
+
+static int name(const struct pv_repair *r)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = pv_addr_format(r->family, &r->x->local, &ss, sizeof(ss));
+
+	if (r->device)
+		(void)set_int(r->fd, SOL_SOCKET, SO_BINDTOIFINDEX, (int)r->device);
+	if (!r->bound && bind(r->fd, (struct sockaddr *)&ss, len) < 0)
+		return -errno;
+	len = pv_addr_format(r->family, &r->x->remote, &ss, sizeof(ss));
+	return connect(r->fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
+}
+
+static int options(const struct pv_repair *r)
+{
+	const struct pv_tcp_export *x = r->x;
+	struct tcp_repair_opt o[4] = { { OPT_MSS, x->mss                         ? x->mss
+						  : pv_addr_is4(&x->remote.addr) ? 536
+										 : 1220 },
+				       { OPT_WSCALE, x->snd_wscale | (uint32_t)x->rcv_wscale << 16 } };
+	uint32_t n = 2;
+	int rc;
+
+	if (x->sack)
+		o[n++].opt_code = OPT_SACK;
+	if (x->timestamps)
+		o[n++].opt_code = OPT_TS;
+	rc = setsockopt(r->fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, o, n * (socklen_t)sizeof(o[0])) < 0 ? -errno : 0;
+	if (rc || !x->timestamps)
+		return rc;
+	/* An odd value is of a clock that counts microseconds; and time has passed since ours was read. */
+	return set_int(r->fd, IPPROTO_TCP, TCP_TIMESTAMP, (int)((x->ts_val + 2) & ~1u));
+}
+
+static int windows(const struct pv_repair *r)
+{
+	const struct pv_tcp_export *x = r->x;
+	uint32_t rcv_nxt = x->rcv_seq + x->unread;
+	struct tcp_repair_window w = {
+		.snd_wl1 = x->snd_wl1,
+		.snd_wnd = x->snd_wnd,
+		.max_window = x->max_window,
+		/* Nothing comes behind a FIN, and where one is to come a window has to be. */
+		.rcv_wnd = x->fin_rcvd ? PV_MAX(x->rcv_wnd, UINT16_MAX) : x->rcv_wnd,
+		.rcv_wup = rcv_nxt,
+	};
+
+	return setsockopt(r->fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, &w, sizeof(w)) < 0 ? -errno : 0;
+}
+
+/* ---- the queues -------------------------------------------------------------------------------------------------------- */
+
+static void nap(void)
+{
+	(void)nanosleep(&(struct timespec){ .tv_nsec = STATE_NAP_NS }, NULL);
+}
+
+static int write_queue(const struct pv_repair *r, enum pv_tcp_export_queue queue, uint32_t total)
+{
+	struct pv_iov iov[PIECES];
+	uint32_t off = 0;
+	int tries = 0;
+
+	while (off < total) {
+		struct msghdr msg = { .msg_iov = (struct iovec *)(void *)iov };
+		ssize_t n;
+
+		msg.msg_iovlen = pv_tcp_export_data(r->tc, queue, off, iov, PIECES);
+		if (!msg.msg_iovlen)
+			return -EIO;
+		n = sendmsg(r->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n > 0) {
+			off += (uint32_t)n;
+			tries = 0;
+			continue;
+		}
+		if (n < 0 && errno != EAGAIN && errno != ENOMEM && errno != EINTR)
+			return -errno;
+		if (++tries > WRITE_TRIES)
+			return -ENOBUFS;
+		nap();
+	}
+	return 0;
+}
+
+static int queues(const struct pv_repair *r)
+{
+	int rc = set_queue(r->fd, TCP_RECV_QUEUE);
+
+	if (!rc)
+		rc = write_queue(r, PV_TCP_EXPORT_UNREAD, r->x->unread);
+	if (!rc)
+		rc = set_queue(r->fd, TCP_SEND_QUEUE);
+	return rc ? rc : write_queue(r, PV_TCP_EXPORT_SENT, r->x->sent);
+}
+
+/* ---- beyond ESTABLISHED ------------------------------------------------------------------------------------------------ */
+
+static int send_raw(const struct pv_tcp_export *x, const uint8_t *packet, uint32_t len)
+{
+	bool v4 = pv_addr_is4(&x->local.addr);
+	struct sockaddr_storage ss;
+	struct pv_endpoint to = { .addr = x->local.addr };
+	socklen_t size = pv_addr_format(v4 ? AF_INET : AF_INET6, &to, &ss, sizeof(ss));
+	int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = sendto(fd, packet, len, MSG_DONTWAIT, (struct sockaddr *)&ss, size) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+/* A segment of the peer's without payload. */
+static int from_peer(const struct pv_repair *r, uint8_t flags, uint32_t seq, uint32_t ack)
+{
+	const struct pv_tcp_export *x = r->x;
+	struct pv_wire_tcp h = { .src_port = x->remote.port,
+				 .dst_port = x->local.port,
+				 .seq = seq,
+				 .ack = ack,
+				 .wnd = (uint16_t)PV_MIN(x->snd_wnd >> x->snd_wscale, UINT16_MAX),
+				 .hlen = PV_TCP_HLEN,
+				 .flags = flags | PV_TH_ACK };
+	bool v4 = pv_addr_is4(&x->local.addr);
+	uint32_t ip = v4 ? PV_IP4_HLEN : PV_IP6_HLEN;
+	uint8_t packet[PV_IP6_HLEN + PV_TCP_HLEN] = { 0 };
+	uint64_t sum;
+
+	if (v4)
+		pv_wire_ip4_emit(packet, &(struct pv_wire_ip4){ .src = x->remote.addr.w[3],
+								.dst = x->local.addr.w[3],
+								.total_len = (uint16_t)(ip + PV_TCP_HLEN),
+								.hdr_len = (uint8_t)ip,
+								.ttl = 64,
+								.proto = IPPROTO_TCP });
+	else
+		pv_wire_ip6_emit(packet, &(struct pv_wire_ip6){ .src = x->remote.addr.b,
+								.dst = x->local.addr.b,
+								.payload_len = PV_TCP_HLEN,
+								.hops = 64,
+								.next = IPPROTO_TCP });
+	if (v4)
+		pv_wire_ip4_csum_fill(packet, ip);
+	pv_wire_tcp_emit(packet + ip, &h);
+	sum = pv_cksum_pseudo(&x->remote.addr, &x->local.addr, IPPROTO_TCP, PV_TCP_HLEN);
+	pv_cksum_put(packet + ip + PV_TCP_CSUM_OFF, pv_cksum_finish(pv_cksum_add(packet + ip, PV_TCP_HLEN, sum)));
+	return send_raw(x, packet, ip + PV_TCP_HLEN);
+}
+
+static int state_of(int fd)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ? -errno : info.tcpi_state;
+}
+
+static int await(int fd, enum pv_tcp_state state)
+{
+	for (int i = 0; i < STATE_TRIES; i++) {
+		if (state_of(fd) == (int)state)
+			return 0;
+		nap();
+	}
+	return -EPROTO;
+}
+
+static int peers_fin(const struct pv_repair *r, uint32_t ack, enum pv_tcp_state then)
+{
+	int rc = from_peer(r, PV_TH_FIN, r->x->rcv_seq + r->x->unread, ack);
+
+	return rc ? rc : await(r->fd, then);
+}
+
+/* Numbers and states are those of RFC 9293 3.10.7.4: what leads to the present state, in the order in which it happened. */
+static int ends(const struct pv_repair *r)
+{
+	const struct pv_tcp_export *x = r->x;
+	bool theirs_first = x->state == PV_TCP_CLOSE_WAIT || x->state == PV_TCP_LAST_ACK;
+	int rc = 0;
+
+	if (x->fin_rcvd && theirs_first)
+		rc = peers_fin(r, x->snd_seq, PV_TCP_CLOSE_WAIT);
+	if (!rc && x->fin_sent && shutdown(r->fd, SHUT_WR) < 0)
+		rc = -errno;
+	if (!rc && x->fin_acked) {
+		rc = from_peer(r, 0, x->rcv_seq + x->unread, x->snd_seq + 1);
+		if (!rc)
+			rc = await(r->fd, PV_TCP_FIN_WAIT_2);
+	}
+	if (!rc && x->fin_rcvd && !theirs_first)
+		rc = peers_fin(r, x->snd_seq, PV_TCP_CLOSING);
+	return rc;
+}
+
+/* To a socket that is bound to a device loopback's segments do not come: the kernel would answer them with a reset. */
+static bool ends_can_be_had(const struct pv_repair *r)
+{
+	return !(r->x->fin_rcvd || r->x->fin_acked) ||
+	       (!r->device && (pv_addr_is4(&r->x->local.addr) || !pv_addr_is_linklocal6(&r->x->local.addr)));
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------------- */
+
+int pv_repair_make(struct pv_repair *r)
+{
+	int rc = ends_can_be_had(r) ? 0 : -EOPNOTSUPP;
+
+	if (!rc)
+		rc = set_seq(r->fd, TCP_SEND_QUEUE, r->x->snd_seq);
+	if (!rc)
+		rc = set_seq(r->fd, TCP_RECV_QUEUE, r->x->rcv_seq);
+	if (rc)
+		return rc;
+	room(r);
+	rc = name(r);
+	if (!rc)
+		rc = options(r);
+	if (!rc)
+		rc = queues(r);
+	if (!rc)
+		rc = windows(r);
+	return rc ? rc : ends(r);
+}
+
+void pv_repair_undo(struct pv_repair *r)
+{
+	const struct sockaddr un = { .sa_family = AF_UNSPEC };
+	int err;
+
+	(void)connect(r->fd, &un, sizeof(un));
+	(void)set_int(r->fd, IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_OFF_NO_WP);
+	(void)getsockopt(r->fd, SOL_SOCKET, SO_ERROR, &err, &(socklen_t){ sizeof(err) });
+}
+
+/* Leaving the mode asks the peer for its window with a probe: what was lost on the way to us comes to light by the answer. */
+int pv_repair_go(struct pv_repair *r)
+{
+	const struct pv_tcp_export *x = r->x;
+	int rc = set_queue(r->fd, TCP_NO_QUEUE);
+
+	if (!rc)
+		rc = set_int(r->fd, IPPROTO_TCP, TCP_REPAIR, 0);
+	if (!rc)
+		rc = write_queue(r, PV_TCP_EXPORT_UNSENT, x->unsent);
+	if (!rc && x->fin_queued && !x->fin_sent && shutdown(r->fd, SHUT_WR) < 0)
+		rc = -errno;
+	if (!rc && x->shut_rd && shutdown(r->fd, SHUT_RD) < 0 && errno != ENOTCONN)
+		rc = -errno;
+	return rc;
+}
