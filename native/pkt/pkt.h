@@ -3,7 +3,7 @@
  * Packets and the pool they come from.
  *
  * A packet is a descriptor (`struct pv_pkt`, 128 bytes) and a buffer of fixed size in memory that a ring may register. One pool
- * serves one ring: a packet goes back to the pool it came from, and never changes rings. Descriptor and buffer stay together for
+ * serves one ring, or the legs of a bond: a packet goes back to the pool it came from. Descriptor and buffer stay together for
  * life. Exactly one owner holds a packet; debug builds stamp it (`owner`).
  *
  * A pool grows by chunks up to its limit, between data-path calls only (pv_pool_grow), and never shrinks before it is closed.
@@ -18,6 +18,8 @@
 #include "base/mem.h"
 
 struct pv_pool;
+
+#define PV_POOL_BINDERS 10u
 
 enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP };
 
@@ -51,6 +53,8 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_TX_TSTAMP 0x8000u
 #define PV_PKT_TX_STAMP 0x20000u /* when it leaves its paced queue its sender is told (net/stamp.h) */
 #define PV_PKT_TX_PACED 0x10000u /* to pv_net_tx: by the paced queue that pv_txq_mark named (net/txq.h) */
+/* Comes back by tx_reap with this when the device died with it: it may have left, or not. */
+#define PV_PKT_TX_FLUSHED 0x40000u
 
 struct pv_pkt {
 	struct pv_pkt *next; /* queue link of whoever owns the packet */
@@ -104,11 +108,15 @@ typedef void (*pv_pool_unmap_fn)(void *ctx, void *base, size_t size, uint32_t ke
 int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv_pool_cfg *cfg);
 /* All packets must be back; returns how many are not (and frees nothing then). */
 uint32_t pv_pool_close(struct pv_pool *pool);
-/* The ring registers its interest: every present and later chunk is mapped. 0 or the first error of `map`. */
+/* A ring registers its interest: every present and later chunk is mapped. The binder's number, from 1 to PV_POOL_BINDERS; -EBUSY: there
+ * are so many; or the first error of `map`.
+ * While one is bound, `key` of every packet is its. While several are, who gives a packet to one of them sets it (pv_pool_key). */
 int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx);
-/* Unmaps every chunk. The ring calls it when it closes. */
-void pv_pool_unbind(struct pv_pool *pool);
-/* One chunk more. 0, -ENOSPC at the limit, -ENOMEM, or what `map` said. */
+/* Unmaps every chunk. The ring calls it when it closes. Number 0, or one that is not bound: nothing. */
+void pv_pool_unbind(struct pv_pool *pool, uint32_t binder);
+/* What the binder calls the memory of this packet. */
+uint32_t pv_pool_key(const struct pv_pkt *pkt, uint32_t binder);
+/* One chunk more. 0, -ENOSPC at the limit, -ENOMEM, or what `map` said: then nothing was added. */
 int pv_pool_grow(struct pv_pool *pool);
 /* True when fewer than a quarter is free and the pool may grow: the runtime looks between polls. */
 bool pv_pool_wants_growth(const struct pv_pool *pool);
@@ -123,6 +131,7 @@ struct pv_pool {
 	uint64_t exhausted;
 	uint64_t grown;
 	uint32_t shown; /* pv_mem_show */
+	uint32_t binders; /* how many are bound */
 };
 extern const struct pv_stat_type pv_pool_stat_type;
 

@@ -33,7 +33,13 @@ struct chunk {
 	struct pv_pkt *desc;
 	uint8_t *base; /* buffers, one behind the other */
 	uint32_t count;
-	uint32_t key; /* of the mapping, when bound */
+	uint32_t key[PV_POOL_BINDERS]; /* of the mapping, by binder */
+};
+
+struct binder {
+	pv_pool_map_fn map; /* NULL: free */
+	pv_pool_unmap_fn unmap;
+	void *ctx;
 };
 
 struct pool {
@@ -43,9 +49,7 @@ struct pool {
 	struct chunk *chunk;
 	uint32_t nchunks, chunks_max;
 	uint32_t shift; /* log2 of the packets in a growth step */
-	pv_pool_map_fn map;
-	pv_pool_unmap_fn unmap;
-	void *map_ctx;
+	struct binder binder[PV_POOL_BINDERS];
 };
 
 _Static_assert(offsetof(struct pool, hot) == 0, "struct pv_pool is the head of struct pool");
@@ -112,10 +116,38 @@ static void chunk_free(struct pool *p, struct chunk *c)
 	memset(c, 0, sizeof(*c));
 }
 
-static void chunk_key(struct chunk *c)
+/* The packets of the chunk have the key of the first binder there is. */
+static void chunk_key(const struct pool *p, struct chunk *c)
 {
+	uint32_t b = 0;
+
+	while (b + 1 < PV_POOL_BINDERS && !p->binder[b].map)
+		b++;
 	for (uint32_t i = 0; i < c->count; i++)
-		c->desc[i].key = c->key;
+		c->desc[i].key = c->key[b];
+}
+
+static void chunk_unmap(struct pool *p, struct chunk *c, uint32_t b)
+{
+	p->binder[b].unmap(p->binder[b].ctx, c->base, chunk_bytes(p, c->count), c->key[b]);
+	c->key[b] = 0;
+}
+
+/* By all that are bound, or by none. */
+static int chunk_map(struct pool *p, struct chunk *c)
+{
+	for (uint32_t b = 0; b < PV_POOL_BINDERS; b++) {
+		const struct binder *to = &p->binder[b];
+		int rc = to->map ? to->map(to->ctx, c->base, chunk_bytes(p, c->count), &c->key[b]) : 0;
+
+		if (!rc)
+			continue;
+		while (b-- > 0)
+			if (p->binder[b].map)
+				chunk_unmap(p, c, b);
+		return rc;
+	}
+	return 0;
 }
 
 /* One chunk more at the end of the table, mapped when a ring is bound, its packets on top of the free stack. */
@@ -127,9 +159,7 @@ static int chunk_add(struct pool *p, uint32_t count)
 	c->count = count;
 	c->desc = p->mem->alloc(p->mem->ctx, (size_t)count * sizeof(*c->desc));
 	c->base = c->desc ? p->mem->alloc_dma(p->mem->ctx, chunk_bytes(p, count)) : NULL;
-	rc = c->base ? 0 : -ENOMEM;
-	if (!rc && p->map)
-		rc = p->map(p->map_ctx, c->base, chunk_bytes(p, count), &c->key);
+	rc = c->base ? chunk_map(p, c) : -ENOMEM;
 	if (rc) {
 		chunk_free(p, c);
 		return rc;
@@ -149,7 +179,7 @@ static int chunk_add(struct pool *p, uint32_t count)
 		poison(pkt, true);
 #endif
 	}
-	chunk_key(c);
+	chunk_key(p, c);
 	p->nchunks++;
 	p->hot.total += count;
 	p->hot.nfree += count;
@@ -202,7 +232,8 @@ uint32_t pv_pool_close(struct pv_pool *pool)
 
 	if (pool->nfree != pool->total)
 		return pool->total - pool->nfree;
-	pv_pool_unbind(pool);
+	for (uint32_t b = 1; b <= PV_POOL_BINDERS; b++)
+		pv_pool_unbind(pool, b);
 	for (uint32_t i = 0; i < p->nchunks; i++)
 		chunk_free(p, &p->chunk[i]);
 	mem->free(mem->ctx, p->chunk, p->chunks_max * sizeof(*p->chunk));
@@ -214,37 +245,53 @@ uint32_t pv_pool_close(struct pv_pool *pool)
 int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx)
 {
 	struct pool *p = full(pool);
+	uint32_t b = 0;
 
-	if (p->map)
+	while (b < PV_POOL_BINDERS && p->binder[b].map)
+		b++;
+	if (b == PV_POOL_BINDERS)
 		return -EBUSY;
+	p->binder[b] = (struct binder){ .unmap = unmap, .ctx = ctx };
 	for (uint32_t i = 0; i < p->nchunks; i++) {
 		struct chunk *c = &p->chunk[i];
-		int rc = map(ctx, c->base, chunk_bytes(p, c->count), &c->key);
+		int rc = map(ctx, c->base, chunk_bytes(p, c->count), &c->key[b]);
 
 		if (rc) {
 			while (i-- > 0)
-				unmap(ctx, p->chunk[i].base, chunk_bytes(p, p->chunk[i].count), p->chunk[i].key);
+				chunk_unmap(p, &p->chunk[i], b);
 			return rc;
 		}
-		chunk_key(c);
 	}
-	p->map = map;
-	p->unmap = unmap;
-	p->map_ctx = ctx;
-	return 0;
+	p->binder[b].map = map;
+	pool->binders++;
+	for (uint32_t i = 0; i < p->nchunks; i++)
+		chunk_key(p, &p->chunk[i]);
+	return (int)b + 1;
 }
 
-void pv_pool_unbind(struct pv_pool *pool)
+void pv_pool_unbind(struct pv_pool *pool, uint32_t binder)
 {
 	struct pool *p = full(pool);
+	uint32_t b = binder - 1;
 
-	if (!p->map)
+	if (b >= PV_POOL_BINDERS || !p->binder[b].map)
 		return;
 	for (uint32_t i = 0; i < p->nchunks; i++)
-		p->unmap(p->map_ctx, p->chunk[i].base, chunk_bytes(p, p->chunk[i].count), p->chunk[i].key);
-	p->map = NULL;
-	p->unmap = NULL;
-	p->map_ctx = NULL;
+		chunk_unmap(p, &p->chunk[i], b);
+	p->binder[b] = (struct binder){ 0 };
+	pool->binders--;
+	for (uint32_t i = 0; i < p->nchunks && pool->binders; i++)
+		chunk_key(p, &p->chunk[i]);
+}
+
+static const struct chunk *chunk_of(const struct pool *p, uint32_t index)
+{
+	return index < p->cfg.count ? &p->chunk[0] : &p->chunk[1 + ((index - p->cfg.count) >> p->shift)];
+}
+
+uint32_t pv_pool_key(const struct pv_pkt *pkt, uint32_t binder)
+{
+	return chunk_of(full_const(pkt->pool), pkt->index)->key[binder - 1];
 }
 
 int pv_pool_grow(struct pv_pool *pool)

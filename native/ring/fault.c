@@ -328,6 +328,7 @@ int pv_fault_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_ring
 	f->ring.pool = lower->pool;
 	f->ring.stat = lower->stat;
 	f->ring.caps = lower->caps;
+	f->ring.binder = lower->binder;
 	*out = &f->ring;
 	return 0;
 }

@@ -135,7 +135,14 @@ struct pv_ring_stat {
 };
 extern const struct pv_stat_type pv_ring_stat_type;
 
-enum pv_ring_event { PV_RING_EV_NONE, PV_RING_EV_LINK_UP, PV_RING_EV_LINK_DOWN, PV_RING_EV_GONE, PV_RING_EV_ERROR };
+enum pv_ring_event {
+	PV_RING_EV_NONE,
+	PV_RING_EV_LINK_UP,
+	PV_RING_EV_LINK_DOWN,
+	PV_RING_EV_GONE,
+	PV_RING_EV_ERROR,
+	PV_RING_EV_MOVED /* a bond: its traffic goes by another leg, or a leg is gone; see pv_stack_iface_moved */
+};
 
 struct pv_ring_ops {
 	const char *kind;
@@ -182,6 +189,7 @@ struct pv_ring {
 	    rx_more; /* buffers that rx_poll gave behind others, on their `frag`: who counts what to post takes it, and sets it to 0 */
 	uint32_t tx_pending; /* posted and not reaped yet: kept by the dispatchers, so that an idle owner need not ask */
 	struct pv_ring_caps caps;
+	uint32_t binder; /* which of its pool's it is (pv_pool_bind); 0: none */
 };
 
 /* A ring opens with what its kind's header says (ring/sim.h, ring/verbs.h, ...); the rest is the same for all. */

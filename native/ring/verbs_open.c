@@ -316,9 +316,9 @@ static int open_ring(struct opening *o)
 	if (rc)
 		return fail(o, rc, "queue pair of %s cannot start", o->cfg->device);
 	rc = pv_pool_bind(v->ring.pool, map, unmap, v);
-	if (rc)
+	if (rc < 0)
 		return fail(o, rc, "memory cannot be registered with %s (see RLIMIT_MEMLOCK)", o->cfg->device);
-	v->bound = true;
+	v->ring.binder = (uint32_t)rc;
 	rc = pv_verbs_events_open(v);
 	return rc ? fail(o, rc, "events of %s", o->cfg->device) : 0;
 }
@@ -383,8 +383,7 @@ void pv_verbs_close(struct pv_ring *r)
 	pv_verbs_reclaim(v);
 	destroy_cqs(v);
 	pv_verbs_dm_close(v);
-	if (v->bound)
-		pv_pool_unbind(v->ring.pool);
+	pv_pool_unbind(v->ring.pool, v->ring.binder);
 	pv_verbs_events_close(v);
 	if (v->channel)
 		v->lib.destroy_comp_channel(v->channel);
@@ -410,8 +409,7 @@ void pv_verbs_forget(struct pv_ring *r)
 	pv_verbs_rss_close(v);
 	pv_verbs_reclaim(v);
 	pv_verbs_dm_close(v);
-	if (v->bound)
-		pv_pool_unbind(v->ring.pool);
+	pv_pool_unbind(v->ring.pool, v->ring.binder);
 	pv_verbs_events_close(v);
 	if (v->channel)
 		close(v->channel->fd);

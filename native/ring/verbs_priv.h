@@ -203,7 +203,7 @@ struct verbs_ring {
 	enum verbs_rate_way rate_way;
 	int epoll_fd;
 	uint8_t port;
-	bool bound, forgotten;
+	bool forgotten;
 	struct pv_verbs_lib lib;
 };
 

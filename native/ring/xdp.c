@@ -501,7 +501,7 @@ static void xdp_close(struct pv_ring *ring)
 		if (p)
 			pv_ring_drop(p);
 	}
-	pv_pool_unbind(ring->pool);
+	pv_pool_unbind(ring->pool, ring->binder);
 	release(r);
 }
 
@@ -674,10 +674,11 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 	rc = rc ? rc : pv_xdp_know_driver(r, cfg->ifname);
 	rc = rc ? rc : allocate(r, cfg);
 	rc = rc ? rc : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
-	if (rc) {
+	if (rc < 0) {
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
 		return rc;
 	}
+	r->ring.binder = (uint32_t)rc;
 	rc = pv_xdp_prog_open(r, cfg, err, errsize);
 	rc = rc ? rc : pv_xdp_socks_open(r, cfg, err, errsize);
 	rc = rc ? rc : pv_xdp_prog_attach(r, cfg, err, errsize);
@@ -718,8 +719,7 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	pv_pktq_init(&r->failed);
 	rc = bring_up(r, cfg, err, errsize);
 	if (rc) {
-		if (r->umem)
-			pv_pool_unbind(pool);
+		pv_pool_unbind(pool, r->ring.binder);
 		release(r);
 		return rc;
 	}

@@ -148,8 +148,7 @@ TEST(churn_and_growth)
 
 	pv_rng_seed(&r, 21);
 	CHECK_EQ(pv_pool_open(&c.pool, testmem_init(&m), &cfg), 0);
-	CHECK_EQ(pv_pool_bind(c.pool, map, unmap, &c.d), 0);
-	CHECK_EQ(pv_pool_bind(c.pool, map, unmap, &c.d), -EBUSY);
+	CHECK_EQ(pv_pool_bind(c.pool, map, unmap, &c.d), 1);
 	for (int step = 0; step < 50000; step++) {
 		/* Phases that fill up and phases that empty. */
 		if (pv_rng_below(&r, 100) < (step / 3000 % 2 ? 30u : 60u))
@@ -174,8 +173,8 @@ TEST(churn_and_growth)
 	CHECK_EQ(pv_pool_close(c.pool), c.n);
 	while (c.n)
 		churn_put(&c, 0);
-	pv_pool_unbind(c.pool);
-	pv_pool_unbind(c.pool);
+	pv_pool_unbind(c.pool, 1);
+	pv_pool_unbind(c.pool, 1);
 	CHECK_EQ(c.d.unmaps, 5);
 	CHECK_EQ(pv_pool_close(c.pool), 0);
 	CHECK(m.blocks == 0 && m.bytes == 0);
@@ -193,7 +192,7 @@ TEST(a_device_that_refuses)
 	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), -EPERM);
 	CHECK(d.maps == 2 && d.unmaps == 2);
 	d.fail_at = 0;
-	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), 0);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), 1);
 	d.fail_at = d.maps + 1;
 	CHECK_EQ(pv_pool_grow(pool), -EPERM);
 	CHECK_EQ(pool->total, 114);
