@@ -60,7 +60,7 @@ enum pv_trace_kind {
 	X(tcp_state, "-,ESTABLISHED,SYN_SENT,SYN_RECV,FIN_WAIT1,FIN_WAIT2,TIME_WAIT,CLOSE,CLOSE_WAIT,LAST_ACK,LISTEN,CLOSING")     \
 	X(recovery, "open,disorder,cwr,recovery,loss")                                                                             \
 	X(neighbour, "free,none,incomplete,failed,stale,reachable,delay,probe,permanent")                                          \
-	X(ring, "opened,closed,link_up,link_down,gone,error")                                                                      \
+	X(ring, "opened,closed,link_up,link_down,gone,error,moved")                                                                \
 	X(waiter, "thread,progress")
 
 enum pv_trace_engine { PV_TRACE_STARTED, PV_TRACE_STOPPED, PV_TRACE_FORK, PV_TRACE_PACKETS_ON, PV_TRACE_PACKETS_OFF };
@@ -71,7 +71,8 @@ enum pv_trace_ring {
 	PV_TRACE_LINK_UP,
 	PV_TRACE_LINK_DOWN,
 	PV_TRACE_RING_GONE,
-	PV_TRACE_RING_ERROR
+	PV_TRACE_RING_ERROR,
+	PV_TRACE_RING_MOVED
 };
 
 /* A reason: whose counter (enum pv_trace_layer) and which of them, from 0. */

@@ -455,6 +455,16 @@ int pv_net_iface_fail(struct pv_net *net, uint32_t index)
 	return 0;
 }
 
+int pv_net_iface_moved(struct pv_net *net, uint32_t index, int64_t now_ns)
+{
+	if (!pv_net_iface(net, index))
+		return -ENODEV;
+	/* How a path sends hangs on what its ring can do. */
+	pv_net_gen_bump(net);
+	pv_txq_moved(net, index, now_ns);
+	return 0;
+}
+
 struct pv_iface *pv_net_iface(struct pv_net *net, uint32_t index)
 {
 	return index - 1 < PV_IFACE_MAX ? net->iface[index] : NULL;

@@ -358,6 +358,7 @@ void pv_nd_announce(struct pv_net *net, struct pv_iface *ifp, const struct pv_ad
 int pv_txq_init(struct pv_net *net);
 void pv_txq_fini(struct pv_net *net);
 void pv_txq_del_iface(struct pv_net *net, uint32_t iface);
+void pv_txq_moved(struct pv_net *net, uint32_t iface, int64_t now_ns);
 /* A frame with PV_PKT_TX_PACED, from now on the queue's. As pv_tx_post. */
 int pv_txq_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt);
 

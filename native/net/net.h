@@ -102,6 +102,8 @@ int pv_net_iface_add(struct pv_net *net, const struct pv_iface_cfg *cfg);
 int pv_net_iface_del(struct pv_net *net, uint32_t index);
 /* Its ring works no more: paths by it answer -ENETDOWN from now on, but those to the host itself. 0, -ENODEV. */
 int pv_net_iface_fail(struct pv_net *net, uint32_t index);
+/* Its ring sends another way than before, and can do other things (ring/bond.h): rates are asked of it anew. -ENODEV. */
+int pv_net_iface_moved(struct pv_net *net, uint32_t index, int64_t now_ns);
 struct pv_iface *pv_net_iface(struct pv_net *net, uint32_t index); /* NULL: none */
 const struct pv_iface_cfg *pv_iface_config(const struct pv_iface *ifp);
 struct pv_ring *pv_iface_ring(struct pv_iface *ifp);

@@ -464,6 +464,17 @@ void pv_txq_del_iface(struct pv_net *net, uint32_t iface)
 	}
 }
 
+/* Who keeps the rates is asked again. Owners that pace by themselves do that, too (pv_tcp_iface_moved). */
+void pv_txq_moved(struct pv_net *net, uint32_t iface, int64_t now_ns)
+{
+	pv_list_for_each_safe(it, next, &net->txq_all) {
+		struct pv_txq *q = pv_list_entry(it, struct pv_txq, all);
+
+		if (q->cfg.iface == iface && !q->closing && !q->cfg.device_only)
+			pv_txq_set(q, &q->pacing, now_ns);
+	}
+}
+
 uint32_t pv_net_paced(const struct pv_net *net)
 {
 	return net->txqs.count;

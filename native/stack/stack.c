@@ -224,6 +224,15 @@ int pv_stack_iface_fail(struct pv_stack *s, uint32_t index)
 	return rc;
 }
 
+int pv_stack_iface_moved(struct pv_stack *s, uint32_t index, int64_t now_ns)
+{
+	int rc = pv_net_iface_moved(s->net, index, now_ns);
+
+	if (!rc)
+		pv_tcp_iface_moved(s->tcp, index, now_ns);
+	return rc;
+}
+
 /* ---- a turn ------------------------------------------------------------------------------------------------------------ */
 
 static pv_noinline void input_error(struct pv_stack *s, struct pv_pkt *pkt, int64_t now_ns)

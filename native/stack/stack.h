@@ -41,6 +41,9 @@ int pv_stack_iface_set(struct pv_stack *s, uint32_t index, const struct pv_iface
 /* Its ring works no more: what leaves by it meets -ENETDOWN, and unless it is the kernel's, whose sockets have another way, the sockets
  * that are bound to it, or connected by it, hear of that once. 0, -ENODEV. */
 int pv_stack_iface_fail(struct pv_stack *s, uint32_t index);
+/* What its ring had in flight may be lost, and what that can do has changed (PV_RING_EV_MOVED of a bond): connections with something in flight
+ * send at once instead of waiting for their timers, a few in each turn. -ENODEV. */
+int pv_stack_iface_moved(struct pv_stack *s, uint32_t index, int64_t now_ns);
 
 /* Receives at most `rx_budget` frames over all rings (fair between them), finishes sends, refills, runs due timers and kicks
  * what that posted. Returns the number of frames and timers handled; 0: nothing to do now. */

@@ -181,6 +181,8 @@ void pv_tcp_set_iss(struct pv_tcp *c, pv_seq iss);
 void pv_tcp_listen_stop(struct pv_tcp *l, int64_t now_ns); /* resets what nobody accepted */
 bool pv_tcp_syn_input(struct pv_tcp_table *t, struct pv_tcp_in *in); /* true: it was for a SYN record, and the packet is taken */
 void pv_tcp_syn_timeout(struct pv_tcp_table *t, struct pv_wtimer *timer, int64_t now_ns);
+/* SYN-ACKs by that interface go out again at once. */
+void pv_tcp_syns_moved(struct pv_tcp_table *t, uint32_t iface, int64_t now_ns);
 struct pv_tcp_syn *pv_tcp_syn_find(const struct pv_tcp_table *t, const struct pv_tcp_in *in);
 void pv_tcp_syn_drop(struct pv_tcp_table *t, struct pv_tcp_syn *s);
 bool pv_tcp_accept_full(const struct pv_tcp *l);

@@ -483,6 +483,18 @@ void pv_tcp_syn_timeout(struct pv_tcp_table *t, struct pv_wtimer *timer, int64_t
 	}
 }
 
+void pv_tcp_syns_moved(struct pv_tcp_table *t, uint32_t iface, int64_t now_ns)
+{
+	for (struct pv_hnode *n = pv_htab_next(&t->embryos, NULL); n; n = pv_htab_next(&t->embryos, n)) {
+		struct pv_tcp_syn *s = pv_htab_entry(n, struct pv_tcp_syn, flow);
+
+		if (s->iface != iface || s->flags & PV_SYN_ACKED || s->timeouts >= retries(s->l))
+			continue;
+		pv_wheel_set(&t->syn_wheel, &s->timer, now_ns);
+		pv_tcp_wake_by(t, now_ns);
+	}
+}
+
 /* ---- the application ------------------------------------------------------------------------------------------------------------ */
 
 int pv_tcp_listen(struct pv_tcp *c, int backlog)

@@ -230,6 +230,10 @@ uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
 uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns);
 /* An interface of the kernel's came or its addresses changed: rules are brought in line. */
 void pv_tcp_steer_changed(struct pv_tcp_table *t);
+/* What was sent by this interface a moment ago may be lost, though its peers are there as ever: connections by it that wait for an answer ask
+ * again at once, by a probe (RFC 8985 7.3) where they can and by a timeout where not, and wait as if nothing had been lost before. Only timers
+ * are set: pv_tcp_timers bounds how many of them send in a turn. */
+void pv_tcp_iface_moved(struct pv_tcp_table *t, uint32_t iface, int64_t now_ns);
 /* An interface goes: its packets leave all queues; connections by it end with ENETDOWN. */
 void pv_tcp_iface_gone(struct pv_tcp_table *t, uint32_t iface);
 uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n);
