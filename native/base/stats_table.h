@@ -152,7 +152,13 @@ enum pv_stat_type_id {
 	X(dm_alloc, GAUGE, "bytes", "on-device memory that the ring has")                                                          \
 	X(dm_packets, COUNTER, "", "frames sent out of it")                                                                        \
 	X(dm_bytes, COUNTER, "bytes", "bytes of them")                                                                             \
-	X(dm_oob, COUNTER, "", "frames that found it full and went from the host's memory")
+	X(dm_oob, COUNTER, "", "frames that found it full and went from the host's memory")                                        \
+	X(moves, COUNTER, "", "times that traffic went over to another leg of the bond")                                           \
+	X(plug_outs, COUNTER, "", "legs of the bond that went away")                                                               \
+	X(tx_moved, COUNTER, "", "frames that may not have left by a leg that went away, sent again by another")                   \
+	X(tx_lost, COUNTER, "", "and those that are not sent again: whatever is not TCP")                                          \
+	X(rx_backup, COUNTER, "", "frames that came by a leg that is not active, and were dropped")                                \
+	X(rules_refused, COUNTER, "", "flow rules that a leg of the bond refused")
 
 #define PV_COUNTER_FIELD(name, kind, unit, help) uint64_t name;
 #define PV_COUNTER_NAME(name, kind, unit, help) #name,

@@ -38,6 +38,9 @@ struct pv_bond_leg_cfg {
 	uint32_t id; /* the caller's; the kernel's ifindex of the leg's interface */
 	bool active; /* may be sent by, and is the one where only one is (active-backup, NetVSC) */
 	bool fallback; /* PV_BOND_NETVSC: the TAP leg */
+	/* pv_bond_leg says, pv_bond_leg_add does not look: */
+	bool gone; /* its device does not answer any more: nothing goes or comes by it, and it waits for pv_bond_leg_del */
+	bool sends; /* it is sent by */
 };
 
 int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_bond_cfg *cfg, char *err,

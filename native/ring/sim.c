@@ -744,6 +744,7 @@ static void fail_all(struct sim_ring *s, struct pv_pktq *q)
 
 	while ((p = pv_pktq_pop(q))) {
 		s->ring.stat->c.tx_errors++;
+		p->flags |= PV_PKT_TX_FLUSHED;
 		pv_pktq_push(&s->tx_done, p);
 	}
 }

@@ -93,6 +93,8 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 		struct pv_pkt **slot = &q->slot[q->sq_head & q->sq_mask];
 
 		if (*slot) {
+			if (pv_unlikely(status != IBV_WC_SUCCESS))
+				(*slot)->flags |= PV_PKT_TX_FLUSHED;
 			pv_pktq_push(&v->done, *slot);
 			*slot = NULL;
 			q->held--;
@@ -177,7 +179,13 @@ bool pv_verbs_csum(struct pv_pkt *p)
 	return false;
 }
 
-/* What was to be sent by this queue is done without having left. */
+static void flush(struct verbs_ring *v, struct pv_pkt *p)
+{
+	p->flags |= PV_PKT_TX_FLUSHED;
+	pv_verbs_tx_failed(v, p);
+}
+
+/* What was to be sent by this queue is done, and nobody knows whether it has left. */
 static void txq_gone(struct verbs_ring *v, struct verbs_txq *q)
 {
 	struct pv_pkt *p;
@@ -189,14 +197,14 @@ static void txq_gone(struct verbs_ring *v, struct verbs_txq *q)
 		struct pv_pkt **slot = &q->slot[q->sq_head & q->sq_mask];
 
 		if (*slot)
-			pv_verbs_tx_failed(v, *slot);
+			flush(v, *slot);
 		*slot = NULL;
 	}
 	q->held = 0;
 	q->sq_kicked = q->sq_signalled = q->sq_tail;
 	q->dirty = false;
 	while ((p = pv_pktq_pop(&q->waiting)))
-		pv_verbs_tx_failed(v, p);
+		flush(v, p);
 }
 
 /* The device is dead. Receive buffers wait for the close. */

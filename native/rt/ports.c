@@ -493,7 +493,9 @@ static void port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_eve
 
 void pv_ports_events(struct pv_engine *e)
 {
-	static const char *const texts[] = { "", "link up", "link down", "the device is gone", "the device reports an error" };
+	static const char *const texts[] = {
+		"", "link up", "link down", "the device is gone", "the device reports an error", "the traffic goes another way"
+	};
 	bool hosts = false;
 
 	for (uint32_t i = 0; i < e->nports; i++) {
@@ -501,13 +503,15 @@ void pv_ports_events(struct pv_engine *e)
 		enum pv_ring_event ev;
 
 		for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
-			bool bad = ev >= PV_RING_EV_GONE;
+			bool bad = ev == PV_RING_EV_GONE || ev == PV_RING_EV_ERROR;
 
 			if (bad && p->failed)
 				continue;
 			pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
 			pv_log(bad ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", p->spec.name, texts[ev]);
 			pv_port_stat(p);
+			if (ev == PV_RING_EV_MOVED)
+				(void)pv_stack_iface_moved(e->stack, p->index, pv_clock_now(&e->clock));
 			if (!bad)
 				continue;
 			port_failed(e, p, ev);
