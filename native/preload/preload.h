@@ -56,6 +56,8 @@ int pl_next(int fd, int last);
 bool pl_on(void);
 /* Not any more, and why not: once on stderr. */
 void pl_off(const char *why);
+/* sandbox.c, before the engine is started: why that must not be tried; NULL: it may, or it was asked before. */
+const char *pl_sandbox(void);
 /* The calls of this thread are the engine's, or a library's that it starts: they are the kernel's. */
 extern _Thread_local unsigned int pl_inside;
 

@@ -55,6 +55,8 @@
 	X(int, fileno, (FILE *))                                                                                                   \
 	X(int, vdprintf, (int, const char *, va_list))                                                                             \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                                     \
+	X(int, prctl, (int, ...))                                                                                                  \
+	X(long, syscall, (long, ...))                                                                                              \
 	X(int, close, (int))                                                                                                       \
 	X(int, dup, (int))                                                                                                         \
 	X(int, dup2, (int, int))                                                                                                   \

@@ -20,9 +20,15 @@ static pthread_mutex_t use_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pyvma_sock *adopt(int fd)
 {
+	const char *why = pl_sandbox();
 	pyvma_sock *h = NULL;
 	int rc;
 
+	if (why) {
+		pl_change(fd, PL_LATE, 0);
+		pl_off(why);
+		return NULL;
+	}
 	pl_inside++;
 	rc = pyvma_sock_adopt(fd, &h);
 	pl_inside--;
