@@ -90,21 +90,22 @@ static bool inherited(void)
 /* What the engine needs beside files and sockets of IP; arguments that do nothing. `must`: what the program's poll(2) and select(2) become. */
 static const struct {
 	const char *name;
-	long number, a, b;
+	long number;
 	bool must;
+	long a, b;
 } calls[] = {
-	{ "AF_XDP sockets", SYS_socket, AF_XDP, SOCK_RAW },
-	{ "netlink", SYS_socket, AF_NETLINK, SOCK_RAW },
-	{ "bpf", SYS_bpf, BPF_MAP_CREATE, 0 },
-	{ "eventfd", SYS_eventfd2, 0, 0 },
-	{ "epoll", SYS_epoll_create1, 0, 0 },
-	{ "memfd_create", SYS_memfd_create, 0, 0 },
-	{ "ppoll", SYS_ppoll, 0, 0, true },
-	{ "getrandom", SYS_getrandom, 0, 0 },
-	{ "flock", SYS_flock, -1, 0 },
-	{ "ftruncate", SYS_ftruncate, -1, 0 },
-	{ "madvise", SYS_madvise, 0, 0 },
-	{ "sched_getaffinity", SYS_sched_getaffinity, 0, 0 },
+	{ "AF_XDP sockets", SYS_socket, false, AF_XDP, SOCK_RAW },
+	{ "netlink", SYS_socket, false, AF_NETLINK, SOCK_RAW },
+	{ "bpf", SYS_bpf, false, BPF_MAP_CREATE, 0 },
+	{ "eventfd", SYS_eventfd2, false, 0, 0 },
+	{ "epoll", SYS_epoll_create1, false, 0, 0 },
+	{ "memfd_create", SYS_memfd_create, false, 0, 0 },
+	{ "ppoll", SYS_ppoll, true, 0, 0 },
+	{ "getrandom", SYS_getrandom, false, 0, 0 },
+	{ "flock", SYS_flock, false, -1, 0 },
+	{ "ftruncate", SYS_ftruncate, false, -1, 0 },
+	{ "madvise", SYS_madvise, false, 0, 0 },
+	{ "sched_getaffinity", SYS_sched_getaffinity, false, 0, 0 },
 };
 
 static _Noreturn void try_all(volatile unsigned int *at)

@@ -87,7 +87,7 @@ def test_a_bare_container(program: Path, softnic: Env, break_it: str) -> None:
         assert all("/dev/shm" in line for line in found), found
         assert found[-1].startswith("pyvma: ")
     else:
-        assert found == []
+        assert len(found) <= 1, found
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
