@@ -93,6 +93,16 @@ PYVMA_EXPORT int pyvma_stats_path(char *buf, size_t size);
 /* What it holds, in JSON: its schema. Returns the length; at most `size` bytes are written, without a zero byte behind them. */
 PYVMA_EXPORT size_t pyvma_stats_schema(char *buf, size_t size);
 
+/* What pyvmad makes for a process without privileges: the XDP program in force on an interface, and AF_XDP sockets in its map. The fds are the
+ * caller's. `mode` 0: the better one, 1: native, 2: generic. 0 or -errno with a text. Needs no engine. */
+struct pyvma_xdp_loan {
+	int link_fd, rules_fd, config_fd, sock_fd[16];
+	uint32_t queues, native;
+	uint8_t mac[6];
+};
+PYVMA_EXPORT int pyvma_xdp_lend(const char *ifname, unsigned int queues, unsigned int mode, struct pyvma_xdp_loan *out, char *text,
+				size_t size);
+
 /* ---- steering ---------------------------------------------------------------------------------------------------------- */
 
 /* Headers that a rule names: an address family of AF_UNSPEC, a port, protocol or MAC of zeros is any. A port wants an address and a

@@ -474,8 +474,7 @@ static void release(struct xdp_ring *r)
 	pv_xdp_socks_close(r);
 	if (r->epoll_fd >= 0)
 		close(r->epoll_fd);
-	if (r->lib)
-		pv_xdp_prog_close(r);
+	pv_xdp_prog_close(r);
 	if (r->sock)
 		r->mem->free(r->mem->ctx, r->sock, r->nsocks * sizeof(*r->sock));
 	if (r->held)
@@ -609,7 +608,7 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->tx_depth = r->sock->tx.size;
 	c->batch = PV_RING_BATCH_MAX;
 	c->max_sge = r->jumbo ? TX_PIECES : 1;
-	c->flow_kinds = (1u << PV_FLOW_KINDS) - 1;
+	c->flow_kinds = cfg->loan ? 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE : (1u << PV_FLOW_KINDS) - 1;
 	c->queues = r->nsocks;
 	/* Generic mode sees what the kernel's offloads made of the frames, with the checksum of a packet still to be sent. */
 	r->csum_partial = r->virtual_link || !r->native;
@@ -641,16 +640,31 @@ static int open_epoll(struct xdp_ring *r)
 	return 0;
 }
 
+/* The fds that somebody else made. */
+static void take_loan(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
+{
+	if (!cfg->loan)
+		return;
+	for (uint32_t i = 0; i < r->nsocks; i++)
+		r->sock[i].fd = cfg->loan->sock_fd[i];
+	r->link_fd = cfg->loan->link_fd;
+	r->native = cfg->loan->native;
+	r->lent = true;
+}
+
 static int allocate(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 {
-	r->nsocks = pv_xdp_queues(cfg);
+	r->nsocks = cfg->loan ? cfg->loan->queues : pv_xdp_queues(cfg);
 	r->held_size = pv_pool_config(r->ring.pool)->count;
 	r->sock = r->mem->alloc(r->mem->ctx, r->nsocks * sizeof(*r->sock));
 	r->held = r->mem->alloc(r->mem->ctx, r->held_size);
 	/* From here on release() may look at them. */
 	for (uint32_t i = 0; r->sock && i < r->nsocks; i++)
 		r->sock[i].fd = -1;
-	return r->sock && r->held ? 0 : -ENOMEM;
+	if (!r->sock || !r->held)
+		return -ENOMEM;
+	take_loan(r, cfg);
+	return 0;
 }
 
 static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
@@ -679,27 +693,36 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 		return rc;
 	}
 	r->ring.binder = (uint32_t)rc;
-	rc = pv_xdp_prog_open(r, cfg, err, errsize);
+	rc = cfg->loan ? 0 : pv_xdp_prog_open(r, cfg, err, errsize);
 	rc = rc ? rc : pv_xdp_socks_open(r, cfg, err, errsize);
-	rc = rc ? rc : pv_xdp_prog_attach(r, cfg, err, errsize);
+	rc = rc || cfg->loan ? rc : pv_xdp_prog_attach(r, cfg, err, errsize);
 	if (rc)
 		return rc;
 	rc = open_epoll(r);
 	rc = rc ? rc : fill_caps(r, cfg);
-	rc = rc ? rc : pv_xdp_config_write(r);
+	rc = rc || cfg->loan ? rc : pv_xdp_config_write(r);
 	if (rc)
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
 	return rc;
 }
 
+static void drop_loan(const struct pv_xdp_loan *loan)
+{
+	if (!loan)
+		return;
+	for (uint32_t i = 0; i < loan->queues; i++)
+		close(loan->sock_fd[i]);
+	close(loan->link_fd);
+}
+
 int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_xdp_cfg *cfg, char *err,
 		size_t errsize)
 {
-	const struct xdp_libbpf *lib = pv_xdp_libbpf(err, errsize);
+	const struct xdp_libbpf *lib = cfg->loan ? NULL : pv_xdp_libbpf(err, errsize);
 	struct xdp_ring *r;
 	int rc;
 
-	if (!lib)
+	if (!lib && !cfg->loan)
 		return -EOPNOTSUPP;
 	r = mem->alloc(mem->ctx, sizeof(*r));
 	if (r && pv_ring_stat_open(&r->ring, mem)) {
@@ -708,6 +731,7 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	}
 	if (!r) {
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(ENOMEM));
+		drop_loan(cfg->loan);
 		return -ENOMEM;
 	}
 	r->ring.ops = &xdp_ops;
@@ -720,9 +744,13 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	rc = bring_up(r, cfg, err, errsize);
 	if (rc) {
 		pv_pool_unbind(pool, r->ring.binder);
+		if (!r->lent)
+			drop_loan(cfg->loan);
 		release(r);
 		return rc;
 	}
+	if (cfg->keeper)
+		r->keeper = *cfg->keeper;
 	*out = &r->ring;
 	return 0;
 }

@@ -14,6 +14,24 @@
 
 enum pv_xdp_mode { PV_XDP_AUTO, PV_XDP_NATIVE, PV_XDP_GENERIC };
 
+/* What somebody with the privileges made: the program in force on an interface, and a socket for each of its first queues in its map. */
+#define PV_XDP_LOAN_QUEUES 16u
+struct pv_xdp_loan {
+	int link_fd, sock_fd[PV_XDP_LOAN_QUEUES];
+	int rules_fd, config_fd; /* -1 in a loan that was passed on */
+	uint32_t queues;
+	bool native;
+	uint8_t mac[PV_ETH_ALEN];
+};
+
+/* Who keeps the program's rules for a ring that may not. 0 or -errno. */
+struct pv_xdp_keeper {
+	int (*add)(void *ctx, const struct pv_flow *flow);
+	void (*del)(void *ctx, const struct pv_flow *flow);
+	void (*close)(void *ctx); /* with the ring; the last call */
+	void *ctx;
+};
+
 struct pv_xdp_cfg {
 	const char *ifname;
 	uint32_t queues; /* the first so many; 0: all */
@@ -22,6 +40,10 @@ struct pv_xdp_cfg {
 	bool copy; /* do not ask for zero copy */
 	bool hurry; /* a queue that is taken is an error at once, not after 0.3 s: the caller tries again */
 	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
+	/* With privileges of somebody else's; NULL: the process's own. Both or neither; the ring has the fds from now on, also when it
+	 * cannot be opened, and the keeper once it is. Rules are for 3-tuples and 5-tuples only then. */
+	const struct pv_xdp_loan *loan;
+	const struct pv_xdp_keeper *keeper;
 };
 
 /* 0 or -errno with a text in `err`: -ENODEV, -EPERM, -EBUSY (a queue or the interface's XDP hook is taken), -EOPNOTSUPP, ... */
@@ -29,6 +51,8 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 		size_t errsize);
 /* How many queues would be used: as many as asked for, of those that there are. */
 uint32_t pv_xdp_queues(const struct pv_xdp_cfg *cfg);
+/* The privileged half of opening, for another process; the fds are the caller's. 0 or -errno with a text, as pv_xdp_open. */
+int pv_xdp_lend(const struct pv_xdp_cfg *cfg, struct pv_xdp_loan *out, char *err, size_t errsize);
 /* Buffer size and count that a pool for this interface wants. 0 or -errno with a text. */
 int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char *err, size_t errsize);
 

@@ -77,11 +77,13 @@ struct xdp_ring {
 	int epoll_fd;
 	struct bpf_object *object;
 	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd;
+	struct pv_xdp_keeper keeper; /* add NULL: the rules are ours */
 	uint32_t kind_rules[PV_FLOW_KINDS];
 	struct xdp_rule *rule;
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
 	bool native, gone, gone_told;
+	bool lent; /* sockets and link are those of a loan */
 	bool jumbo; /* a frame of the interface's MTU fills several buffers */
 	bool csum_partial; /* of frames that come */
 	bool virtual_link; /* no hardware completes checksums on the way */

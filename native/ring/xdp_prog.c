@@ -114,6 +114,9 @@ void pv_xdp_prog_close(struct xdp_ring *r)
 		r->mem->free(r->mem->ctx, r->rule, r->nrules * sizeof(*r->rule));
 	r->rule = NULL;
 	r->nrules = 0;
+	if (r->keeper.close)
+		r->keeper.close(r->keeper.ctx);
+	memset(&r->keeper, 0, sizeof(r->keeper));
 }
 
 static void key_of(const struct pv_flow *flow, struct steer_key *key)
@@ -156,6 +159,8 @@ int pv_xdp_config_write(struct xdp_ring *r)
 	struct steer_config config = { .kinds = 0 };
 	uint32_t zero = 0;
 
+	if (r->keeper.add)
+		return 0;
 	for (uint32_t i = 0; i < PV_FLOW_KINDS; i++)
 		config.kinds |= r->kind_rules[i] ? 1u << i : 0;
 	memcpy(config.mac, r->ring.caps.mac, sizeof(config.mac));
@@ -182,12 +187,36 @@ static int rules_grow(struct xdp_ring *r)
 	return 0;
 }
 
+static int rule_put(struct xdp_ring *r, const struct pv_flow *flow)
+{
+	struct steer_key key;
+	uint32_t value = flow->sole ? STEER_SOLE : STEER_RULE;
+	int rc;
+
+	if (r->keeper.add)
+		return r->keeper.add(r->keeper.ctx, flow);
+	key_of(flow, &key);
+	rc = r->lib->map_update(r->rules_fd, &key, &value, BPF_NOEXIST);
+	return rc == -E2BIG ? -ENOSPC : rc;
+}
+
+static int rule_drop(struct xdp_ring *r, const struct pv_flow *flow)
+{
+	struct steer_key key;
+
+	if (r->keeper.add) {
+		r->keeper.del(r->keeper.ctx, flow);
+		return 0;
+	}
+	key_of(flow, &key);
+	return r->lib->map_delete(r->rules_fd, &key);
+}
+
 int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *handle)
 {
 	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
-	struct steer_key key;
 	struct pv_flow whole;
-	uint32_t value = flow->sole ? STEER_SOLE : STEER_RULE, slot;
+	uint32_t slot;
 	int rc;
 
 	if (r->gone)
@@ -203,15 +232,14 @@ int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *
 	whole = *flow;
 	if (flow->kind == PV_FLOW_ETHER || flow->kind == PV_FLOW_IP)
 		pv_frame_flow_mac(flow, r->ring.caps.mac, whole.dst_mac);
-	key_of(&whole, &key);
-	rc = r->lib->map_update(r->rules_fd, &key, &value, BPF_NOEXIST);
+	rc = rule_put(r, &whole);
 	if (rc)
-		return rc == -E2BIG ? -ENOSPC : rc;
+		return rc;
 	/* The program looks only for kinds of which there is a rule. */
 	rc = r->kind_rules[flow->kind]++ ? 0 : pv_xdp_config_write(r);
 	if (rc) {
 		r->kind_rules[flow->kind]--;
-		(void)r->lib->map_delete(r->rules_fd, &key);
+		(void)rule_drop(r, &whole);
 		return rc;
 	}
 	r->free_rule = r->rule[slot].next_free;
@@ -225,14 +253,12 @@ int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle)
 	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
 	uint32_t slot = (uint32_t)handle;
 	struct pv_flow *flow;
-	struct steer_key key;
 	int rc;
 
 	if (slot >= r->nrules || !handle || r->rule[slot].handle != handle)
 		return -ENOENT;
 	flow = &r->rule[slot].flow;
-	key_of(flow, &key);
-	rc = r->lib->map_delete(r->rules_fd, &key);
+	rc = rule_drop(r, flow);
 	/* A rule that stays in force would take datagrams from whoever has the port next: the program has to go (a process that gave up
 	 * its privileges may not change maps before Linux 5.19). */
 	if (rc && rc != -ENOENT && !r->gone)

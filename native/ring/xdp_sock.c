@@ -153,7 +153,8 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	int rc;
 
 	s->queue_id = i;
-	s->fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (s->fd < 0)
+		s->fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (s->fd < 0)
 		return -errno;
 	if (i == 0 && setsockopt(s->fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)))

@@ -24,6 +24,7 @@
 #include "pyvma.h"
 #include "rt/agent_msg.h"
 #include "rt/engine.h"
+#include "rt/host.h"
 #include "rt/log.h"
 #include "rt/mem.h"
 
@@ -51,6 +52,7 @@ struct agent_flow {
 
 struct pv_agent {
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	pid_t pid; /* whose it is: in a forked child nothing is asked for */
 	int fd;
 	uint32_t next_id;
 	bool met; /* a daemon has answered our hello once: it is looked for again when it goes */
@@ -405,6 +407,21 @@ static struct agent_thing *place(struct agent_thing *t)
 	return NULL;
 }
 
+static void flows_drop(struct pv_agent *a, uint32_t ifindex, uint32_t tap)
+{
+	struct pv_hnode *node = pv_htab_next(&a->flows, NULL), *next;
+
+	for (; node; node = next) {
+		struct agent_flow *f = pv_htab_entry(node, struct agent_flow, node);
+
+		next = pv_htab_next(&a->flows, node);
+		if (f->msg.tap != tap || (!tap && f->msg.ifindex != ifindex))
+			continue;
+		(void)pv_htab_del(&a->flows, node);
+		free(f);
+	}
+}
+
 static void thing_drop(struct agent_thing *t)
 {
 	if (t->fd >= 0)
@@ -445,9 +462,12 @@ int pv_agent_tap(struct pv_agent *a, uint32_t ifindex, uint32_t queues, struct p
 
 void pv_agent_tap_drop(struct pv_agent *a, uint32_t tap)
 {
-	for (uint32_t i = 0; i < PV_IFACE_MAX; i++)
-		if (a->tap[i].fd >= 0 && a->tap[i].what == tap)
-			thing_drop(&a->tap[i]);
+	for (uint32_t i = 0; a->pid == getpid() && i < PV_IFACE_MAX; i++) {
+		if (a->tap[i].fd < 0 || a->tap[i].what != tap)
+			continue;
+		thing_drop(&a->tap[i]);
+		flows_drop(a, 0, tap);
+	}
 }
 
 int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, uint32_t queues, uint32_t mode, struct pv_agent_xdp *out, char *err,
@@ -486,10 +506,11 @@ void pv_agent_xdp_drop(struct pv_agent *a, uint32_t ifindex)
 	bool had = false;
 	uint32_t id;
 
-	for (uint32_t i = 0; i < PV_IFACE_MAX; i++) {
+	for (uint32_t i = 0; a->pid == getpid() && i < PV_IFACE_MAX; i++) {
 		if (a->xdp[i].fd < 0 || a->xdp[i].ifindex != ifindex)
 			continue;
 		thing_drop(&a->xdp[i]);
+		flows_drop(a, ifindex, 0);
 		had = true;
 	}
 	if (had && a->fd >= 0 && send_request(a, &rq, &id, pv_clock_kernel_ns() + FLOW_WAIT_NS))
@@ -590,7 +611,7 @@ int pv_agent_flow_del(struct pv_agent *a, uint32_t ifindex, uint32_t tap, const 
 	struct request rq = { .type = PV_AGENT_FLOW_DEL, .body = &msg, .len = sizeof(msg) };
 	uint32_t id;
 
-	if (!f)
+	if (!f || a->pid != getpid())
 		return -ENOENT;
 	(void)pv_htab_del(&a->flows, &f->node);
 	free(f);
@@ -601,6 +622,18 @@ int pv_agent_flow_del(struct pv_agent *a, uint32_t ifindex, uint32_t tap, const 
 	else
 		(void)pv_agent_serve(a);
 	return 0;
+}
+
+void pv_agent_neigh(struct pv_agent *a, uint32_t ifindex, const struct pv_addr *addr)
+{
+	bool v4 = pv_addr_is4(addr);
+	struct pv_agent_neigh msg = { .ifindex = ifindex, .family = v4 ? AF_INET : AF_INET6 };
+	struct request rq = { .type = PV_AGENT_NEIGH, .body = &msg, .len = sizeof(msg) };
+	uint32_t id;
+
+	memcpy(msg.addr, v4 ? addr->b + 12 : addr->b, v4 ? 4 : 16);
+	if (a->fd >= 0 && a->pid == getpid())
+		(void)send_request(a, &rq, &id, pv_clock_kernel_ns());
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
@@ -636,6 +669,12 @@ bool pv_agent_serve(struct pv_agent *a)
 	return false;
 }
 
+void pv_agent_tick(struct pv_engine *e)
+{
+	if (e->agent && pv_agent_serve(e->agent))
+		pv_host_again(e);
+}
+
 struct pv_agent *pv_agent_get(struct pv_engine *e)
 {
 	struct pv_agent *a = e->agent;
@@ -648,6 +687,7 @@ struct pv_agent *pv_agent_get(struct pv_engine *e)
 		return NULL;
 	}
 	strcpy(a->path, e->cfg->daemon);
+	a->pid = getpid();
 	a->fd = -1;
 	a->retry_ns = PV_NEVER;
 	for (uint32_t i = 0; i < PV_IFACE_MAX; i++)

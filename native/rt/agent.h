@@ -23,6 +23,7 @@
 
 struct pv_agent;
 struct pv_engine;
+struct pv_xdp_cfg;
 
 struct pv_agent_tap {
 	uint32_t ifindex; /* of the TAP device, the kernel's number */
@@ -53,13 +54,17 @@ int pv_agent_connect(struct pv_agent *a, char *err, size_t errsize);
 /* A TAP device of `queues` queues, up, with vnet headers. `ifindex` not 0: with the MAC and the MTU of that interface, and what is sent into
  * it goes out there. 0 or -errno. */
 int pv_agent_tap(struct pv_agent *a, uint32_t ifindex, uint32_t queues, struct pv_agent_tap *out, char *err, size_t errsize);
-/* The caller has closed, or is about to close, the queues: it is not registered again. Its rules are the caller's to delete. */
+/* The caller has closed, or is about to close, the queues: it and its rules are not registered again, and the daemon
+ * deletes them with the device. */
 void pv_agent_tap_drop(struct pv_agent *a, uint32_t tap);
 
 /* The XDP program on an interface, and sockets for its first `queues` queues. `mode` is enum pv_xdp_mode. 0 or -errno: -EBUSY (somebody
  * has the hook), ... */
 int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, uint32_t queues, uint32_t mode, struct pv_agent_xdp *out, char *err,
 		 size_t errsize);
+/* The same as a ring; `cfg` as for pv_xdp_open. */
+int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool,
+		      struct pv_xdp_cfg *cfg, char *err, size_t errsize);
 void pv_agent_xdp_drop(struct pv_agent *a, uint32_t ifindex);
 
 /* What comes to the interface `ifindex` for a 3-tuple or 5-tuple goes to the TAP device `tap`; 0: to the AF_XDP sockets of the interface.
@@ -69,12 +74,17 @@ int pv_agent_flow_add(struct pv_agent *a, uint32_t ifindex, uint32_t tap, const 
 /* Does not wait for the answer. 0, or -ENOENT: never added. */
 int pv_agent_flow_del(struct pv_agent *a, uint32_t ifindex, uint32_t tap, const struct pv_flow *flow);
 
+/* The kernel is to resolve a neighbour, which takes privileges to ask for. Does not wait. */
+void pv_agent_neigh(struct pv_agent *a, uint32_t ifindex, const struct pv_addr *addr);
+
 /* An fd that is readable when the daemon went, or said something that nobody waits for; -1: not connected. */
 int pv_agent_fd(const struct pv_agent *a);
 /* When the daemon is to be looked for again; PV_NEVER: connected, or nobody needs it. */
 int64_t pv_agent_deadline(const struct pv_agent *a);
 /* After either: reads, connects again, registers everything again. True: the daemon is back, or is there for the first time. */
 bool pv_agent_serve(struct pv_agent *a);
+/* The same of the engine's agent, where there is one; interfaces that could not be offloaded without the daemon are tried again. */
+void pv_agent_tick(struct pv_engine *e);
 
 /* agent_proof.c: a descriptor of this process that is bound to the flow's address (or any) and port; -1: none. */
 int pv_agent_proof(const struct pv_flow *flow);

@@ -20,6 +20,7 @@ enum pv_agent_type {
 	PV_AGENT_STATUS,
 	PV_AGENT_CRASH,
 	PV_AGENT_BYE,
+	PV_AGENT_NEIGH,
 };
 
 #define PV_AGENT_FLOW_SOLE 1u /* struct pv_flow.sole */
@@ -48,6 +49,10 @@ struct pv_agent_tap_ask {
 struct pv_agent_tap_answer {
 	uint32_t ifindex;
 	char name[16];
+};
+struct pv_agent_neigh {
+	uint32_t ifindex, family;
+	uint8_t addr[16];
 };
 struct pv_agent_xdp_ask {
 	uint32_t ifindex, queues, flags;

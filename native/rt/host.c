@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "pyvma.h"
+#include "rt/agent.h"
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/netlink.h"
@@ -131,7 +132,8 @@ static void host_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr 
 
 	if (!nl)
 		return;
-	(void)pv_nl_neigh_use(nl, kernel_index, addr);
+	if (pv_nl_neigh_use(nl, kernel_index, addr) == -EPERM && e->agent)
+		pv_agent_neigh(e->agent, kernel_index, addr);
 	if (!pv_nl_neigh_get(nl, kernel_index, addr, &m) && m.usable)
 		tell_neigh(e, &m);
 }
@@ -666,12 +668,22 @@ bool pv_host_due(struct pv_engine *e)
 	return e->host && (e->host->links || pv_clock_now(&e->clock) >= e->host->again_ns);
 }
 
+void pv_host_again(struct pv_engine *e)
+{
+	for (uint32_t i = 0; e->host && i < e->host->n; i++)
+		e->host->entry[i].retry |= !e->host->entry[i].iface;
+	if (e->host)
+		e->host->links = true;
+	(void)pv_host_read(e);
+}
+
 void pv_host_tick(struct pv_engine *e)
 {
 	if (e->have_thread && !(e->progress_parked && e->stat->polls % PV_PARKED_POLLS == 0))
 		return;
 	pv_ports_events(e);
 	(void)pv_host_read(e);
+	pv_agent_tick(e);
 }
 
 /* ---- questions --------------------------------------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ void pv_netns_close(struct pv_engine *e);
 int pv_host_fd(const struct pv_engine *e);
 /* Reads the changes that have come, and acts on them. Never waits for the network. True when rings or interfaces changed. */
 bool pv_host_read(struct pv_engine *e);
+/* Entries without a ring may have one now, though nothing of the kernel's changed: pyvmad is there. */
+void pv_host_again(struct pv_engine *e);
 /* Has a change been read that could not be acted upon? The progress thread tries again. */
 bool pv_host_due(struct pv_engine *e);
 /* When a ring is to be opened that could not be because the interface was taken; PV_NEVER: none. */

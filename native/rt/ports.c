@@ -12,6 +12,7 @@
 #include "ring/tapdev.h"
 #include "ring/verbs.h"
 #include "ring/xdp.h"
+#include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/host.h"
 #include "rt/error.h"
@@ -180,6 +181,22 @@ static uint32_t power_of_two(uint32_t n)
 	return n < 2 ? 1 : 1u << (32 - __builtin_clz(n - 1));
 }
 
+/* Without the privileges, by the daemon that has them. `err` says why not, and what else would do. */
+static int open_xdp_lent(struct pv_port *p, const struct pv_config *cfg, struct pv_xdp_cfg *xc, char *err, size_t errsize)
+{
+	struct pv_agent *a = pv_agent_get(&pv_engine);
+	char why[256];
+	size_t len = strlen(err);
+	int rc;
+
+	if (!a)
+		return -EPERM;
+	rc = pv_agent_xdp_open(a, &p->ring, pv_mem_system(cfg->huge_pages), p->pool, xc, why, sizeof(why));
+	if (rc)
+		snprintf(err + len, errsize - len, "; %s", why);
+	return rc;
+}
+
 static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 {
 	static const enum pv_xdp_mode modes[] = {
@@ -207,6 +224,8 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 	if (rc)
 		return rc;
 	rc = pv_xdp_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &xc, err, sizeof(err));
+	if (rc == -EPERM)
+		rc = open_xdp_lent(p, cfg, &xc, err, sizeof(err));
 	if (rc) {
 		pv_pool_close(p->pool);
 		return pv_error(rc, "%s: %s", s->name, err);

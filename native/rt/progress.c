@@ -21,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/engine.h"
 #include "rt/error.h"
@@ -28,7 +29,7 @@
 #include "rt/tstamp_engine.h"
 
 #define STANDBY_MAX 10
-#define OWN_FDS 4
+#define OWN_FDS 5
 /* Turns of a busy stack between looks at the control socket. */
 #define CONTROL_TURNS 1024
 
@@ -54,9 +55,18 @@ static int doze(struct pollfd *fds, nfds_t n, int64_t until, struct pv_tstamp *s
 	}
 }
 
+static bool own_ready(const struct pollfd *fds)
+{
+	short any = 0;
+
+	for (int i = 0; i < OWN_FDS; i++)
+		any |= fds[i].revents;
+	return any;
+}
+
 /* Sleeps without the lock until `until`, a wake-up or one of the fds; fds[0] is ours, fds[1] the socket layer's set, fds[2] the
- * kernel's changes, fds[3] the control socket. After one of the others it goes on for `grace_ns` on those four; true: and nothing
- * happened meanwhile. */
+ * kernel's changes, fds[3] the control socket, fds[4] pyvmad's connection. After one of the others it goes on for `grace_ns` on those;
+ * true: and nothing happened meanwhile. */
 static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t until, int64_t grace_ns)
 {
 	struct pv_tstamp *stamps = e->tstamp;
@@ -64,13 +74,16 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 	uint64_t count;
 
 	until = PV_MIN(until, pv_host_deadline(e));
+	if (e->agent)
+		until = PV_MIN(until, pv_agent_deadline(e->agent));
 	fds[0] = (struct pollfd){ .fd = e->progress.efd, .events = POLLIN };
 	fds[1] = (struct pollfd){ .fd = e->extra_fd, .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	fds[3] = (struct pollfd){ .fd = pv_control_fd(e), .events = POLLIN };
+	fds[4] = (struct pollfd){ .fd = e->agent ? pv_agent_fd(e->agent) : -1, .events = POLLIN };
 	e->stat->sleeps++;
 	pv_lock_put(&e->lock);
-	if (doze(fds, n, until, stamps) > 0 && grace_ns && !(fds[0].revents | fds[1].revents | fds[2].revents | fds[3].revents))
+	if (doze(fds, n, until, stamps) > 0 && grace_ns && !own_ready(fds))
 		graced = doze(fds, OWN_FDS, PV_MIN(until, pv_clock_kernel_ns() + grace_ns), stamps) == 0;
 	pv_lock_get(&e->lock);
 	if (fds[0].revents && read(e->progress.efd, &count, sizeof(count)) < 0 && errno != EAGAIN)
@@ -81,6 +94,7 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 		pv_host_read(e);
 	if (fds[3].revents)
 		pv_control_serve(e);
+	pv_agent_tick(e);
 	return graced;
 }
 

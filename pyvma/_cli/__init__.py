@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-COMMANDS = ("run", "doctor", "devinfo", "roce", "capture", "config", "softnic", "stats", "bench", "demo", "completion")
+COMMANDS = ("run", "doctor", "devinfo", "roce", "capture", "config", "softnic", "stats", "bench", "demo", "daemon", "completion")
 
 
 class UserError(Exception):

@@ -581,321 +581,332 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 7), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 270), // char *
+/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char *, size_t)
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 278), // char *
 /*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, char *, size_t)
-/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 270), // char const *
+/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char *, size_t)
+/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 278), // char const *
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /*  9 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, char const *)
+/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char const *)
 /* 12 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 13 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, char const *, char const *, char *, size_t)
+/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char const *, char const *, char *, size_t)
 /* 16 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 17 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 18 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 20 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
+/* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
 /* 23 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 290), // struct pyvma_capture_options const *
-/* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 45), // pyvma_capture * *
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 300), // struct pyvma_capture_options const *
+/* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // pyvma_capture * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int)
-/* 28 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
-/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int, int, int, pyvma_sock * *)
-/* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 76), // pyvma_sock * *
-/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int, pyvma_capture * *)
-/* 37 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 38 */ _CFFI_OP(_CFFI_OP_NOOP, 25),
-/* 39 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(int, pyvma_sock * *)
+/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, unsigned int, unsigned int, struct pyvma_xdp_loan *, char *, size_t)
+/* 28 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 29 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // struct pyvma_xdp_loan *
+/* 32 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int)
+/* 36 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 38 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int, int, int, pyvma_sock * *)
+/* 39 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 41 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 42 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 42 */ _CFFI_OP(_CFFI_OP_POINTER, 84), // pyvma_sock * *
 /* 43 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *)
-/* 45 */ _CFFI_OP(_CFFI_OP_POINTER, 284), // pyvma_capture *
-/* 46 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *, int64_t)
-/* 48 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
-/* 49 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
-/* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
-/* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
-/* 54 */ _CFFI_OP(_CFFI_OP_POINTER, 291), // struct pyvma_capture_stats *
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 56 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_capture *, void *, size_t)
-/* 57 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
-/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // void *
-/* 59 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll * *)
-/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 65), // pyvma_epoll * *
+/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int, pyvma_capture * *)
+/* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 46 */ _CFFI_OP(_CFFI_OP_NOOP, 25),
+/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int, pyvma_sock * *)
+/* 49 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
+/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *)
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // pyvma_capture *
+/* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, int64_t)
+/* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 57 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
+/* 60 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 61 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // struct pyvma_capture_stats *
 /* 63 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *)
-/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 285), // pyvma_epoll *
-/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
-/* 68 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 69 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 70 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 71 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // struct pyvma_event const *
-/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
-/* 74 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 75 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 76 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // pyvma_sock *
-/* 77 */ _CFFI_OP(_CFFI_OP_NOOP, 71),
-/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
-/* 80 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 81 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // struct pyvma_event *
-/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 85 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
-/* 86 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 87 */ _CFFI_OP(_CFFI_OP_NOOP, 81),
-/* 88 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, void *, size_t)
+/* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // void *
+/* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll * *)
+/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 73), // pyvma_epoll * *
+/* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *)
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // pyvma_epoll *
+/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
+/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_event const *
+/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
+/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // pyvma_sock *
+/* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 79),
+/* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
+/* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_event *
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *)
-/* 93 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int)
-/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int, int, void *, unsigned int *)
-/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 101 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 102 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 103 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 104 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // unsigned int *
-/* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int, int, void const *, unsigned int)
-/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
+/* 94 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 89),
+/* 96 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *)
+/* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int)
+/* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
 /* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 110 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // void const *
-/* 111 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, int, int64_t)
-/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 118 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, pyvma_sock * *)
-/* 119 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 120 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
-/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 122 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 124 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // struct pyvma_msg *
-/* 125 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
-/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 131 */ _CFFI_OP(_CFFI_OP_POINTER, 303), // struct pyvma_sock_stamps *
-/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct pyvma_sock_stats *)
-/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_sock_stats *
+/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 111 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 112 */ _CFFI_OP(_CFFI_OP_POINTER, 29), // unsigned int *
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // void const *
+/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int64_t)
+/* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 123 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, pyvma_sock * *)
+/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
+/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct pyvma_msg *
+/* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct sockaddr *
-/* 140 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
-/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 142 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 143 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 144 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
-/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
-/* 146 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 34),
+/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
+/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 313), // struct pyvma_sock_stamps *
+/* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_sock_stats *
+/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // struct sockaddr *
+/* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
 /* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 152 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct sockaddr const *
-/* 153 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 154 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 157 */ _CFFI_OP(_CFFI_OP_NOOP, 152),
-/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
-/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 163 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 164 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // struct pyvma_pacing_state *
-/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock *, unsigned long, void *)
-/* 167 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 170 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(pyvma_sock const *, char *, size_t)
-/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // pyvma_sock const *
-/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 175 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(struct pyvma_rule const *)
-/* 177 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_rule const *
+/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 152 */ _CFFI_OP(_CFFI_OP_NOOP, 147),
+/* 153 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
+/* 154 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
+/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // struct sockaddr const *
+/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 164 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 165 */ _CFFI_OP(_CFFI_OP_NOOP, 160),
+/* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 311), // struct pyvma_pacing_state *
+/* 173 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 174 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned long, void *)
+/* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
 /* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_config_row *)
-/* 180 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 181 */ _CFFI_OP(_CFFI_OP_POINTER, 292), // struct pyvma_config_row *
-/* 182 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_counter *)
-/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 293), // struct pyvma_counter *
+/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock const *, char *, size_t)
+/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // pyvma_sock const *
+/* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule const *)
+/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 312), // struct pyvma_rule const *
 /* 186 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_config_row *)
 /* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // struct pyvma_flow const *
-/* 190 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_rule *
-/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_interface *)
-/* 193 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 194 */ _CFFI_OP(_CFFI_OP_POINTER, 297), // struct pyvma_interface *
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 198 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct pyvma_kernel_interface *
+/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_config_row *
+/* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_counter *)
+/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 303), // struct pyvma_counter *
+/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct pyvma_flow const *
+/* 198 */ _CFFI_OP(_CFFI_OP_POINTER, 312), // struct pyvma_rule *
 /* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 28), // int()(void)
-/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 202 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_capture *, void const * *)
-/* 203 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
-/* 204 */ _CFFI_OP(_CFFI_OP_POINTER, 110), // void const * *
-/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 207 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 208 */ _CFFI_OP(_CFFI_OP_POINTER, 289), // struct msghdr *
-/* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 214 */ _CFFI_OP(_CFFI_OP_POINTER, 289), // struct msghdr const *
-/* 215 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 216 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 223 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 226 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 227 */ _CFFI_OP(_CFFI_OP_NOOP, 58),
-/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 229 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 230 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
-/* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 104),
-/* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 233 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 236 */ _CFFI_OP(_CFFI_OP_NOOP, 110),
-/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 239 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 240 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 241 */ _CFFI_OP(_CFFI_OP_FUNCTION, 49), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
-/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 110),
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 246 */ _CFFI_OP(_CFFI_OP_NOOP, 152),
-/* 247 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 248 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 250 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
-/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_interface *)
+/* 201 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 202 */ _CFFI_OP(_CFFI_OP_POINTER, 307), // struct pyvma_interface *
+/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 308), // struct pyvma_kernel_interface *
+/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(void)
+/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 210 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_capture *, void const * *)
+/* 211 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 212 */ _CFFI_OP(_CFFI_OP_POINTER, 118), // void const * *
+/* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 215 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 216 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // struct msghdr *
+/* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 219 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 220 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 221 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 222 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // struct msghdr const *
+/* 223 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 224 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 226 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 227 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 228 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 229 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 230 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 232 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 233 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 234 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 238 */ _CFFI_OP(_CFFI_OP_NOOP, 147),
+/* 239 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
+/* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 241 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 242 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 244 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
+/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 246 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 247 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 248 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 250 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
 /* 252 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 253 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(pyvma_capture *)
-/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
-/* 256 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 257 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(pyvma_capture *, uint64_t)
-/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
-/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 260 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(pyvma_epoll *)
-/* 262 */ _CFFI_OP(_CFFI_OP_NOOP, 65),
-/* 263 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 264 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(struct pyvma_msg *, uint32_t)
-/* 265 */ _CFFI_OP(_CFFI_OP_NOOP, 124),
-/* 266 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 267 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION, 316), // void()(void)
-/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 270 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 271 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[16]
-/* 272 */ (_cffi_opcode_t)(16),
-/* 273 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[256]
-/* 274 */ (_cffi_opcode_t)(256),
-/* 275 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[32]
-/* 276 */ (_cffi_opcode_t)(32),
-/* 277 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[64]
-/* 278 */ (_cffi_opcode_t)(64),
-/* 279 */ _CFFI_OP(_CFFI_OP_ARRAY, 270), // char[8]
-/* 280 */ (_cffi_opcode_t)(8),
-/* 281 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 282 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 283 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 284 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 285 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 286 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
-/* 287 */ _CFFI_OP(_CFFI_OP_POINTER, 288), // struct iovec *
-/* 288 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 289 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 290 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 291 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 292 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 293 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 294 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 295 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 297 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 299 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 300 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 301 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 302 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
-/* 303 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
-/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
-/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct sockaddr
-/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr_storage
-/* 307 */ _CFFI_OP(_CFFI_OP_ARRAY, 306), // struct sockaddr_storage[16]
-/* 308 */ (_cffi_opcode_t)(16),
-/* 309 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 310 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 311 */ _CFFI_OP(_CFFI_OP_ARRAY, 310), // uint8_t[16]
-/* 312 */ (_cffi_opcode_t)(16),
-/* 313 */ _CFFI_OP(_CFFI_OP_ARRAY, 310), // uint8_t[6]
-/* 314 */ (_cffi_opcode_t)(6),
-/* 315 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 316 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 253 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 254 */ _CFFI_OP(_CFFI_OP_NOOP, 160),
+/* 255 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 256 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 257 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 258 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
+/* 259 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(pyvma_capture *)
+/* 263 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 264 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(pyvma_capture *, uint64_t)
+/* 266 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 267 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(pyvma_epoll *)
+/* 270 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 271 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(struct pyvma_msg *, uint32_t)
+/* 273 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
+/* 274 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(void)
+/* 277 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 278 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 279 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[16]
+/* 280 */ (_cffi_opcode_t)(16),
+/* 281 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[256]
+/* 282 */ (_cffi_opcode_t)(256),
+/* 283 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[32]
+/* 284 */ (_cffi_opcode_t)(32),
+/* 285 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[64]
+/* 286 */ (_cffi_opcode_t)(64),
+/* 287 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[8]
+/* 288 */ (_cffi_opcode_t)(8),
+/* 289 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 290 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 291 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
+/* 292 */ (_cffi_opcode_t)(16),
+/* 293 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 294 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 295 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
+/* 297 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct iovec *
+/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 299 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 300 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 301 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 302 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 303 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 307 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 308 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 309 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 310 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 311 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 312 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
+/* 313 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
+/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
+/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_xdp_loan
+/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr
+/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr_storage
+/* 318 */ _CFFI_OP(_CFFI_OP_ARRAY, 317), // struct sockaddr_storage[16]
+/* 319 */ (_cffi_opcode_t)(16),
+/* 320 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 321 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 322 */ _CFFI_OP(_CFFI_OP_ARRAY, 321), // uint8_t[16]
+/* 323 */ (_cffi_opcode_t)(16),
+/* 324 */ _CFFI_OP(_CFFI_OP_ARRAY, 321), // uint8_t[6]
+/* 325 */ (_cffi_opcode_t)(6),
+/* 326 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 327 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -966,10 +977,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(124), arg0, (char **)&x0);
+      _cffi_type(132), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(124), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1054,10 +1065,10 @@ _cffi_f_pyvma_capture_detach(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1092,10 +1103,10 @@ _cffi_f_pyvma_capture_done(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1136,19 +1147,19 @@ _cffi_f_pyvma_capture_peek(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(204), arg1, (char **)&x1);
+      _cffi_type(212), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(204), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(212), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1189,10 +1200,10 @@ _cffi_f_pyvma_capture_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1303,10 +1314,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1316,10 +1327,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(54), arg2, (char **)&x2);
+      _cffi_type(62), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(54), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(62), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1352,10 +1363,10 @@ _cffi_f_pyvma_capture_stop(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1394,10 +1405,10 @@ _cffi_f_pyvma_capture_take(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1444,19 +1455,19 @@ _cffi_f_pyvma_capture_trailer(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(45), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(45), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1564,10 +1575,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(181), arg1, (char **)&x1);
+      _cffi_type(189), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(181), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(189), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1665,10 +1676,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(185), arg1, (char **)&x1);
+      _cffi_type(193), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(185), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(193), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1701,10 +1712,10 @@ _cffi_f_pyvma_epoll_close(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1749,10 +1760,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1766,10 +1777,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(71), arg3, (char **)&x3);
+      _cffi_type(79), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(71), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(79), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1814,10 +1825,10 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1827,19 +1838,19 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg2, (char **)&x2);
+      _cffi_type(84), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(71), arg3, (char **)&x3);
+      _cffi_type(79), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(71), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(79), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1874,10 +1885,10 @@ _cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1912,10 +1923,10 @@ _cffi_f_pyvma_epoll_loop_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1950,10 +1961,10 @@ _cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(62), arg0, (char **)&x0);
+      _cffi_type(70), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(62), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(70), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2000,19 +2011,19 @@ _cffi_f_pyvma_epoll_turn(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(81), arg1, (char **)&x1);
+      _cffi_type(89), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(81), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(89), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2069,19 +2080,19 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(81), arg1, (char **)&x1);
+      _cffi_type(89), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(81), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(89), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2158,10 +2169,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(194), arg1, (char **)&x1);
+      _cffi_type(202), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(194), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(202), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2236,10 +2247,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(198), arg1, (char **)&x1);
+      _cffi_type(206), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(198), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(206), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2312,19 +2323,19 @@ _cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(189), arg1, (char **)&x1);
+      _cffi_type(197), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(189), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(197), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(190), arg2, (char **)&x2);
+      _cffi_type(198), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(190), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(198), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2359,10 +2370,10 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(177), arg0, (char **)&x0);
+      _cffi_type(185), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(177), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2492,28 +2503,28 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg1, (char **)&x1);
+      _cffi_type(147), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg2, (char **)&x2);
+      _cffi_type(112), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(112), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2527,10 +2538,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg5, (char **)&x5);
+      _cffi_type(42), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(42), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2575,10 +2586,10 @@ _cffi_f_pyvma_sock_adopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg1, (char **)&x1);
+      _cffi_type(42), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(42), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2621,19 +2632,19 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(152), arg1, (char **)&x1);
+      _cffi_type(160), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2672,10 +2683,10 @@ _cffi_f_pyvma_sock_close(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2720,19 +2731,19 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(152), arg1, (char **)&x1);
+      _cffi_type(160), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2775,10 +2786,10 @@ _cffi_f_pyvma_sock_detach(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2819,19 +2830,19 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg1, (char **)&x1);
+      _cffi_type(42), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(42), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2866,10 +2877,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2904,10 +2915,10 @@ _cffi_f_pyvma_sock_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2950,28 +2961,28 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg1, (char **)&x1);
+      _cffi_type(147), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg2, (char **)&x2);
+      _cffi_type(112), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(112), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3014,28 +3025,28 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg1, (char **)&x1);
+      _cffi_type(147), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg2, (char **)&x2);
+      _cffi_type(112), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(112), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3082,10 +3093,10 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3099,19 +3110,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg3, (char **)&x3);
+      _cffi_type(66), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg4, (char **)&x4);
+      _cffi_type(112), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(112), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3154,10 +3165,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3167,10 +3178,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg2, (char **)&x2);
+      _cffi_type(66), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3211,10 +3222,10 @@ _cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3261,10 +3272,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(172), arg0, (char **)&x0);
+      _cffi_type(180), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(172), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(180), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3334,10 +3345,10 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(34), arg3, (char **)&x3);
+      _cffi_type(42), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(42), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3380,10 +3391,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3393,10 +3404,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(164), arg2, (char **)&x2);
+      _cffi_type(172), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(164), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(172), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3439,10 +3450,10 @@ _cffi_f_pyvma_sock_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3497,19 +3508,19 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3568,19 +3579,19 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(124), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3639,19 +3650,19 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(124), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3714,19 +3725,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg1, (char **)&x1);
+      _cffi_type(66), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3740,19 +3751,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg4, (char **)&x4);
+      _cffi_type(147), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(147), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(104), arg5, (char **)&x5);
+      _cffi_type(112), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(104), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(112), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3801,19 +3812,19 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(208), arg1, (char **)&x1);
+      _cffi_type(216), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(208), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(216), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3868,19 +3879,19 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(110), arg1, (char **)&x1);
+      _cffi_type(118), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(110), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(118), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3939,19 +3950,19 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(124), arg1, (char **)&x1);
+      _cffi_type(132), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(124), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4008,19 +4019,19 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(214), arg1, (char **)&x1);
+      _cffi_type(222), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(214), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(222), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4079,19 +4090,19 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(110), arg1, (char **)&x1);
+      _cffi_type(118), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(110), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(118), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4105,10 +4116,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(152), arg4, (char **)&x4);
+      _cffi_type(160), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(152), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(160), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4157,10 +4168,10 @@ _cffi_f_pyvma_sock_set_nonblock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4211,10 +4222,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4228,10 +4239,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(110), arg3, (char **)&x3);
+      _cffi_type(118), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(110), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(118), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4276,10 +4287,10 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4324,19 +4335,19 @@ _cffi_f_pyvma_sock_stamps(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(131), arg1, (char **)&x1);
+      _cffi_type(139), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stamps *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(131), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4377,19 +4388,19 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(135), arg1, (char **)&x1);
+      _cffi_type(143), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(135), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(143), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4432,19 +4443,19 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(76), arg0, (char **)&x0);
+      _cffi_type(84), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(152), arg1, (char **)&x1);
+      _cffi_type(160), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(152), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4638,6 +4649,88 @@ _cffi_f_pyvma_version(PyObject *self, PyObject *noarg)
 }
 #else
 #  define _cffi_f_pyvma_version _cffi_d_pyvma_version
+#endif
+
+static int _cffi_d_pyvma_xdp_lend(char const * x0, unsigned int x1, unsigned int x2, struct pyvma_xdp_loan * x3, char * x4, size_t x5)
+{
+  return pyvma_xdp_lend(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_xdp_lend(PyObject *self, PyObject *args)
+{
+  char const * x0;
+  unsigned int x1;
+  unsigned int x2;
+  struct pyvma_xdp_loan * x3;
+  char * x4;
+  size_t x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_xdp_lend", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(7), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(7), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, unsigned int);
+  if (x1 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  x2 = _cffi_to_c_int(arg2, unsigned int);
+  if (x2 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(31), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (struct pyvma_xdp_loan *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(31), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(3), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(3), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, size_t);
+  if (x5 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_xdp_lend(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_xdp_lend _cffi_d_pyvma_xdp_lend
 #endif
 
 static int _cffi_const_PYVMA_SOL(unsigned long long *o)
@@ -4918,6 +5011,21 @@ static void _cffi_checkfld_struct_pyvma_sock_stats(struct pyvma_sock_stats *p)
 struct _cffi_align_struct_pyvma_sock_stats { char x; struct pyvma_sock_stats y; };
 
 _CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_xdp_loan(struct pyvma_xdp_loan *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->link_fd) | 0);  /* check that 'struct pyvma_xdp_loan.link_fd' is an integer */
+  (void)((p->rules_fd) | 0);  /* check that 'struct pyvma_xdp_loan.rules_fd' is an integer */
+  (void)((p->config_fd) | 0);  /* check that 'struct pyvma_xdp_loan.config_fd' is an integer */
+  { int(*tmp)[16] = &p->sock_fd; (void)tmp; }
+  (void)((p->queues) | 0);  /* check that 'struct pyvma_xdp_loan.queues' is an integer */
+  (void)((p->native) | 0);  /* check that 'struct pyvma_xdp_loan.native' is an integer */
+  { uint8_t(*tmp)[6] = &p->mac; (void)tmp; }
+}
+struct _cffi_align_struct_pyvma_xdp_loan { char x; struct pyvma_xdp_loan y; };
+
+_CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_sockaddr(struct sockaddr *p)
 {
   /* only to generate compile-time warnings or errors */
@@ -4945,135 +5053,136 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 264), (void *)_cffi_d_pyvma_batch_release },
-  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 36), (void *)_cffi_d_pyvma_capture_attach },
-  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 254), (void *)_cffi_d_pyvma_capture_detach },
-  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 44), (void *)_cffi_d_pyvma_capture_done },
-  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 202), (void *)_cffi_d_pyvma_capture_peek },
-  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 47), (void *)_cffi_d_pyvma_capture_poll },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 272), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_pyvma_capture_attach },
+  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 262), (void *)_cffi_d_pyvma_capture_detach },
+  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 52), (void *)_cffi_d_pyvma_capture_done },
+  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 210), (void *)_cffi_d_pyvma_capture_peek },
+  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_pyvma_capture_poll },
   { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 22), (void *)_cffi_d_pyvma_capture_sniff },
-  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_capture_stats },
-  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 254), (void *)_cffi_d_pyvma_capture_stop },
-  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 257), (void *)_cffi_d_pyvma_capture_take },
-  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 56), (void *)_cffi_d_pyvma_capture_trailer },
+  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 59), (void *)_cffi_d_pyvma_capture_stats },
+  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 262), (void *)_cffi_d_pyvma_capture_stop },
+  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 265), (void *)_cffi_d_pyvma_capture_take },
+  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 64), (void *)_cffi_d_pyvma_capture_trailer },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 6), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 187), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 183), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 261), (void *)_cffi_d_pyvma_epoll_close },
-  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_epoll_ctl },
-  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 73), (void *)_cffi_d_pyvma_epoll_ctl_sock },
-  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 64), (void *)_cffi_d_pyvma_epoll_fileno },
-  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 64), (void *)_cffi_d_pyvma_epoll_loop_fd },
-  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 61), (void *)_cffi_d_pyvma_epoll_open },
-  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 85), (void *)_cffi_d_pyvma_epoll_turn },
-  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 79), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 268), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 192), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 27), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 196), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 191), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 269), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_epoll_ctl },
+  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_pyvma_epoll_ctl_sock },
+  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 72), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 72), (void *)_cffi_d_pyvma_epoll_loop_fd },
+  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 69), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 93), (void *)_cffi_d_pyvma_epoll_turn },
+  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 87), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 276), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 200), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 35), (void *)_cffi_d_pyvma_is_sock },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 187), (void *)_cffi_d_pyvma_rule_add },
-  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 176), (void *)_cffi_d_pyvma_rule_del },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 184), (void *)_cffi_d_pyvma_rule_del },
   { "pyvma_rules_list", (void *)_cffi_f_pyvma_rules_list, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 15), (void *)_cffi_d_pyvma_rules_list },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 142), (void *)_cffi_d_pyvma_sock_accept },
-  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 155), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 118), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 92), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 99), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 166), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 171), (void *)_cffi_d_pyvma_sock_offload },
-  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 161), (void *)_cffi_d_pyvma_sock_pacing },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 225), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 206), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 122), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 241), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 95), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_stamps },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 200), (void *)_cffi_d_pyvma_start },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_sock_adopt },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 163), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 174), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 38), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 226), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 233), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 214), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 242), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 220), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 249), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_stamps },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 141), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 208), (void *)_cffi_d_pyvma_start },
   { "pyvma_stats_path", (void *)_cffi_f_pyvma_stats_path, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_stats_path },
-  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 250), (void *)_cffi_d_pyvma_stats_schema },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 268), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 258), (void *)_cffi_d_pyvma_stats_schema },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 276), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
+  { "pyvma_xdp_lend", (void *)_cffi_f_pyvma_xdp_lend, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 27), (void *)_cffi_d_pyvma_xdp_lend },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 58) },
+                _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
                _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 58) },
+                _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 53) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 29) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 287) },
+               _CFFI_OP(_CFFI_OP_NOOP, 297) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 58) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
                       _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_flags", offsetof(struct msghdr, msg_flags),
                  sizeof(((struct msghdr *)0)->msg_flags),
-                 _CFFI_OP(_CFFI_OP_NOOP, 28) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "bytes", offsetof(struct pyvma_capture_options, bytes),
              sizeof(((struct pyvma_capture_options *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "snaplen", offsetof(struct pyvma_capture_options, snaplen),
                sizeof(((struct pyvma_capture_options *)0)->snaplen),
-               _CFFI_OP(_CFFI_OP_NOOP, 125) },
+               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "count", offsetof(struct pyvma_capture_options, count),
              sizeof(((struct pyvma_capture_options *)0)->count),
-             _CFFI_OP(_CFFI_OP_NOOP, 259) },
+             _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "filter", offsetof(struct pyvma_capture_options, filter),
               sizeof(((struct pyvma_capture_options *)0)->filter),
               _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 275) },
+            _CFFI_OP(_CFFI_OP_NOOP, 283) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
-                _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "missed", offsetof(struct pyvma_capture_stats, missed),
               sizeof(((struct pyvma_capture_stats *)0)->missed),
-              _CFFI_OP(_CFFI_OP_NOOP, 259) },
+              _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "accepted", offsetof(struct pyvma_capture_stats, accepted),
                 sizeof(((struct pyvma_capture_stats *)0)->accepted),
-                _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "dropped", offsetof(struct pyvma_capture_stats, dropped),
                sizeof(((struct pyvma_capture_stats *)0)->dropped),
-               _CFFI_OP(_CFFI_OP_NOOP, 259) },
+               _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "start_ns", offsetof(struct pyvma_capture_stats, start_ns),
                 sizeof(((struct pyvma_capture_stats *)0)->start_ns),
-                _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "name", offsetof(struct pyvma_config_row, name),
             sizeof(((struct pyvma_config_row *)0)->name),
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
@@ -5094,378 +5203,401 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "live", offsetof(struct pyvma_config_row, live),
             sizeof(((struct pyvma_config_row *)0)->live),
-            _CFFI_OP(_CFFI_OP_NOOP, 28) },
+            _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "given", offsetof(struct pyvma_config_row, given),
              sizeof(((struct pyvma_config_row *)0)->given),
-             _CFFI_OP(_CFFI_OP_NOOP, 28) },
+             _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 277) },
+            _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 259) },
+             _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
-              _CFFI_OP(_CFFI_OP_NOOP, 125) },
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 259) },
+            _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 296) },
+             _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 296) },
+             _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 309) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 309) },
+            _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 310) },
+           _CFFI_OP(_CFFI_OP_NOOP, 321) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 310) },
+                _CFFI_OP(_CFFI_OP_NOOP, 321) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
-                  _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "vni", offsetof(struct pyvma_flow, vni),
            sizeof(((struct pyvma_flow *)0)->vni),
-           _CFFI_OP(_CFFI_OP_NOOP, 125) },
+           _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 306) },
+           _CFFI_OP(_CFFI_OP_NOOP, 317) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 306) },
+           _CFFI_OP(_CFFI_OP_NOOP, 317) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 313) },
+               _CFFI_OP(_CFFI_OP_NOOP, 324) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 310) },
+                _CFFI_OP(_CFFI_OP_NOOP, 321) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 275) },
+            _CFFI_OP(_CFFI_OP_NOOP, 283) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 277) },
+            _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 277) },
+            _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 313) },
+           _CFFI_OP(_CFFI_OP_NOOP, 324) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 310) },
+               _CFFI_OP(_CFFI_OP_NOOP, 321) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 310) },
+             _CFFI_OP(_CFFI_OP_NOOP, 321) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 125) },
+           _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 307) },
+            _CFFI_OP(_CFFI_OP_NOOP, 318) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 311) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 322) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 125) },
+               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 125) },
+               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 125) },
+               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 125) },
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "txqs", offsetof(struct pyvma_interface, txqs),
             sizeof(((struct pyvma_interface *)0)->txqs),
-            _CFFI_OP(_CFFI_OP_NOOP, 125) },
+            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "pacing_burst", offsetof(struct pyvma_interface, pacing_burst),
                     sizeof(((struct pyvma_interface *)0)->pacing_burst),
-                    _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 259) },
+               _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 259) },
+              _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
-                  _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 275) },
+            _CFFI_OP(_CFFI_OP_NOOP, 283) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 271) },
+            _CFFI_OP(_CFFI_OP_NOOP, 279) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 273) },
+              _CFFI_OP(_CFFI_OP_NOOP, 281) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 58) },
+            _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 125) },
+           _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 125) },
+               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 306) },
+            _CFFI_OP(_CFFI_OP_NOOP, 317) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
-                  _CFFI_OP(_CFFI_OP_NOOP, 49) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 57) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 58) },
+            _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 259) },
+            _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 309) },
+              _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 309) },
+                _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 300) },
+              _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
-          _CFFI_OP(_CFFI_OP_NOOP, 125) },
+          _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "queue", offsetof(struct pyvma_pacing_state, queue),
              sizeof(((struct pyvma_pacing_state *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "frames", offsetof(struct pyvma_pacing_state, frames),
               sizeof(((struct pyvma_pacing_state *)0)->frames),
-              _CFFI_OP(_CFFI_OP_NOOP, 125) },
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "bytes", offsetof(struct pyvma_pacing_state, bytes),
              sizeof(((struct pyvma_pacing_state *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 275) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 283) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 277) },
+              _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 125) },
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "serial", offsetof(struct pyvma_rule, serial),
               sizeof(((struct pyvma_rule *)0)->serial),
-              _CFFI_OP(_CFFI_OP_NOOP, 125) },
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "handle", offsetof(struct pyvma_rule, handle),
               sizeof(((struct pyvma_rule *)0)->handle),
-              _CFFI_OP(_CFFI_OP_NOOP, 259) },
+              _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 279) },
+            _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
-          _CFFI_OP(_CFFI_OP_NOOP, 125) },
+          _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tx", offsetof(struct pyvma_sock_stamps, tx),
           sizeof(((struct pyvma_sock_stamps *)0)->tx),
-          _CFFI_OP(_CFFI_OP_NOOP, 125) },
+          _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 259) },
+               _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 259) },
+             _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "eagain", offsetof(struct pyvma_sock_stats, eagain),
               sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 259) },
+              _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 259) },
+              _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 125) },
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "pacing_by", offsetof(struct pyvma_sock_stats, pacing_by),
                  sizeof(((struct pyvma_sock_stats *)0)->pacing_by),
-                 _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tx_queue", offsetof(struct pyvma_sock_stats, tx_queue),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_queue),
-                _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tx_held", offsetof(struct pyvma_sock_stats, tx_held),
                sizeof(((struct pyvma_sock_stats *)0)->tx_held),
-               _CFFI_OP(_CFFI_OP_NOOP, 125) },
+               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tx_held_bytes", offsetof(struct pyvma_sock_stats, tx_held_bytes),
                      sizeof(((struct pyvma_sock_stats *)0)->tx_held_bytes),
-                     _CFFI_OP(_CFFI_OP_NOOP, 125) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "link_fd", offsetof(struct pyvma_xdp_loan, link_fd),
+               sizeof(((struct pyvma_xdp_loan *)0)->link_fd),
+               _CFFI_OP(_CFFI_OP_NOOP, 36) },
+  { "rules_fd", offsetof(struct pyvma_xdp_loan, rules_fd),
+                sizeof(((struct pyvma_xdp_loan *)0)->rules_fd),
+                _CFFI_OP(_CFFI_OP_NOOP, 36) },
+  { "config_fd", offsetof(struct pyvma_xdp_loan, config_fd),
+                 sizeof(((struct pyvma_xdp_loan *)0)->config_fd),
+                 _CFFI_OP(_CFFI_OP_NOOP, 36) },
+  { "sock_fd", offsetof(struct pyvma_xdp_loan, sock_fd),
+               sizeof(((struct pyvma_xdp_loan *)0)->sock_fd),
+               _CFFI_OP(_CFFI_OP_NOOP, 291) },
+  { "queues", offsetof(struct pyvma_xdp_loan, queues),
+              sizeof(((struct pyvma_xdp_loan *)0)->queues),
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "native", offsetof(struct pyvma_xdp_loan, native),
+              sizeof(((struct pyvma_xdp_loan *)0)->native),
+              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "mac", offsetof(struct pyvma_xdp_loan, mac),
+           sizeof(((struct pyvma_xdp_loan *)0)->mac),
+           _CFFI_OP(_CFFI_OP_NOOP, 324) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 315) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 326) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 315) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 326) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 288, 0,
+  { "iovec", 298, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 289, 0,
+  { "msghdr", 299, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 284, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 294, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 290, 0,
+  { "pyvma_capture_options", 300, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 291, 0,
+  { "pyvma_capture_stats", 301, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 292, 0,
+  { "pyvma_config_row", 302, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 8 },
-  { "pyvma_counter", 293, 0,
+  { "pyvma_counter", 303, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 27, 2 },
-  { "pyvma_epoll", 285, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 295, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 294, 0,
+  { "pyvma_event", 304, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 29, 2 },
-  { "pyvma_flow", 295, 0,
+  { "pyvma_flow", 305, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 31, 9 },
-  { "pyvma_flow_tuple", 296, 0,
+  { "pyvma_flow_tuple", 306, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 40, 4 },
-  { "pyvma_interface", 297, 0,
+  { "pyvma_interface", 307, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 31 },
-  { "pyvma_kernel_interface", 298, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 308, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 75, 5 },
-  { "pyvma_msg", 299, 0,
+  { "pyvma_msg", 309, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 80, 7 },
-  { "pyvma_pacing", 300, 0,
+  { "pyvma_pacing", 310, 0,
     sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 87, 4 },
-  { "pyvma_pacing_state", 301, 0,
+  { "pyvma_pacing_state", 311, 0,
     sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 91, 7 },
-  { "pyvma_rule", 302, 0,
+  { "pyvma_rule", 312, 0,
     sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 98, 3 },
-  { "pyvma_sock", 286, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 296, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 303, 0,
+  { "pyvma_sock_stamps", 313, 0,
     sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 101, 6 },
-  { "pyvma_sock_stats", 304, 0,
+  { "pyvma_sock_stats", 314, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 107, 20 },
-  { "sockaddr", 305, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 127, 1 },
-  { "sockaddr_storage", 306, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 128, 1 },
+  { "pyvma_xdp_loan", 315, 0,
+    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 127, 7 },
+  { "sockaddr", 316, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 134, 1 },
+  { "sockaddr_storage", 317, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 135, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 281, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 289, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 282, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 290, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 284 },
-  { "pyvma_epoll", 285 },
-  { "pyvma_sock", 286 },
-  { "socklen_t", 53 },
-  { "ssize_t", 283 },
+  { "pyvma_capture", 294 },
+  { "pyvma_epoll", 295 },
+  { "pyvma_sock", 296 },
+  { "socklen_t", 29 },
+  { "ssize_t", 293 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5475,12 +5607,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  78,  /* num_globals */
-  22,  /* num_struct_unions */
+  79,  /* num_globals */
+  23,  /* num_struct_unions */
   2,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  317,  /* num_types */
+  328,  /* num_types */
   0,  /* flags */
 };
 

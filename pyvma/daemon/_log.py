@@ -1,0 +1,44 @@
+"""The daemon's log: lines on stderr, which the journal takes; refusals of one process at a limited rate."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+__all__ = ["Log"]
+
+
+class Log:
+    """`rate` refusals a second of each key, after the first `burst`; how many were left out is said with the next one."""
+
+    def __init__(self, file: TextIO | None = None, rate: float = 2, burst: int = 10, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[Any, tuple[float, float, int]] = {}  # left, when, suppressed
+        self.refusals = 0
+        self.suppressed = 0
+
+    def info(self, text: str) -> None:
+        """One line."""
+        print(f"pyvmad: {' '.join(text.split())}", file=self._file or sys.stderr, flush=True)
+
+    def refusal(self, key: Any, text: str) -> None:
+        """One line, unless there were too many of this key."""
+        now = self._clock()
+        left, when, suppressed = self._buckets.get(key, (float(self._burst), now, 0))
+        left = min(self._burst, left + (now - when) * self._rate)
+        self.refusals += 1
+        if left < 1:
+            self.suppressed += 1
+            self._buckets[key] = left, now, suppressed + 1
+            return
+        self._buckets[key] = left - 1, now, 0
+        self.info(f"{text} ({suppressed} more before were not logged)" if suppressed else text)
+
+    def forget(self, key: Any) -> None:
+        """Nobody has that key any more."""
+        self._buckets.pop(key, None)

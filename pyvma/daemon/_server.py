@@ -1,0 +1,753 @@
+"""The daemon's loop: connections, what each may ask for, and who is gone.
+
+One thread. In a turn every connection that has something gets a bounded number of its requests served; rules of all of them go to the
+kernel together, and then the answers go out. Who does not read its answers is not read from either, until it does.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import json
+import os
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from . import _netlink as nl
+from . import _protocol as protocol
+from . import _tap
+from ._log import Log
+from ._netlink import Link, Netlink
+from ._proof import Closer, holds, netns_cookie, peer, start_time
+from ._protocol import Flow, MalformedError, Request
+from ._reset import Resets
+from ._tc import Owner, Rules
+from ._types import Client, Limits, Process, RefusedError
+from ._xdp import Loans, allow_memory
+
+__all__ = ["Limits", "Server"]
+
+RETRY_S = 0.02
+HELLO_S = 5.0
+FDS_MOST = 2
+CAPABILITIES = 0x7  # TAP, redirects, XDP
+
+
+Answer = tuple["Client", Request, int, str, "Flow | None"]
+
+
+class Server:
+    """Everything of one network namespace. `listener` is bound and listening, and the caller's to close."""
+
+    def __init__(self, listener: socket.socket, log: Log, limits: Limits | None = None, version: int = 0) -> None:
+        self.log = log
+        self.limits = limits or Limits()
+        self._version = version
+        self._listener = listener
+        self._netlink = Netlink()
+        self._monitor = Netlink(nl.RTMGRP_LINK | nl.RTMGRP_IPV4_IFADDR | nl.RTMGRP_IPV6_IFADDR)
+        os.set_blocking(self._monitor.fileno(), False)
+        self.rules = Rules(self._netlink)
+        self.loans = Loans()
+        self.resets = Resets(log)
+        self.discard = Closer()
+        self._selector = selectors.DefaultSelector()
+        self._links: dict[int, Link] = {}
+        self._addresses: dict[int, list[nl.Address]] = {}
+        self._processes: dict[Owner, Process] = {}
+        self._clients: set[Client] = set()
+        self._waiting: set[Client] = set()  # not yet greeted
+        self._flows: dict[Flow, Process] = {}
+        self._ports: dict[tuple[bytes, int, int], dict[Process, int]] = {}
+        self._answers: list[Answer] = []
+        self._readdress = False
+        self._stop = False
+        self._requests = 0
+        self.on_release: list[Callable[[Process, bool], None]] = []
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            self.namespace = netns_cookie(probe)
+        listener.setblocking(False)
+        self.watch(listener, selectors.EVENT_READ, self._accept)
+        self.watch(self._monitor, selectors.EVENT_READ, self._changes)
+        self._read_links()
+
+    # ---- life
+
+    def watch(self, file: Any, events: int, call: Callable[[], None]) -> None:
+        """Calls when the file is ready; for what else is served by the same loop."""
+        self._selector.register(file, events, call)
+
+    def unwatch(self, file: Any) -> None:
+        """Undoes `watch`."""
+        self._selector.unregister(file)
+
+    def stop(self) -> None:
+        """`run` returns after this turn. From a signal handler, too."""
+        self._stop = True
+
+    def run(self) -> None:
+        """Serves until `stop`."""
+        while not self._stop:
+            self.turn(self._timeout())
+
+    def close(self) -> None:
+        """What processes have stays in force: a daemon started later takes it over."""
+        for client in list(self._clients):
+            self._drop(client)
+        for process in list(self._processes.values()):
+            self._forget_process(process)
+        self.loans.close()
+        self.resets.close()
+        self._selector.close()
+        self._monitor.close()
+        self._netlink.close()
+
+    def _timeout(self) -> float | None:
+        times = [RETRY_S] if self.rules.pending else []
+        if self._waiting:
+            times.append(HELLO_S / 5)
+        due = self.resets.due()
+        if due is not None:
+            times.append(due)
+        return min(times, default=None)
+
+    def turn(self, timeout: float | None) -> None:
+        """Waits at most so long for something, and serves what there is."""
+        ready = self._selector.select(timeout)
+        for key, events in ready:
+            if isinstance(key.data, Client):
+                self._serve(key.data, events)
+            else:
+                key.data()
+        self._commit()
+        if self._readdress:
+            self._read_addresses()
+        if self._waiting:
+            self._end_silent()
+        self.resets.turn()
+
+    # ---- the kernel
+
+    def _read_links(self) -> None:
+        self._links = self._netlink.links()
+        self._addresses = {}
+        for address in self._netlink.addresses():
+            self._addresses.setdefault(address.ifindex, []).append(address)
+
+    def _read_addresses(self) -> None:
+        self._readdress = False
+        before = {index: self._own(index) for index in self._addresses}
+        self._read_links()
+        for process in self._processes.values():
+            for tap, ifindex in process.taps.items():
+                if ifindex and before.get(ifindex) != self._own(ifindex):
+                    with contextlib.suppress(OSError):
+                        self.rules.readdress(tap, self._own(ifindex), process.owner)
+
+    def _own(self, ifindex: int) -> list[bytes]:
+        return sorted({address.address for address in self._addresses.get(ifindex, [])})
+
+    def _changes(self) -> None:
+        try:
+            changes = self._monitor.changes()
+        except OSError:  # some were lost
+            before = set(self._links)
+            self._read_links()
+            for ifindex in before - self._links.keys():
+                self._link_gone(ifindex)
+            return
+        for kind, body in changes:
+            if kind == nl.RTM_NEWLINK:
+                link = nl.parse_link(body)
+                self._links[link.ifindex] = link
+            elif kind == nl.RTM_DELLINK:
+                self._link_gone(nl.parse_link(body).ifindex)
+            else:
+                self._readdress = True
+
+    def _link_gone(self, ifindex: int) -> None:
+        """Its filters and XDP program went with it; of a TAP, the rules that lead to it are to go."""
+        self._links.pop(ifindex, None)
+        self._addresses.pop(ifindex, None)
+        for flow in self.rules.gone(ifindex):
+            owner = self._flows.get(flow)
+            if owner:
+                self._unregister(owner, flow)
+        for process in list(self._processes.values()):
+            process.loans.pop(ifindex, None)
+            for flow in [flow for flow, tap in process.flows.items() if ifindex in (tap, flow.ifindex)]:
+                self._remove(process, flow)
+            process.taps.pop(ifindex, None)
+        self.loans.drop(ifindex)
+
+    # ---- processes
+
+    def _process(self, owner: Owner, uid: int, pidfd: int) -> Process:
+        process = self._processes.get(owner)
+        if process:
+            os.close(pidfd)
+            return process
+        process = self._processes[owner] = Process(owner, uid, pidfd)
+        self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._died(process))
+        return process
+
+    def _forget_process(self, process: Process) -> None:
+        if self._processes.pop(process.owner, None):
+            self._selector.unregister(process.pidfd)
+            os.close(process.pidfd)
+
+    def _died(self, process: Process) -> None:
+        for client in [client for client in self._clients if client.process is process]:
+            self._drop(client)
+        self.release(process, crashed=True)
+
+    def release(self, process: Process, crashed: bool) -> None:
+        """All that was made for it goes."""
+        if crashed and process.reset:
+            self.resets.begin([flow for flow in process.flows if flow.whole and flow.proto == 6])
+        for flow in list(process.flows):
+            self._remove(process, flow)
+        for ifindex in list(process.loans):
+            self.loans.drop(ifindex)
+        process.loans.clear()
+        process.taps.clear()
+        for told in self.on_release:
+            told(process, crashed)
+        self.log.forget(process.owner)
+        self._forget_process(process)
+
+    def adopt(self, owner: Owner) -> Process | None:
+        """A process that an earlier daemon had something for; None: it is no more."""
+        if owner in self._processes:
+            return self._processes[owner]
+        try:
+            fd = os.pidfd_open(owner.pid)
+        except OSError:
+            return None
+        try:
+            uid = os.stat(f"/proc/{owner.pid}").st_uid
+            if start_time(owner.pid) == owner.start:
+                return self._process(owner, uid, fd)
+        except OSError:
+            pass
+        os.close(fd)
+        return None
+
+    def recover(self, dry: bool = False) -> tuple[list[str], list[str]]:
+        """What earlier daemons left in the kernel: adopted, where the process lives, and removed. Lines that tell of both."""
+        kept, removed = [], []
+        taps = {index for index, link in self._links.items() if link.kind == "tun"}
+        for ifindex in sorted(self._links):
+            found, serving = self.rules.recover(ifindex, taps)
+            for tap, target, who in serving:
+                process = self.adopt(who)
+                if process:
+                    process.taps[tap] = target
+            for stored in found:
+                process = self.adopt(stored.owner) if stored.tap in self._links else None
+                if process:
+                    self._register(process, stored.flow, stored.tap)
+                    kept.append(f"{stored.flow} of process {stored.owner.pid}")
+                else:
+                    self.rules.delete(stored.flow)
+                    removed.append(f"{stored.flow} of process {stored.owner.pid}, which is no more")
+        if not dry:
+            self.rules.settle()
+        return kept, removed
+
+    # ---- connections
+
+    def _accept(self) -> None:
+        for _ in range(self.limits.turn):
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self.log.refusal("accept", f"a connection cannot be taken: {error.strerror}")
+                return
+            connection.setblocking(False)
+            try:
+                owner, uid, pidfd = peer(connection)
+            except OSError:
+                connection.close()
+                continue
+            same_user = sum(client.process.uid == uid for client in self._clients)
+            if len(self._clients) >= self.limits.connections or (uid and same_user >= self.limits.user_connections):
+                self.log.refusal(("connections", uid), f"user {uid} has too many connections")
+                os.close(pidfd)
+                connection.close()
+                continue
+            client = Client(connection, self._process(owner, uid, pidfd), time.monotonic())
+            client.process.clients += 1
+            self._clients.add(client)
+            self._waiting.add(client)
+            self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _end_silent(self) -> None:
+        now = time.monotonic()
+        for client in [client for client in self._waiting if now - client.since > HELLO_S]:
+            self.log.refusal(client.process.owner, f"{client} did not say HELLO")
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        if client not in self._clients:
+            return
+        self._clients.discard(client)
+        self._waiting.discard(client)
+        self._selector.unregister(client.socket)
+        client.socket.close()
+        for _, fds in client.unread:
+            for fd in fds:
+                os.close(fd)
+        client.unread.clear()
+        client.process.clients -= 1
+
+    def _hang_up(self, client: Client, crashed: bool) -> None:
+        """The connection is the registration: with the last one of a process goes all that it has."""
+        process = client.process
+        self._drop(client)
+        if not process.clients and not self._stop:
+            self.release(process, crashed)
+
+    def _serve(self, client: Client, events: int) -> None:
+        if client not in self._clients:
+            return
+        if events & selectors.EVENT_WRITE:
+            self._flush(client)
+        if not events & selectors.EVENT_READ:
+            return
+        for _ in range(self.limits.turn):
+            if client not in self._clients or len(client.unread) >= self.limits.unread or not self._receive(client):
+                return
+
+    def _receive(self, client: Client) -> bool:
+        """One message; False: there is none."""
+        try:
+            room = protocol.MESSAGE_MAX + 1, socket.CMSG_SPACE(4 * FDS_MOST)
+            data, control, _, _ = client.socket.recvmsg(*room, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data, control = b"", []
+        fds = array.array("i")
+        for level, kind, value in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(value[: len(value) - len(value) % 4])
+        try:
+            if not data:
+                self._hang_up(client, crashed=True)
+                return False
+            self._requests += 1
+            self._handle(client, data, list(fds))
+        finally:
+            self.discard(fds)
+        return True
+
+    def _handle(self, client: Client, data: bytes, fds: list[int]) -> None:
+        request = Request(0, 0, b"")
+        try:
+            request = protocol.parse(data)
+            if not client.greeted and request.kind != protocol.HELLO:
+                raise RefusedError(errno.EPROTO, "HELLO comes first")
+            HANDLERS[request.kind](self, client, request, fds)
+        except MalformedError as error:
+            client.malformed += 1
+            self.log.refusal(client.process.owner, f"{client}: {error}")
+            self._reply(client, Request(error.kind, error.number, b""), -errno.EINVAL, text=str(error))
+            if client.malformed >= self.limits.malformed:
+                self._hang_up(client, crashed=True)
+        except RefusedError as error:
+            self.log.refusal(client.process.owner, f"{client}: {protocol.NAMES.get(request.kind, '')} refused: {error}")
+            self._reply(client, request, -error.code, text=str(error))
+        except OSError as error:
+            text = error.strerror or str(error)
+            self.log.refusal(client.process.owner, f"{client}: {protocol.NAMES.get(request.kind, '')}: {text}")
+            self._reply(client, request, -(error.errno or errno.EIO), text=text)
+
+    def _reply(
+        self, client: Client, request: Request, result: int, fields: bytes = b"", text: str = "", fds: list[int] | None = None
+    ) -> None:
+        """The descriptors are closed here, sooner or later."""
+        if client not in self._clients:
+            for fd in fds or []:
+                os.close(fd)
+            return
+        client.unread.append((protocol.answer(request.kind, request.number, result, fields, text), fds or []))
+        self._flush(client)
+
+    def _flush(self, client: Client) -> None:
+        while client.unread:
+            data, fds = client.unread[0]
+            control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+            try:
+                client.socket.sendmsg([data], control, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except OSError:
+                client.unread.clear()  # it is gone: reading will tell
+            else:
+                client.unread.popleft()
+            for fd in fds:
+                os.close(fd)
+        events = selectors.EVENT_WRITE if client.unread else 0
+        events |= selectors.EVENT_READ if len(client.unread) < self.limits.unread else 0
+        if events != client.events:
+            client.events = events
+            self._selector.modify(client.socket, events, client)
+
+    # ---- requests
+
+    def _hello(self, client: Client, request: Request, fds: list[int]) -> None:
+        namespace = os.stat(f"/proc/{client.process.owner.pid}/ns/net")
+        mine = os.stat("/proc/self/ns/net")
+        if (namespace.st_dev, namespace.st_ino) != (mine.st_dev, mine.st_ino):
+            raise RefusedError(errno.EXDEV, "the process is in another network namespace than this daemon")
+        client.greeted = True
+        self._waiting.discard(client)
+        name = request.body[4:68].decode("utf-8", "replace")
+        client.process.program = "".join(c if c.isprintable() else "?" for c in name)
+        self._reply(client, request, 0, protocol.HELLO_ANSWER.pack(self._version, CAPABILITIES))
+
+    def _tap(self, client: Client, request: Request, fds: list[int]) -> None:
+        ifindex, queues, flags = protocol.TAP_ASK.unpack(request.body)
+        process = client.process
+        if flags & ~protocol.AGAIN or not 1 <= queues <= protocol.QUEUES_MAX:
+            raise MalformedError("TAP: wrong flags or number of queues", request.kind, request.number)
+        link = self._interface(ifindex) if ifindex else None
+        if flags & protocol.AGAIN:
+            self._tap_again(process, ifindex, fds)
+            self._reply(client, request, 0, protocol.TAP_ANSWER.pack(0, b""))
+            return
+        if len(process.taps) >= self.limits.taps:
+            raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.taps} TAP devices")
+        if link and link.kind == "tun":
+            raise RefusedError(errno.EINVAL, f"{link.name} is a TAP device itself")
+        name, made = _tap.clone(queues)
+        try:
+            tap = socket.if_nametoindex(name)
+            _tap.set_up(self._netlink, tap, link.mac if link else b"", link.mtu if link else 0)
+            if ifindex:
+                self.rules.serve(tap, ifindex, self._own(ifindex), process.owner)
+        except OSError:
+            for fd in made:
+                os.close(fd)
+            raise
+        process.taps[tap] = ifindex
+        self._reply(client, request, 0, protocol.TAP_ANSWER.pack(tap, name.encode()), fds=made)
+
+    def _tap_again(self, process: Process, ifindex: int, fds: list[int]) -> None:
+        if len(fds) != 1:
+            raise RefusedError(errno.EACCES, "a queue of the TAP device must come along")
+        try:
+            tap = socket.if_nametoindex(_tap.name_of(fds[0]))
+        except OSError:
+            raise RefusedError(errno.EACCES, "the descriptor is of no TAP device") from None
+        holder = next((other for other in self._processes.values() if tap in other.taps), None)
+        if holder not in (None, process):
+            raise RefusedError(errno.EACCES, "the TAP device is another process's")
+        if process.taps.get(tap, ifindex) != ifindex:
+            raise RefusedError(errno.EACCES, "the TAP device serves another interface")
+        if holder is None:
+            if ifindex:
+                raise RefusedError(errno.EACCES, "the TAP device is none of this daemon's")
+            process.taps[tap] = ifindex
+
+    def _interface(self, ifindex: int) -> Link:
+        link = self._links.get(ifindex)
+        if link is None:
+            self._read_links()
+            link = self._links.get(ifindex)
+        if link is None:
+            raise RefusedError(errno.ENODEV, f"no interface has number {ifindex}")
+        if len(link.mac) != 6 or link.name == "lo":
+            raise RefusedError(errno.EOPNOTSUPP, f"{link.name} is not an Ethernet interface")
+        return link
+
+    def _has_address(self, flow: Flow) -> bool:
+        at = self._addresses
+        if self._is_group(flow.dst):
+            return self._joined(flow)
+        if any(flow.dst in (a.address, a.broadcast) for a in at.get(flow.ifindex, [])) or flow.dst == b"\xff\xff\xff\xff":
+            return True
+        # Linux takes what is for an address of another interface, too: a connection of it may come this way.
+        return flow.whole and any(flow.dst == a.address for of in at.values() for a in of)
+
+    @staticmethod
+    def _is_group(address: bytes) -> bool:
+        return 224 <= address[0] < 240 if len(address) == 4 else address[0] == 0xFF
+
+    @staticmethod
+    def _joined(flow: Flow) -> bool:
+        """Has anybody of this host joined the group on that interface?"""
+        if flow.family == socket.AF_INET6:
+            with open("/proc/net/igmp6") as file:
+                return any((fields := line.split())[0] == str(flow.ifindex) and fields[2] == flow.dst.hex() for line in file)
+        wanted, current = f"{struct.unpack('=I', flow.dst)[0]:08X}", ""
+        with open("/proc/net/igmp") as file:
+            for line in file:
+                if line[:1].isdigit():
+                    current = line.split()[0]
+                elif current == str(flow.ifindex) and line.split()[0] == wanted:
+                    return True
+        return False
+
+    def _flow_add(self, client: Client, request: Request, fds: list[int]) -> None:
+        flow, tap, flags = protocol.flow(request)
+        process = client.process
+        holder = self._flows.get(flow)
+        if holder is process and process.flows[flow] == tap:
+            self._reply(client, request, 0)
+            return
+        self._interface(flow.ifindex)
+        self._may_have(process, flow, tap, holder, fds)
+        if tap:
+            self.rules.add(flow, tap, process.owner)
+        else:
+            process.loans[flow.ifindex].add(flow, bool(flags & protocol.SOLE))
+        self._register(process, flow, tap)
+        self._answers.append((client, request, 0, "", flow))
+
+    def _may_have(self, process: Process, flow: Flow, tap: int, holder: Process | None, fds: list[int]) -> None:
+        if tap and process.taps.get(tap, -1) != flow.ifindex:
+            raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process serves this interface")
+        if not tap and flow.ifindex not in process.loans:
+            raise RefusedError(errno.EACCES, "the process has no XDP program on the interface")
+        others = self._ports.get(flow.port_key, {})
+        if any(other is not process and other.uid != process.uid for other in others):
+            raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
+        if holder:
+            raise RefusedError(errno.EEXIST, f"{flow} is there already")
+        if not self._has_address(flow):
+            self._read_links()
+            if not self._has_address(flow):
+                raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
+        if flow.port_key not in process.held:
+            why = holds(fds[0], flow, self.namespace) if len(fds) == 1 else "no socket came with the request"
+            if why:
+                raise RefusedError(errno.EACCES, f"{flow}: {why}")
+        if len(process.flows) >= self.limits.flows:
+            raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.flows} flows")
+
+    def _register(self, process: Process, flow: Flow, tap: int) -> None:
+        process.flows[flow] = tap
+        process.held[flow.port_key] = process.held.get(flow.port_key, 0) + 1
+        self._flows[flow] = process
+        ports = self._ports.setdefault(flow.port_key, {})
+        ports[process] = ports.get(process, 0) + 1
+
+    def _unregister(self, process: Process, flow: Flow) -> None:
+        del process.flows[flow]
+        del self._flows[flow]
+        process.held[flow.port_key] -= 1
+        if not process.held[flow.port_key]:
+            del process.held[flow.port_key]
+        ports = self._ports[flow.port_key]
+        ports[process] -= 1
+        if not ports[process]:
+            del ports[process]
+        if not ports:
+            del self._ports[flow.port_key]
+
+    def _remove(self, process: Process, flow: Flow) -> None:
+        tap = process.flows[flow]
+        self._unregister(process, flow)
+        if tap:
+            self.rules.delete(flow)
+        elif flow.ifindex in process.loans:
+            process.loans[flow.ifindex].delete(flow)
+
+    def _flow_del(self, client: Client, request: Request, fds: list[int]) -> None:
+        flow, tap, _ = protocol.flow(request)
+        process = client.process
+        holder = self._flows.get(flow)
+        if holder not in (None, process):
+            raise RefusedError(errno.EACCES, f"{flow} is another process's")
+        if holder is None or process.flows[flow] != tap:
+            raise RefusedError(errno.ENOENT, f"{flow} is not there")
+        self._remove(process, flow)
+        self._answers.append((client, request, 0, "", None))
+
+    def _xdp(self, client: Client, request: Request, fds: list[int]) -> None:
+        ifindex, queues, flags = protocol.XDP_ASK.unpack(request.body)
+        process = client.process
+        if flags & ~(protocol.AGAIN | 3) or flags & 3 == 3 or queues > protocol.QUEUES_MAX:
+            raise MalformedError("XDP: wrong flags or number of queues", request.kind, request.number)
+        link = self._interface(ifindex)
+        holder = next((other for other in self._processes.values() if ifindex in other.loans), None)
+        if flags & protocol.AGAIN:
+            self._xdp_again(process, ifindex, holder, fds)
+            self._reply(client, request, 0, protocol.XDP_ANSWER.pack(0, 0))
+            return
+        if holder is not None:
+            raise RefusedError(errno.EBUSY, f"process {holder.owner.pid} has {link.name} for AF_XDP")
+        if len(process.loans) >= self.limits.loans:
+            raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.loans} interfaces for AF_XDP")
+        loan, passed, native = self.loans.make(link, queues, flags & 3)
+        process.loans[ifindex] = loan
+        allow_memory(process.owner.pid)
+        fields = protocol.XDP_ANSWER.pack(len(passed) - 1, protocol.XDP_NATIVE if native else 0)
+        self._reply(client, request, 0, fields, fds=passed)
+
+    def _xdp_again(self, process: Process, ifindex: int, holder: Process | None, fds: list[int]) -> None:
+        if holder is process:
+            return
+        if holder is not None or len(fds) != 1:
+            raise RefusedError(errno.EACCES, "the link of the XDP program must come along")
+        loan = self.loans.again(fds[0], ifindex)
+        process.loans[ifindex] = loan
+        for flow in loan.flows():
+            if flow not in self._flows:
+                self._register(process, flow, 0)
+
+    def _xdp_drop(self, client: Client, request: Request, fds: list[int]) -> None:
+        (ifindex,) = protocol.U32.unpack(request.body)
+        process = client.process
+        if ifindex not in process.loans:
+            raise RefusedError(errno.ENOENT, "the process has no XDP program there")
+        del process.loans[ifindex]
+        for flow in [flow for flow, tap in process.flows.items() if flow.ifindex == ifindex and not tap]:
+            self._unregister(process, flow)
+        self.loans.drop(ifindex)
+        self._reply(client, request, 0)
+
+    def _status(self, client: Client, request: Request, fds: list[int]) -> None:
+        memory = os.memfd_create("status", os.MFD_CLOEXEC)
+        with open(os.dup(memory), "w") as file:
+            json.dump(self.status(client.process.uid), file)
+        self._reply(client, request, 0, fds=[memory])
+
+    def _crash(self, client: Client, request: Request, fds: list[int]) -> None:
+        (flags,) = protocol.U32.unpack(request.body)
+        if flags & ~protocol.CRASH_RST:
+            raise MalformedError("CRASH: unknown flags", request.kind, request.number)
+        client.process.reset = bool(flags & protocol.CRASH_RST)
+        self._reply(client, request, 0)
+
+    def _neigh(self, client: Client, request: Request, fds: list[int]) -> None:
+        ifindex, family, address = protocol.NEIGH_ASK.unpack(request.body)
+        process = client.process
+        if ifindex not in process.loans and ifindex not in process.taps.values():
+            raise RefusedError(errno.EACCES, "the process has nothing on that interface")
+        size = {socket.AF_INET: 4, socket.AF_INET6: 16}.get(family)
+        if size is None:
+            raise MalformedError(f"NEIGH: family {family}", request.kind, request.number)
+        self._netlink.do(nl.resolve(ifindex, family, address[:size]))
+        self._reply(client, request, 0)
+
+    def _bye(self, client: Client, request: Request, fds: list[int]) -> None:
+        self._reply(client, request, 0)
+        self._hang_up(client, crashed=False)
+
+    # ---- for processes that speak another protocol
+
+    def serve_tap(self, process: Process, tap: int, ifindex: int) -> None:
+        """What the process's own TAP is sent goes out by the interface. RefusedError, OSError."""
+        link = self._interface(ifindex)
+        device = self._links.get(tap)
+        if device is None or device.kind != "tun" or any(tap in other.taps for other in self._processes.values() if other is not process):
+            raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process")
+        if tap not in process.taps:
+            self.rules.serve(tap, link.ifindex, self._own(ifindex), process.owner)
+            process.taps[tap] = ifindex
+
+    def redirect(self, process: Process, flow: Flow, tap: int) -> None:
+        """A rule and the same for what the host itself sends (lo); in force when this returns. RefusedError, OSError."""
+        for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
+            if each.ifindex != flow.ifindex and flow.whole and any(flow.src == a.address for of in self._addresses.values() for a in of):
+                continue
+            holder = self._flows.get(each)
+            if holder is process:
+                continue
+            if holder:
+                raise RefusedError(errno.EEXIST, f"{flow} is another process's")
+            if each is flow:
+                self._may_redirect(process, flow, tap)
+            self.rules.add(each, tap, process.owner)
+            self._register(process, each, tap)
+        self._commit()
+        if flow not in self._flows:
+            raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
+
+    def _may_redirect(self, process: Process, flow: Flow, tap: int) -> None:
+        self._interface(flow.ifindex)
+        if process.taps.get(tap, -1) != flow.ifindex:
+            raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process serves this interface")
+        if any(other is not process and other.uid != process.uid for other in self._ports.get(flow.port_key, {})):
+            raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
+        if not self._has_address(flow):
+            raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
+        if len(process.flows) >= self.limits.flows:
+            raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.flows} flows")
+
+    def remove_flow(self, process: Process, flow: Flow) -> None:
+        """Undoes `redirect`. RefusedError."""
+        if self._flows.get(flow) is not process:
+            raise RefusedError(errno.ENOENT, f"{flow} is not there")
+        for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
+            if self._flows.get(each) is process:
+                self._remove(process, each)
+        self._commit()
+
+    def _commit(self) -> None:
+        """The rules of this turn, and then the answers of those who asked."""
+        answers, self._answers = self._answers, []
+        refused = self.rules.commit()
+        for failed in refused:
+            owner = self._flows.get(failed)
+            if owner:
+                self._unregister(owner, failed)
+        for client, request, result, text, flow in answers:
+            if flow is not None and flow in refused:
+                result, text = -refused[flow], os.strerror(refused[flow])
+                self.log.refusal(client.process.owner, f"{client}: {flow}: {text}")
+            self._reply(client, request, result, text=text)
+
+    # ---- what is there
+
+    def status(self, uid: int = 0) -> dict[str, Any]:
+        """For `pyvmad status`: flows only of the user's own processes, or of all for root."""
+        counts = self.rules.counts()
+        names = {index: link.name for index, link in self._links.items()}
+        return {
+            "pid": os.getpid(),
+            "requests": self._requests,
+            "refusals": self.log.refusals,
+            "not_logged": self.log.suppressed,
+            "interfaces": [{"ifindex": index, "name": names.get(index, ""), **count} for index, count in sorted(counts.items())],
+            "processes": [self._status_of(process, names, uid) for process in self._processes.values()],
+        }
+
+    @staticmethod
+    def _status_of(process: Process, names: dict[int, str], uid: int) -> dict[str, Any]:
+        own = uid in (0, process.uid)
+        return {
+            "pid": process.owner.pid,
+            "uid": process.uid,
+            "program": process.program,
+            "connected": process.clients > 0,
+            "taps": [{"name": names.get(tap, ""), "ifindex": tap, "serves": names.get(of, "")} for tap, of in process.taps.items()],
+            "xdp": [names.get(index, "") for index in process.loans],
+            "flows": len(process.flows),
+            "rules": [f"{names.get(flow.ifindex, '')} {flow}" for flow in process.flows] if own else None,
+        }
+
+
+HANDLERS: dict[int, Callable[[Server, Client, Request, list[int]], None]] = {
+    protocol.HELLO: Server._hello,
+    protocol.TAP: Server._tap,
+    protocol.FLOW_ADD: Server._flow_add,
+    protocol.FLOW_DEL: Server._flow_del,
+    protocol.XDP: Server._xdp,
+    protocol.XDP_DROP: Server._xdp_drop,
+    protocol.STATUS: Server._status,
+    protocol.CRASH: Server._crash,
+    protocol.BYE: Server._bye,
+    protocol.NEIGH: Server._neigh,
+}

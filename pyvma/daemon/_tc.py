@@ -1,0 +1,475 @@
+"""Redirect rules in the kernel's traffic control: ingress filters of u32, hash tables by the low byte of the destination port.
+
+On an interface there is for each address that flows are for one table of 256 buckets, which an entry in the root table of the family's
+preference leads to, and in the bucket one filter a flow: protocol, ports, source, no fragment, no IP options; its action redirects
+to the TAP. In a bucket 5-tuples have lower numbers than 3-tuples, and so are looked at first.
+
+What others made is used and never changed: an ingress or clsact qdisc that is there gets filters of our preferences beside its own. A
+qdisc that we made is marked by a table of one bucket, and goes with our last filter if nobody else has any there. Each filter's action
+has a cookie with the owner's pid and start time, by which a new daemon knows whom it is for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from . import _netlink as nl
+from ._netlink import Netlink, attribute, attributes, message, nested
+from ._protocol import Flow
+
+__all__ = ["Owner", "Rules", "Stored"]
+
+PREF4, PREF6, PREF_ALL = 7401, 7402, 7409
+OURS = range(7400, 7410)
+ETH_P_ALL, ETH_P_IP, ETH_P_IPV6 = 0x0003, 0x0800, 0x86DD
+PROTOCOLS = {PREF4: ETH_P_IP, PREF6: ETH_P_IPV6, PREF_ALL: ETH_P_ALL}
+INGRESS_PARENT = 0xFFFFFFF2
+QDISC_HANDLE, QDISC_PARENT = 0xFFFF0000, 0xFFFFFFF1
+MARK_TABLE = 0x7FF
+TABLES = range(1, MARK_TABLE)
+WHOLE_NODES, PORT_NODES = range(1, 0x800), range(0x800, 0xFFF)
+
+TCA_KIND, TCA_OPTIONS = 1, 2
+U32_HASH, U32_LINK, U32_DIVISOR, U32_SEL, U32_ACT, U32_FLAGS = 2, 3, 4, 5, 7, 11
+ACT_KIND, ACT_OPTIONS, ACT_COOKIE = 1, 2, 6
+MIRRED_PARMS, EGRESS_REDIRECT, STOLEN = 2, 1, 4
+SKIP_HARDWARE = 1
+TERMINAL = 1
+COOKIE = struct.Struct("<4sIQ")
+COOKIE_MAGIC = b"pvmd"
+TCMSG = struct.Struct("=BxHiIII")
+SEL = struct.Struct("=BBBxHHHH4s")
+KEY = struct.Struct("=4s4sii")
+MIRRED = struct.Struct("=IIiiiiI")
+
+
+class Owner(NamedTuple):
+    """A process, so that no other one of that number is taken for it."""
+
+    pid: int
+    start: int
+
+    def cookie(self) -> bytes:
+        """As it is kept with an action."""
+        return COOKIE.pack(COOKIE_MAGIC, self.pid, self.start)
+
+
+def _owner(cookie: bytes) -> Owner | None:
+    if len(cookie) != COOKIE.size or not cookie.startswith(COOKIE_MAGIC):
+        return None
+    _, pid, start = COOKIE.unpack(cookie)
+    return Owner(pid, start)
+
+
+class Stored(NamedTuple):
+    """A rule found in the kernel; `tap` 0: its TAP is gone."""
+
+    flow: Flow
+    tap: int
+    owner: Owner
+
+
+@dataclass(slots=True)
+class _Table:
+    number: int
+    pref: int
+    buckets: dict[int, set[int]] = field(default_factory=dict)
+    count: int = 0
+    link: int = 0  # the entry that leads to it; 0: there is none, and it waits for the kernel to let it be deleted
+
+
+@dataclass(slots=True)
+class _Interface:
+    made_qdisc: bool = False
+    tables: dict[bytes, _Table] = field(default_factory=dict)
+    numbers: set[int] = field(default_factory=set)  # of tables, others' too
+
+
+class _Leaf(NamedTuple):
+    handle: int
+    table: _Table
+    tap: int
+
+
+def _key(offset: int, value: bytes, mask: bytes = b"\xff\xff\xff\xff") -> bytes:
+    return KEY.pack(mask, value, offset, 0)
+
+
+def _selector(keys: Sequence[bytes], flags: int = 0, hash_offset: int = 0, hash_mask: bytes = bytes(4)) -> bytes:
+    return attribute(U32_SEL, SEL.pack(flags, 0, len(keys), 0, 0, 0, hash_offset, hash_mask) + b"".join(keys))
+
+
+def _address_keys(address: bytes, at4: int, at6: int) -> list[bytes]:
+    if len(address) == 4:
+        return [_key(at4, address)]
+    return [_key(at6 + i, address[i : i + 4]) for i in range(0, 16, 4)]
+
+
+def _redirect(ifindex: int, owner: Owner) -> bytes:
+    parms = attribute(MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, EGRESS_REDIRECT, ifindex))
+    action = attribute(ACT_KIND, b"mirred\0") + nested(ACT_OPTIONS, parms) + attribute(ACT_COOKIE, owner.cookie())
+    return nested(U32_ACT, nested(1, action))
+
+
+def _filter(kind: int, flags: int, ifindex: int, handle: int, pref: int, options: bytes = b"") -> bytearray:
+    info = pref << 16 | socket.htons(PROTOCOLS[pref])
+    body = TCMSG.pack(0, 0, ifindex, handle, INGRESS_PARENT, info) + attribute(TCA_KIND, b"u32\0")
+    return message(kind, flags, body + (nested(TCA_OPTIONS, options) if options else b""))
+
+
+def _new(ifindex: int, handle: int, pref: int, options: bytes) -> bytearray:
+    return _filter(nl.RTM_NEWTFILTER, nl.CREATE | nl.EXCL, ifindex, handle, pref, options)
+
+
+def _delete(ifindex: int, handle: int, pref: int) -> bytearray:
+    return _filter(nl.RTM_DELTFILTER, 0, ifindex, handle, pref)
+
+
+def _leaf_keys(flow: Flow) -> list[bytes]:
+    ports = struct.pack(">HH", flow.src_port, flow.dst_port)
+    mask = b"\xff\xff\xff\xff" if flow.whole else b"\0\0\xff\xff"
+    if flow.family == socket.AF_INET:
+        keys = [
+            _key(0, b"\x05\0\0\0", b"\x0f\0\0\0"),
+            _key(4, bytes(4), b"\0\0\x3f\xff"),
+            _key(8, bytes([0, flow.proto, 0, 0]), b"\0\xff\0\0"),
+            _key(20, ports, mask),
+        ]
+    else:
+        keys = [_key(4, bytes([0, 0, flow.proto, 0]), b"\0\0\xff\0"), _key(40, ports, mask)]
+    return keys + (_address_keys(flow.src, 12, 8) if flow.whole else [])
+
+
+def _leaf(flow: Flow, handle: int, pref: int, tap: int, owner: Owner) -> bytearray:
+    options = attribute(U32_HASH, struct.pack("=I", handle & 0xFFFFF000)) + attribute(U32_FLAGS, struct.pack("=I", SKIP_HARDWARE))
+    return _new(flow.ifindex, handle, pref, options + _selector(_leaf_keys(flow), TERMINAL) + _redirect(tap, owner))
+
+
+class _Entry(NamedTuple):
+    """A u32 object as the kernel tells of it."""
+
+    pref: int
+    handle: int
+    divisor: int
+    link: int
+    keys: dict[int, tuple[bytes, bytes]]  # offset: value, mask
+    target: int
+    owner: Owner | None
+
+
+def _parse_action(value: bytes) -> tuple[int, Owner | None]:
+    action = attributes(attributes(value).get(1, b""))
+    if not action.get(ACT_KIND, b"").startswith(b"mirred"):
+        return 0, None
+    parms = attributes(action.get(ACT_OPTIONS, b"")).get(MIRRED_PARMS, b"")
+    target = MIRRED.unpack_from(parms)[6] if len(parms) >= MIRRED.size else 0
+    return target, _owner(action.get(ACT_COOKIE, b""))
+
+
+def _parse(body: bytes) -> tuple[int, _Entry | None]:
+    """The preference, and what it is when it is of u32."""
+    _, _, _, handle, _, info = TCMSG.unpack_from(body)
+    at = attributes(memoryview(body)[TCMSG.size :])
+    if not at.get(TCA_KIND, b"").startswith(b"u32"):
+        return info >> 16, None
+    options = attributes(at.get(TCA_OPTIONS, b""))
+    keys = {}
+    sel = options.get(U32_SEL, b"")
+    for i in range(SEL.size, len(sel) - KEY.size + 1, KEY.size):
+        mask, value, offset, _ = KEY.unpack_from(sel, i)
+        keys[offset] = value, mask
+    target, owner = _parse_action(options.get(U32_ACT, b""))
+    divisor = struct.unpack("=I", options[U32_DIVISOR])[0] if U32_DIVISOR in options else 0
+    link = struct.unpack("=I", options[U32_LINK])[0] if U32_LINK in options else 0
+    return info >> 16, _Entry(info >> 16, handle, divisor, link, keys, target, owner)
+
+
+def _address_of(entry: _Entry, at4: int, at6: int) -> bytes:
+    if entry.pref == PREF4:
+        return entry.keys.get(at4, (bytes(4),))[0]
+    return b"".join(entry.keys.get(at6 + i, (bytes(4),))[0] for i in range(0, 16, 4))
+
+
+def _flow_of(entry: _Entry, ifindex: int, dst: bytes) -> Flow | None:
+    four = entry.pref == PREF4
+    ports = entry.keys.get(20 if four else 40)
+    protocol = entry.keys.get(8 if four else 4)
+    if not ports or not protocol:
+        return None
+    src_port, dst_port = struct.unpack(">HH", ports[0])
+    proto = protocol[0][1] if four else protocol[0][2]
+    whole = ports[1] == b"\xff\xff\xff\xff"
+    src = _address_of(entry, 12, 8) if whole else bytes(len(dst))
+    return Flow(ifindex, proto, dst, dst_port, src, src_port if whole else 0) if proto in (6, 17) else None
+
+
+class Rules:
+    """All of the daemon's filters. Rules are queued by `add` and `delete`, and are in force after `commit`."""
+
+    def __init__(self, netlink: Netlink) -> None:
+        self._netlink = netlink
+        self._interfaces: dict[int, _Interface] = {}
+        self._leaves: dict[Flow, _Leaf] = {}
+        self._queue: list[tuple[bytearray, Flow | None, _Leaf | None]] = []
+        self._pending: set[tuple[int, bytes]] = set()  # tables that the kernel has not let go
+
+    # ---- what there is
+
+    def __contains__(self, flow: Flow) -> bool:
+        return flow in self._leaves
+
+    @property
+    def pending(self) -> bool:
+        """Are there tables that the kernel would not delete yet? `retry` tries again."""
+        return bool(self._pending)
+
+    def counts(self) -> dict[int, dict[str, int]]:
+        """By interface: rules, tables, and whether the qdisc is ours."""
+        found: dict[int, dict[str, int]] = {}
+        for index, interface in self._interfaces.items():
+            rules = sum(table.count for table in interface.tables.values())
+            found[index] = {"rules": rules, "tables": len(interface.tables), "own_qdisc": int(interface.made_qdisc)}
+        return found
+
+    # ---- structure
+
+    def _dump(self, ifindex: int) -> Iterator[tuple[int, _Entry | None]]:
+        for kind, body in self._netlink.dump(nl.RTM_GETTFILTER, TCMSG.pack(0, 0, ifindex, 0, INGRESS_PARENT, 0)):
+            if kind == nl.RTM_NEWTFILTER:
+                yield _parse(body)
+
+    def _make_qdisc(self, ifindex: int, marked: bool = True) -> bool:
+        """True: it was not there, and is marked as ours."""
+        body = TCMSG.pack(0, 0, ifindex, QDISC_HANDLE, QDISC_PARENT, 0) + attribute(TCA_KIND, b"clsact\0")
+        code = self._netlink.batch([message(nl.RTM_NEWQDISC, nl.CREATE | nl.EXCL, body)])[0]
+        if code not in (0, errno.EEXIST):
+            raise OSError(code, os.strerror(code))
+        if code or not marked:
+            return False
+        mark = _new(ifindex, MARK_TABLE << 20, PREF4, attribute(U32_DIVISOR, struct.pack("=I", 1)))
+        self._netlink.do(mark)
+        return True
+
+    def _interface(self, ifindex: int) -> _Interface:
+        interface = self._interfaces.get(ifindex)
+        if interface is None:
+            interface = _Interface(self._make_qdisc(ifindex))
+            interface.numbers = {MARK_TABLE}
+            for _, entry in self._dump(ifindex):
+                if entry and entry.divisor and not entry.handle >> 31:
+                    interface.numbers.add(entry.handle >> 20)
+            self._interfaces[ifindex] = interface
+        return interface
+
+    def _make_link(self, ifindex: int, number: int, pref: int, dst: bytes) -> int:
+        """The entry's handle, which has the number of the root table that the kernel chose."""
+        options = attribute(U32_LINK, struct.pack("=I", number << 20))
+        selector = _selector(_address_keys(dst, 16, 24), 0, 20 if pref == PREF4 else 40, b"\0\0\0\xff")
+        body = self._netlink.echo(_new(ifindex, number, pref, options + selector))
+        return int(TCMSG.unpack_from(body)[3])
+
+    def _table(self, flow: Flow) -> _Table:
+        interface = self._interface(flow.ifindex)
+        table = interface.tables.get(flow.dst)
+        if table is not None and table.link:
+            return table
+        pref = PREF4 if flow.family == socket.AF_INET else PREF6
+        if table is not None:  # about to be deleted: it is of use again
+            table.link = self._make_link(flow.ifindex, table.number, pref, flow.dst)
+            self._pending.discard((flow.ifindex, flow.dst))
+            return table
+        number = next((n for n in TABLES if n not in interface.numbers), 0)
+        if not number:
+            raise OSError(errno.ENOSPC, "no more tables on the interface")
+        try:
+            self._netlink.do(_new(flow.ifindex, number << 20, pref, attribute(U32_DIVISOR, struct.pack("=I", 256))))
+            interface.numbers.add(number)
+            link = self._make_link(flow.ifindex, number, pref, flow.dst)
+        except OSError:
+            if number in interface.numbers:
+                self._netlink.batch([_delete(flow.ifindex, number << 20, pref)])
+                interface.numbers.discard(number)
+            if not interface.tables:
+                self._leave(flow.ifindex)
+            raise
+        table = interface.tables[flow.dst] = _Table(number, pref, link=link)
+        return table
+
+    # ---- rules
+
+    def add(self, flow: Flow, tap: int, owner: Owner) -> None:
+        """Queues a rule that is not there. OSError: ENOSPC, or what the kernel says of the interface."""
+        table = self._table(flow)
+        bucket = flow.dst_port & 0xFF
+        used = table.buckets.setdefault(bucket, set())
+        nodes = WHOLE_NODES if flow.whole else PORT_NODES
+        node = nodes.start + len(used) if nodes.start + len(used) in nodes else nodes.start
+        if node in used:
+            node = next((n for n in nodes if n not in used), 0)
+        if not node:
+            raise OSError(errno.ENOSPC, "too many rules for ports alike")
+        used.add(node)
+        table.count += 1
+        handle = table.number << 20 | bucket << 12 | node
+        leaf = self._leaves[flow] = _Leaf(handle, table, tap)
+        self._queue.append((_leaf(flow, handle, table.pref, tap, owner), flow, leaf))
+
+    def delete(self, flow: Flow) -> None:
+        """Queues the end of a rule."""
+        leaf = self._leaves.get(flow)
+        if leaf:
+            self._queue.append((_delete(flow.ifindex, leaf.handle, leaf.table.pref), None, None))
+            self._forget(flow, leaf)
+
+    def _forget(self, flow: Flow, leaf: _Leaf) -> None:
+        del self._leaves[flow]
+        table = leaf.table
+        table.count -= 1
+        used = table.buckets[flow.dst_port & 0xFF]
+        used.discard(leaf.handle & 0xFFF)
+        if not used:
+            del table.buckets[flow.dst_port & 0xFF]
+        if not table.count:
+            self._pending.add((flow.ifindex, flow.dst))
+
+    def commit(self) -> dict[Flow, int]:
+        """Sends what is queued; the flows that the kernel refused with their errno. Tables of which nothing is left go."""
+        queue, self._queue = self._queue, []
+        refused: dict[Flow, int] = {}
+        for (_, flow, leaf), code in zip(queue, self._netlink.batch([request for request, _, _ in queue]), strict=True):
+            if flow is not None and leaf is not None and code and self._leaves.get(flow) is leaf:
+                refused[flow] = code
+                self._forget(flow, leaf)
+        if self._pending:
+            self.retry()
+        return refused
+
+    def retry(self) -> None:
+        """Deletes tables that have no rules; the kernel lets them go a little after the last one."""
+        for ifindex, dst in list(self._pending):
+            interface = self._interfaces.get(ifindex)
+            table = interface.tables.get(dst) if interface else None
+            if interface is None or table is None or table.count:
+                self._pending.discard((ifindex, dst))
+                continue
+            if table.link:
+                self._netlink.batch([_delete(ifindex, table.link, table.pref)])
+                table.link = 0
+            code = self._netlink.batch([_delete(ifindex, table.number << 20, table.pref)])[0]
+            if code == errno.EBUSY:
+                continue
+            self._pending.discard((ifindex, dst))
+            interface.numbers.discard(table.number)
+            del interface.tables[dst]
+            if not interface.tables:
+                self._leave(ifindex)
+
+    def _leave(self, ifindex: int) -> None:
+        """Nothing of ours is needed on the interface any more."""
+        interface = self._interfaces.pop(ifindex, None)
+        self._clean(ifindex, interface is not None and interface.made_qdisc)
+
+    def _clean(self, ifindex: int, made_qdisc: bool) -> None:
+        """Empty preferences go, and a qdisc that is ours and where nobody else has anything."""
+        entries = list(self._dump(ifindex))
+        ours = {pref for pref, _ in entries if pref in OURS}
+        others = any(pref not in OURS for pref, _ in entries) or self._has_egress(ifindex)
+        if made_qdisc and not others:
+            body = TCMSG.pack(0, 0, ifindex, QDISC_HANDLE, QDISC_PARENT, 0) + attribute(TCA_KIND, b"clsact\0")
+            self._netlink.batch([message(nl.RTM_DELQDISC, 0, body)])
+            return
+        if made_qdisc:
+            return  # the mark stays, so that we know it again
+        for pref in sorted(ours & PROTOCOLS.keys()):
+            if not any(entry and entry.pref == pref and _is_rule(entry) for _, entry in entries):
+                self._netlink.batch([_delete(ifindex, 0, pref)])
+
+    def _has_egress(self, ifindex: int) -> bool:
+        return bool(self._netlink.dump(nl.RTM_GETTFILTER, TCMSG.pack(0, 0, ifindex, 0, 0xFFFFFFF3, 0)))
+
+    def gone(self, ifindex: int) -> list[Flow]:
+        """An interface was deleted, and with it its filters: the flows that there were."""
+        flows = [flow for flow in self._leaves if flow.ifindex == ifindex]
+        for flow in flows:
+            del self._leaves[flow]
+        self._interfaces.pop(ifindex, None)
+        self._pending = {(index, dst) for index, dst in self._pending if index != ifindex}
+        return flows
+
+    # ---- from the TAP
+
+    def serve(self, tap: int, ifindex: int, addresses: Sequence[bytes], owner: Owner) -> None:
+        """What is sent into the TAP goes out by the interface; what is for the interface's own addresses goes to the host (lo)."""
+        self._make_qdisc(tap, marked=False)
+        every = _selector([_key(0, bytes(4), bytes(4))], TERMINAL) + _redirect(ifindex, owner)
+        self._netlink.do(_new(tap, 0, PREF_ALL, every))
+        self.readdress(tap, addresses, owner)
+
+    def readdress(self, tap: int, addresses: Sequence[bytes], owner: Owner) -> None:
+        """The interface's addresses, as they are now."""
+        self._netlink.batch([_delete(tap, 0, PREF4), _delete(tap, 0, PREF6)])
+        requests = []
+        loopback = socket.if_nametoindex("lo")
+        for address in addresses:
+            pref = PREF4 if len(address) == 4 else PREF6
+            keys = _address_keys(address, 16, 24)
+            requests.append(_new(tap, 0, pref, _selector(keys, TERMINAL) + _redirect(loopback, owner)))
+        for code in self._netlink.batch(requests):
+            if code:
+                raise OSError(code, os.strerror(code))
+
+    # ---- after a restart
+
+    def recover(self, ifindex: int, taps: set[int]) -> tuple[list[Stored], list[tuple[int, int, Owner]]]:
+        """Reads what an earlier daemon left on an interface: its rules, which are this daemon's from now on, and, of a TAP, where its
+        frames go (the TAP, the interface and the owner). Nothing is changed."""
+        entries = [entry for pref, entry in self._dump(ifindex) if entry and pref in OURS]
+        serving = [(ifindex, e.target, e.owner) for e in entries if e.pref == PREF_ALL and e.owner]
+        if ifindex in taps or serving:
+            return [], serving
+        interface = _Interface(any(e.divisor == 1 and e.handle >> 20 == MARK_TABLE for e in entries))
+        interface.numbers = {MARK_TABLE}
+        addresses = {e.link >> 20: (_address_of(e, 16, 24), e.handle) for e in entries if e.link}
+        for _, entry in self._dump(ifindex):
+            if entry and entry.divisor and not entry.handle >> 31:
+                interface.numbers.add(entry.handle >> 20)
+                if entry.divisor == 256 and entry.pref in (PREF4, PREF6):
+                    number = entry.handle >> 20
+                    dst, link = addresses.get(number, (b"table %d" % number, 0))
+                    interface.tables[dst] = _Table(number, entry.pref, link=link)
+        found = []
+        for entry in entries:
+            number = entry.handle >> 20
+            if not entry.owner or number not in addresses:
+                continue
+            dst = addresses[number][0]
+            flow = _flow_of(entry, ifindex, dst)
+            if flow is None:
+                continue
+            table = interface.tables[dst]
+            table.buckets.setdefault(entry.handle >> 12 & 0xFF, set()).add(entry.handle & 0xFFF)
+            table.count += 1
+            self._leaves[flow] = _Leaf(entry.handle, table, entry.target)
+            found.append(Stored(flow, entry.target, entry.owner))
+        if interface.tables or interface.made_qdisc:
+            self._interfaces[ifindex] = interface
+            self._pending |= {(ifindex, dst) for dst, table in interface.tables.items() if not table.count}
+        return found, []
+
+    def settle(self) -> None:
+        """After the last `recover`: what is left of nothing goes."""
+        self.commit()
+        for ifindex, interface in list(self._interfaces.items()):
+            if not interface.tables:
+                self._leave(ifindex)
+
+
+def _is_rule(entry: _Entry) -> bool:
+    """Anything but a table of its own accord."""
+    return bool(entry.keys or entry.link or (entry.divisor and not entry.handle >> 31))
