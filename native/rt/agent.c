@@ -240,11 +240,22 @@ static int refused(const struct answer *an, size_t fields, char *err, size_t err
 	return an->result;
 }
 
+/* Of an answer: bytes before its text, and how long it may take. */
+static const struct {
+	size_t fields;
+	int64_t wait_ns;
+} answers[] = {
+	[PV_AGENT_HELLO] = { 8, FLOW_WAIT_NS },
+	[PV_AGENT_TAP] = { sizeof(struct pv_agent_tap_answer), MAKE_WAIT_NS },
+	[PV_AGENT_FLOW_ADD] = { 0, FLOW_WAIT_NS },
+	[PV_AGENT_XDP] = { sizeof(struct pv_agent_xdp_answer), MAKE_WAIT_NS },
+};
+
 /* Request and answer. 0 or what the daemon answered, then with text; -EAGAIN: the daemon went away. `an` has descriptors only with 0. */
-static int call(struct pv_agent *a, const struct request *rq, struct answer *an, size_t fields, int64_t wait_ns, char *err,
-		size_t errsize)
+static int call(struct pv_agent *a, const struct request *rq, struct answer *an, char *err, size_t errsize)
 {
-	int64_t until = pv_clock_kernel_ns() + wait_ns;
+	int64_t until = pv_clock_kernel_ns() + answers[rq->type].wait_ns;
+	size_t fields = answers[rq->type].fields;
 	uint32_t id;
 	int rc = send_request(a, rq, &id, until);
 
@@ -305,7 +316,7 @@ static int hello(struct pv_agent *a, char *err, size_t errsize)
 
 	sscanf(pyvma_version(), "%u.%u.%u", &major, &minor, &patch);
 	version = major << 16 | minor << 8 | patch;
-	return call(a, &rq, &an, 8, FLOW_WAIT_NS, err, errsize);
+	return call(a, &rq, &an, err, errsize);
 }
 
 /* ---- everything again -------------------------------------------------------------------------------------------------- */
@@ -323,7 +334,9 @@ static void again_thing(struct pv_agent *a, const struct agent_thing *t, bool xd
 		rq.body = &x;
 		rq.len = sizeof(x);
 	}
-	if (a->fd >= 0 && call(a, &rq, &an, 0, MAKE_WAIT_NS, err, sizeof(err)))
+	if (a->fd < 0)
+		return;
+	if (call(a, &rq, &an, err, sizeof(err)))
 		pv_log(PV_LOG_WARN, "interface %u: %s", t->ifindex, err);
 	else
 		drop_fds(&an);
@@ -442,7 +455,7 @@ int pv_agent_tap(struct pv_agent *a, uint32_t ifindex, uint32_t queues, struct p
 		return rc;
 	if (!t)
 		return say(err, errsize, -ENOSPC, "%s", "too many TAP devices");
-	rc = call(a, &rq, &an, sizeof(got), MAKE_WAIT_NS, err, errsize);
+	rc = call(a, &rq, &an, err, errsize);
 	if (rc)
 		return rc;
 	memcpy(&got, an.body, sizeof(got));
@@ -470,10 +483,9 @@ void pv_agent_tap_drop(struct pv_agent *a, uint32_t tap)
 	}
 }
 
-int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, uint32_t queues, uint32_t mode, struct pv_agent_xdp *out, char *err,
-		 size_t errsize)
+int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, struct pv_agent_xdp *out, char *err, size_t errsize)
 {
-	struct pv_agent_xdp_ask ask = { .ifindex = ifindex, .queues = queues, .flags = mode };
+	struct pv_agent_xdp_ask ask = { .ifindex = ifindex, .queues = out->queues, .flags = out->mode };
 	struct request rq = { .type = PV_AGENT_XDP, .body = &ask, .len = sizeof(ask) };
 	struct pv_agent_xdp_answer got;
 	struct agent_thing *t = place(a->xdp);
@@ -484,7 +496,7 @@ int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, uint32_t queues, uint32_t
 		return rc;
 	if (!t)
 		return say(err, errsize, -ENOSPC, "%s", "too many interfaces");
-	rc = call(a, &rq, &an, sizeof(got), MAKE_WAIT_NS, err, errsize);
+	rc = call(a, &rq, &an, err, errsize);
 	if (rc)
 		return rc;
 	memcpy(&got, an.body, sizeof(got));
@@ -493,9 +505,11 @@ int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, uint32_t queues, uint32_t
 		return say(err, errsize, -EPROTO, "pyvmad at %s sent no AF_XDP sockets", a->path);
 	}
 	t->ifindex = ifindex;
-	t->what = mode;
+	t->what = out->mode;
 	t->queues = got.queues;
-	*out = (struct pv_agent_xdp){ .link_fd = an.fds[0], .queues = got.queues, .native = got.mode & PV_AGENT_XDP_IS_NATIVE };
+	out->link_fd = an.fds[0];
+	out->queues = got.queues;
+	out->native = got.mode & PV_AGENT_XDP_IS_NATIVE;
 	memcpy(out->sock_fd, an.fds + 1, got.queues * sizeof(int));
 	return 0;
 }
@@ -593,7 +607,7 @@ int pv_agent_flow_add(struct pv_agent *a, uint32_t ifindex, uint32_t tap, const 
 	rc = pv_agent_connect(a, err, errsize);
 	if (!rc) {
 		flow_request(f, &rq);
-		rc = call(a, &rq, &an, 0, FLOW_WAIT_NS, err, errsize);
+		rc = call(a, &rq, &an, err, errsize);
 	}
 	/* Of a daemon that is away for a moment the rule is had as soon as it is back; the kernel's socket has the packets until then. */
 	if (rc && !(a->met && a->fd < 0)) {
@@ -679,7 +693,7 @@ struct pv_agent *pv_agent_get(struct pv_engine *e)
 {
 	struct pv_agent *a = e->agent;
 
-	if (a || !*e->cfg->daemon || !strcmp(e->cfg->daemon, "none"))
+	if (a || !e->cfg || !*e->cfg->daemon || !strcmp(e->cfg->daemon, "none"))
 		return a;
 	a = calloc(1, sizeof(*a));
 	if (!a || strlen(e->cfg->daemon) >= sizeof(a->path) || pv_htab_init(&a->flows, pv_mem_system(false), 64)) {

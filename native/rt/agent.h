@@ -36,7 +36,8 @@ struct pv_agent_xdp {
 	int link_fd; /* the program stays attached as long as anybody has it open */
 	int sock_fd
 	    [PV_AGENT_QUEUES_MAX]; /* an AF_XDP socket a queue, in the program's map, without UMEM and rings; the caller's to close */
-	uint32_t queues;
+	uint32_t queues; /* asked for, and had */
+	uint32_t mode; /* asked for: enum pv_xdp_mode */
 	bool native;
 };
 
@@ -58,13 +59,12 @@ int pv_agent_tap(struct pv_agent *a, uint32_t ifindex, uint32_t queues, struct p
  * deletes them with the device. */
 void pv_agent_tap_drop(struct pv_agent *a, uint32_t tap);
 
-/* The XDP program on an interface, and sockets for its first `queues` queues. `mode` is enum pv_xdp_mode. 0 or -errno: -EBUSY (somebody
- * has the hook), ... */
-int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, uint32_t queues, uint32_t mode, struct pv_agent_xdp *out, char *err,
-		 size_t errsize);
+/* The XDP program on an interface, and sockets for its first `out->queues` queues, in `out->mode`. 0 or -errno: -EBUSY (somebody has the
+ * hook), ... */
+int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, struct pv_agent_xdp *out, char *err, size_t errsize);
 /* The same as a ring; `cfg` as for pv_xdp_open. */
-int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool,
-		      struct pv_xdp_cfg *cfg, char *err, size_t errsize);
+int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, struct pv_pool *pool, struct pv_xdp_cfg *cfg, char *err,
+		      size_t errsize);
 void pv_agent_xdp_drop(struct pv_agent *a, uint32_t ifindex);
 
 /* What comes to the interface `ifindex` for a 3-tuple or 5-tuple goes to the TAP device `tap`; 0: to the AF_XDP sockets of the interface.

@@ -10,6 +10,8 @@
 #include "pyvma.h"
 #include "ring/xdp.h"
 #include "rt/agent.h"
+#include "rt/engine.h"
+#include "rt/mem.h"
 
 #ifdef PV_HAVE_XDP
 
@@ -42,13 +44,13 @@ static void keeper_close(void *ctx)
 	free(k);
 }
 
-int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool,
-		      struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, struct pv_pool *pool, struct pv_xdp_cfg *cfg, char *err,
+		      size_t errsize)
 {
 	struct keeper *k = calloc(1, sizeof(*k));
 	struct pv_xdp_keeper keeper = { keeper_add, keeper_del, keeper_close, k };
 	struct pv_xdp_loan loan = { .rules_fd = -1, .config_fd = -1 };
-	struct pv_agent_xdp got;
+	struct pv_agent_xdp got = { .queues = pv_xdp_queues(cfg), .mode = cfg->mode };
 	int rc;
 
 	_Static_assert(PV_XDP_LOAN_QUEUES >= PV_AGENT_QUEUES_MAX, "a loan has room for what the daemon passes");
@@ -58,7 +60,7 @@ int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, const struct pv_
 	}
 	k->agent = a;
 	k->ifindex = if_nametoindex(cfg->ifname);
-	rc = pv_agent_xdp(a, k->ifindex, pv_xdp_queues(cfg), cfg->mode, &got, err, errsize);
+	rc = pv_agent_xdp(a, k->ifindex, &got, err, errsize);
 	if (rc) {
 		free(k);
 		return rc;
@@ -69,7 +71,7 @@ int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, const struct pv_
 	memcpy(loan.sock_fd, got.sock_fd, sizeof(got.sock_fd));
 	cfg->loan = &loan;
 	cfg->keeper = &keeper;
-	rc = pv_xdp_open(out, mem, pool, cfg, err, errsize);
+	rc = pv_xdp_open(out, pv_mem_system(pv_engine.cfg->huge_pages), pool, cfg, err, errsize);
 	cfg->loan = NULL;
 	cfg->keeper = NULL;
 	if (rc)
@@ -102,12 +104,11 @@ int pyvma_xdp_lend(const char *ifname, unsigned int queues, unsigned int mode, s
 
 #else
 
-int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool,
-		      struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, struct pv_pool *pool, struct pv_xdp_cfg *cfg, char *err,
+		      size_t errsize)
 {
 	(void)a;
 	(void)out;
-	(void)mem;
 	(void)pool;
 	(void)cfg;
 	snprintf(err, errsize, "this build has no AF_XDP");

@@ -114,7 +114,7 @@
 	  "directory of the socket by which `pyvma capture` reaches this process; empty: the user's runtime directory "            \
 	  "(/run/pyvma, "                                                                                                          \
 	  "/run/user/UID/pyvma or /tmp/pyvma-UID); none: no socket")                                                               \
-	X(TEXT, daemon, "/run/pyvmad/pyvmad.sock", 0, 0, "", NULL, 1,                                                               \
+	X(TEXT, daemon, "/run/pyvmad/pyvmad.sock", 0, 0, "", NULL, 1,                                                              \
 	  "socket of pyvmad, which does for this process what takes privileges: TAP devices, XDP programs, redirect rules; none: " \
 	  "it is not asked")                                                                                                       \
 	X(TEXT, stats_dir, "/dev/shm", 0, 0, "", "VMA_STATS_SHMEM_DIR", 1,                                                         \

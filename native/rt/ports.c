@@ -182,7 +182,7 @@ static uint32_t power_of_two(uint32_t n)
 }
 
 /* Without the privileges, by the daemon that has them. `err` says why not, and what else would do. */
-static int open_xdp_lent(struct pv_port *p, const struct pv_config *cfg, struct pv_xdp_cfg *xc, char *err, size_t errsize)
+static int open_xdp_lent(struct pv_port *p, struct pv_xdp_cfg *xc, char *err, size_t errsize)
 {
 	struct pv_agent *a = pv_agent_get(&pv_engine);
 	char why[256];
@@ -191,7 +191,7 @@ static int open_xdp_lent(struct pv_port *p, const struct pv_config *cfg, struct 
 
 	if (!a)
 		return -EPERM;
-	rc = pv_agent_xdp_open(a, &p->ring, pv_mem_system(cfg->huge_pages), p->pool, xc, why, sizeof(why));
+	rc = pv_agent_xdp_open(a, &p->ring, p->pool, xc, why, sizeof(why));
 	if (rc)
 		snprintf(err + len, errsize - len, "; %s", why);
 	return rc;
@@ -225,7 +225,7 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		return rc;
 	rc = pv_xdp_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &xc, err, sizeof(err));
 	if (rc == -EPERM)
-		rc = open_xdp_lent(p, cfg, &xc, err, sizeof(err));
+		rc = open_xdp_lent(p, &xc, err, sizeof(err));
 	if (rc) {
 		pv_pool_close(p->pool);
 		return pv_error(rc, "%s: %s", s->name, err);

@@ -112,8 +112,8 @@ def _address_keys(address: bytes, at4: int, at6: int) -> list[bytes]:
 
 
 def _redirect(ifindex: int, owner: Owner) -> bytes:
-    parms = attribute(MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, EGRESS_REDIRECT, ifindex))
-    action = attribute(ACT_KIND, b"mirred\0") + nested(ACT_OPTIONS, parms) + attribute(ACT_COOKIE, owner.cookie())
+    fixed = attribute(MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, EGRESS_REDIRECT, ifindex))
+    action = attribute(ACT_KIND, b"mirred\0") + nested(ACT_OPTIONS, fixed) + attribute(ACT_COOKIE, owner.cookie())
     return nested(U32_ACT, nested(1, action))
 
 
@@ -167,8 +167,8 @@ def _parse_action(value: bytes) -> tuple[int, Owner | None]:
     action = attributes(attributes(value).get(1, b""))
     if not action.get(ACT_KIND, b"").startswith(b"mirred"):
         return 0, None
-    parms = attributes(action.get(ACT_OPTIONS, b"")).get(MIRRED_PARMS, b"")
-    target = MIRRED.unpack_from(parms)[6] if len(parms) >= MIRRED.size else 0
+    fixed = attributes(action.get(ACT_OPTIONS, b"")).get(MIRRED_PARMS, b"")
+    target = MIRRED.unpack_from(fixed)[6] if len(fixed) >= MIRRED.size else 0
     return target, _owner(action.get(ACT_COOKIE, b""))
 
 
