@@ -291,12 +291,12 @@ static int dial(struct pv_agent *a, char *err, size_t errsize)
 	switch (rc) {
 	case -ENOENT:
 	case -ENOTDIR:
-		return say(err, errsize, -ENOENT, "no pyvmad is there (%s)", a->path);
+		return say(err, errsize, -ENOENT, "pyvmad is not there (%s)", a->path);
 	case -ECONNREFUSED:
-		return say(err, errsize, rc, "no pyvmad listens at %s", a->path);
+		return say(err, errsize, rc, "pyvmad does not run (%s)", a->path);
 	case -EACCES:
 	case -EPERM:
-		return say(err, errsize, -EACCES, "pyvmad is for its group alone, and this user is not in it (%s)", a->path);
+		return say(err, errsize, -EACCES, "this user is not in the group of pyvmad (%s)", a->path);
 	case -EAGAIN:
 		return say(err, errsize, rc, "pyvmad at %s is too busy", a->path);
 	}

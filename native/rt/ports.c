@@ -181,19 +181,18 @@ static uint32_t power_of_two(uint32_t n)
 	return n < 2 ? 1 : 1u << (32 - __builtin_clz(n - 1));
 }
 
-/* Without the privileges, by the daemon that has them. `err` says why not, and what else would do. */
+/* Without the privileges, by the daemon that has them. */
 static int open_xdp_lent(struct pv_port *p, struct pv_xdp_cfg *xc, char *err, size_t errsize)
 {
 	struct pv_agent *a = pv_agent_get(&pv_engine);
 	char why[256];
-	size_t len = strlen(err);
 	int rc;
 
 	if (!a)
 		return -EPERM;
 	rc = pv_agent_xdp_open(a, &p->ring, p->pool, xc, why, sizeof(why));
 	if (rc)
-		snprintf(err + len, errsize - len, "; %s", why);
+		snprintf(err, errsize, "no CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and %s", why);
 	return rc;
 }
 

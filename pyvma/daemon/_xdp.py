@@ -61,7 +61,8 @@ class _Map:
         _bpf(MAP_UPDATE, self._element(key, flags))
 
     def delete(self, key: bytes) -> None:
-        _bpf(MAP_DELETE, self._element(key))
+        self._key.raw = key
+        _bpf(MAP_DELETE, ELEMENT.pack(self.fd, ctypes.addressof(self._key), 0, 0))
 
     def __iter__(self) -> Iterator[bytes]:
         """Not to be changed meanwhile."""
