@@ -10,7 +10,19 @@ FABRIC = f"pt{secrets.token_hex(4)}"
 NET = secrets.randbelow(200) + 20
 HOSTS4 = (f"10.{NET}.7.1", f"10.{NET}.7.2")
 HOSTS6 = (f"fd00:{NET:x}::1", f"fd00:{NET:x}::2")
-INTERFACES = [f"softnic:fabric={FABRIC},port={n},addr={HOSTS4[n]}/24,addr={HOSTS6[n]}/64,name=sn{n}" for n in range(2)]
+# What is behind the nets that cases call softnic. "tap": two TAP devices with these names, which whoever starts pytest has joined
+# (tapnet.joined).
+RING = os.environ.get("LAB_RING", "softnic")
+DEVICES = ("lab0", "lab1")
+
+
+def interface(number: int) -> str:
+    """The entry of one side."""
+    where = f"softnic:fabric={FABRIC},port={number},name=sn{number}" if RING == "softnic" else f"tap:name={DEVICES[number]}"
+    return f"{where},addr={HOSTS4[number]}/24,addr={HOSTS6[number]}/64"
+
+
+INTERFACES = [interface(number) for number in range(2)]
 
 # PYVMA_TEST_LONG=1: gigabytes and hundreds of thousands where a test else does with less. Told to processes that pytest starts by a name
 # that no engine takes for a setting.
