@@ -64,7 +64,7 @@ def _dead(pid: int, folder: str) -> dict[str, int]:
     names = {"tcp_table": "tcp", "udp_table": "udp", "net": "net", "engine": "engine"}
     found: dict[str, int] = {}
     try:
-        with attach(os.path.join(folder, f"pyvma.{pid}")) as process:
+        with attach(pid, folder) as process:
             for kind, values in totals(process.snapshot()).items():
                 found |= {f"{names.get(kind, kind)}.{name}": value for name, value in values.items()}
     except StatsError:
