@@ -134,7 +134,7 @@ static int64_t peek_piece(int fd, char *buf, size_t len, int flags)
 
 static int64_t sock_to_pipe(int in, int out, size_t len, unsigned int flags, char *buf, const int own[2])
 {
-	int64_t rc = peek_piece(in, buf, PV_MIN(len, (size_t)PIECE), MSG_PEEK | (flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0));
+	int64_t rc = peek_piece(in, buf, PV_MIN(len, (size_t)PIECE), MSG_PEEK);
 	ssize_t n;
 
 	if (rc <= 0)

@@ -70,35 +70,33 @@ static nfds_t to_fds(int n, fd_set *const sets[3], struct pollfd *fds)
 	return count;
 }
 
-static bool has(const fd_set *set, int fd)
+static void set_bit(fd_set *set, int fd)
 {
-	return word_of(set, fd / WORD) >> fd % WORD & 1;
-}
-
-static void clear(fd_set *set, int fd)
-{
-	unsigned long w = word_of(set, fd / WORD) & ~(1ul << fd % WORD);
+	unsigned long w = word_of(set, fd / WORD) | 1ul << fd % WORD;
 
 	memcpy((char *)set + (size_t)(fd / WORD) * sizeof(w), &w, sizeof(w));
 }
 
-/* How many bits stay set. */
-static int from_fds(const struct pollfd *fds, nfds_t count, fd_set *const sets[3])
+/* How many bits are set. As in Linux whole words are written, whatever was asked of the last one. */
+static int from_fds(const struct pollfd *fds, nfds_t count, int n, fd_set *const sets[3])
 {
-	static const short bits[3] = { READS, WRITES, EXCEPTS };
-	int left = 0;
+	static const struct {
+		short asked, told;
+	} bits[3] = { { POLLIN, READS }, { POLLOUT, WRITES }, { POLLPRI, EXCEPTS } };
+	int told = 0;
 
-	for (nfds_t i = 0; i < count; i++) {
-		for (int s = 0; s < 3; s++) {
-			if (!has(sets[s], fds[i].fd))
+	for (int s = 0; s < 3; s++) {
+		if (!sets[s])
+			continue;
+		memset(sets[s], 0, (size_t)((n + WORD - 1) / WORD) * sizeof(unsigned long));
+		for (nfds_t i = 0; i < count; i++) {
+			if (!(fds[i].events & bits[s].asked) || !(fds[i].revents & bits[s].told))
 				continue;
-			if (fds[i].revents & bits[s])
-				left++;
-			else
-				clear(sets[s], fds[i].fd);
+			set_bit(sets[s], fds[i].fd);
+			told++;
 		}
 	}
-	return left;
+	return told;
 }
 
 static int select_ours(int n, fd_set *const sets[3], int64_t timeout_ns, const sigset_t *mask)
@@ -118,7 +116,7 @@ static int select_ours(int n, fd_set *const sets[3], int64_t timeout_ns, const s
 		if (fds[i].revents & POLLNVAL)
 			rc = -EBADF;
 	if (rc >= 0)
-		rc = from_fds(fds, count, sets);
+		rc = from_fds(fds, count, n, sets);
 	if (fds != some)
 		free(fds);
 	return rc;

@@ -17,7 +17,7 @@
 
 struct waiter {
 	pyvma_epoll *ep;
-	struct pollfd *in; /* as the set has it */
+	struct pollfd *in; /* what it was asked for; `revents` is what the set has of each, where one socket is there twice */
 	nfds_t n, max;
 };
 
@@ -53,14 +53,6 @@ static struct waiter *waiter_get(void)
 	return w;
 }
 
-static void waiter_clear(struct waiter *w)
-{
-	if (w->ep)
-		pyvma_epoll_close(w->ep);
-	w->ep = NULL;
-	w->n = 0;
-}
-
 static bool same(const struct waiter *w, const struct pollfd *fds, nfds_t n)
 {
 	if (!w->ep || w->n != n)
@@ -71,12 +63,47 @@ static bool same(const struct waiter *w, const struct pollfd *fds, nfds_t n)
 	return true;
 }
 
-/* The set has the fds, each once, for all events that are asked of it. */
-static int waiter_fill(struct waiter *w, const struct pollfd *fds, nfds_t n)
+/* Sockets of ours need no number in the set. */
+static int ctl(struct waiter *w, int op, const struct pollfd *p)
 {
-	int rc;
+	struct pyvma_event ev = { .events = (uint16_t)p->revents, .data = (uint64_t)p->fd };
+	pyvma_sock *h = pl_sock(p->fd);
 
-	waiter_clear(w);
+	return h ? pyvma_epoll_ctl_sock(w->ep, op, h, &ev) : pyvma_epoll_ctl(w->ep, op, p->fd, &ev);
+}
+
+/* By two numbers, or asked for twice: both have the events of both. */
+static int merge(struct waiter *w, nfds_t i)
+{
+	pyvma_sock *h = pl_sock(w->in[i].fd);
+
+	for (nfds_t j = 0; j < i; j++) {
+		if (w->in[j].fd != w->in[i].fd && (!h || pl_sock(w->in[j].fd) != h))
+			continue;
+		w->in[i].revents |= w->in[j].revents;
+		w->in[j].revents = w->in[i].revents;
+	}
+	return ctl(w, EPOLL_CTL_MOD, &w->in[i]);
+}
+
+/* The number may have been closed and be another file's since the set was filled; then the set has lost it. */
+static int enter(struct waiter *w, nfds_t i, bool known)
+{
+	int rc = known ? ctl(w, EPOLL_CTL_MOD, &w->in[i]) : -ENOENT;
+
+	if (rc == -ENOENT)
+		rc = ctl(w, EPOLL_CTL_ADD, &w->in[i]);
+	if (rc == -EEXIST)
+		rc = merge(w, i);
+	/* What cannot be in a set is always ready, or no fd at all: that was found before. */
+	return rc == -EPERM || rc == -EBADF ? 0 : rc;
+}
+
+static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
+{
+	if (w->ep)
+		pyvma_epoll_close(w->ep);
+	w->ep = NULL;
 	if (n > w->max) {
 		struct pollfd *grown = realloc(w->in, n * sizeof(*grown));
 
@@ -85,27 +112,25 @@ static int waiter_fill(struct waiter *w, const struct pollfd *fds, nfds_t n)
 		w->in = grown;
 		w->max = n;
 	}
-	rc = pyvma_epoll_open(&w->ep);
-	for (nfds_t i = 0; i < n && !rc; i++) {
-		struct pyvma_event ev = { .events = (uint16_t)fds[i].events, .data = (uint64_t)fds[i].fd };
-
-		w->in[i] = fds[i];
-		if (fds[i].fd < 0)
-			continue;
-		rc = pyvma_epoll_ctl(w->ep, EPOLL_CTL_ADD, fds[i].fd, &ev);
-		if (rc == -EEXIST) {
-			for (nfds_t j = 0; j < i; j++)
-				if (fds[j].fd == fds[i].fd)
-					ev.events |= (uint16_t)fds[j].events;
-			rc = pyvma_epoll_ctl(w->ep, EPOLL_CTL_MOD, fds[i].fd, &ev);
-		}
-		/* What cannot be in a set is always ready, or no fd at all: poll has said so. */
-		if (rc == -EPERM || rc == -EBADF)
-			rc = 0;
-	}
+	for (nfds_t i = 0; i < n; i++)
+		w->in[i] = (struct pollfd){ .fd = fds[i].fd, .events = fds[i].events, .revents = fds[i].events };
 	w->n = n;
-	if (rc)
-		waiter_clear(w);
+	return pyvma_epoll_open(&w->ep);
+}
+
+/* The set has the fds. `anew`: something is in it that is none of them. */
+static int waiter_fill(struct waiter *w, const struct pollfd *fds, nfds_t n, bool anew)
+{
+	bool known = !anew && same(w, fds, n);
+	int rc = known ? 0 : waiter_open(w, fds, n);
+
+	for (nfds_t i = 0; i < n && !rc; i++)
+		if (fds[i].fd >= 0)
+			rc = enter(w, i, known);
+	if (rc && w->ep) {
+		pyvma_epoll_close(w->ep);
+		w->ep = NULL;
+	}
 	return rc;
 }
 
@@ -163,16 +188,12 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigse
 }
 
 /* Until something is, or may be, ready. */
-static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask, bool again)
+static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask, bool anew)
 {
 	struct waiter *w = waiter_get();
 	struct pyvma_event ev[FDS_ON_STACK];
-	int rc;
+	int rc = w ? waiter_fill(w, fds, n, anew) : -ENOMEM;
 
-	if (!w)
-		return -ENOMEM;
-	/* What woke us and was nothing may be an fd that was closed and is open by another number still. */
-	rc = again || !same(w, fds, n) ? waiter_fill(w, fds, n) : 0;
 	if (rc)
 		return rc;
 	pyvma_wait_mask(mask);
@@ -181,26 +202,53 @@ static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sig
 	return rc;
 }
 
-int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
+/* One socket of ours needs no set. -EBADF: it is none. */
+static int poll_alone(struct pollfd *fds, int64_t timeout_ns, const sigset_t *mask)
 {
-	struct pollfd some[FDS_ON_STACK], *theirs = n > FDS_ON_STACK ? malloc(n * sizeof(*theirs)) : some;
-	int64_t until = timeout_ns > 0 ? pl_now_ns() + timeout_ns : 0;
-	bool again = false;
+	pyvma_sock *h = pl_sock(fds->fd);
 	int rc;
 
-	if (!theirs)
-		return -ENOMEM;
-	for (;;) {
-		if (timeout_ns > 0 && again)
+	if (!h)
+		return -EBADF;
+	pyvma_wait_mask(mask);
+	rc = pyvma_sock_poll(h, fds->events, timeout_ns);
+	pyvma_wait_mask(NULL);
+	fds->revents = (short)PV_MAX(rc, 0);
+	return rc > 0 ? 1 : rc;
+}
+
+static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask, struct pollfd *theirs)
+{
+	int64_t until = timeout_ns > 0 ? pl_now_ns() + timeout_ns : 0;
+
+	for (unsigned int vain = 0;; vain++) {
+		int rc;
+
+		if (timeout_ns > 0 && vain)
 			timeout_ns = PV_MAX(until - pl_now_ns(), INT64_C(0));
 		rc = look(fds, n, theirs, mask, timeout_ns == 0);
 		if (rc || timeout_ns == 0)
-			break;
-		rc = sleep_for(fds, n, timeout_ns, mask, again);
+			return rc;
+		/* What wakes us again and again and is nothing is a file that was closed by its number, and has another one. */
+		rc = sleep_for(fds, n, timeout_ns, mask, vain > 1);
 		if (rc < 0 || (rc == 0 && timeout_ns > 0))
-			break;
-		again = true;
+			return rc;
 	}
+}
+
+int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pollfd some[FDS_ON_STACK], *theirs = some;
+	int rc = n == 1 ? poll_alone(fds, timeout_ns, mask) : -EBADF;
+
+	if (rc != -EBADF)
+		return rc;
+	if (n > FDS_ON_STACK) {
+		theirs = malloc(n * sizeof(*theirs));
+		if (!theirs)
+			return -ENOMEM;
+	}
+	rc = poll_many(fds, n, timeout_ns, mask, theirs);
 	if (theirs != some)
 		free(theirs);
 	return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls of libc that the preload library interposes and the engine makes itself, by X(type, name, (parameters), (arguments)). libpyvma.so is
+ * Calls of libc that the preload library interposes and the engine makes itself, by X(type, call, parameters, arguments). libpyvma.so is
  * linked with --wrap for each, so that they never come back to the preload library (doc/preload.md). Those with a variable number of
  * arguments are written out in libc.c.
  */

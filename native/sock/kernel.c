@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/compiler.h"
+#include "rt/wait.h"
 
 static int64_t mono_ns(void)
 {
@@ -31,10 +32,10 @@ int pv_kernel_poll(int fd, int events, int64_t timeout_ns)
 {
 	struct pollfd p = { .fd = fd, .events = (short)events };
 	struct timespec ts = { .tv_sec = timeout_ns / PV_NS_PER_S, .tv_nsec = timeout_ns % PV_NS_PER_S };
-	int n = ppoll(&p, 1, timeout_ns < 0 ? NULL : &ts, NULL);
+	int n = pv_wait_ppoll(&p, 1, timeout_ns < 0 ? NULL : &ts);
 
 	if (n < 0)
-		return -errno;
+		return n;
 	if (n && (p.revents & POLLNVAL))
 		return -EBADF;
 	return n ? p.revents : 0;
