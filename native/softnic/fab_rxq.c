@@ -211,20 +211,33 @@ void sn_rxq_set_tstamp(struct sn_rxq *q, bool on)
 	sn_unlock(q->f);
 }
 
-/* With the lock: completes, as slots to skip, what a dead client had claimed. */
+static bool passed(const struct sn_target *t, uint64_t pos)
+{
+	return pos < sn_get(&t->ent->head);
+}
+
+/*
+ * With the lock: completes, as slots to skip, what a client had claimed that is dead, or leaves.
+ *
+ * The others go on meanwhile. A slot that was complete when its claim was read may be consumed and another's by the time its `seq` is, which
+ * is of a later position then, not of this one. But before a slot is claimed anew `head` has passed it, and the new `seq` comes behind
+ * that; so `head` is looked at after `seq`. What it has not passed even then is incomplete, and stays so: only the claimant or the lock's
+ * holder completes it, and until then nobody consumes it.
+ */
 void sn_rxq_unclaim(struct sn_fabric *f, uint32_t no, uint32_t client)
 {
 	struct sn_target t;
-	uint64_t head;
 
 	if (!sn_target_get(f->s, no, &t))
 		return;
-	head = sn_get(&t.ent->head);
 	for (uint32_t i = 0; i <= t.mask; i++) {
 		uint64_t w = sn_get(&t.claim[i]), pos = SN_CLAIM_POS(w);
 		struct sn_slot *slot = &t.slot[i];
 
-		if (SN_CLAIM_CLIENT(w) != client || pos < head || (pos & t.mask) != i || sn_get(&slot->seq) == (uint32_t)pos)
+		/* The first look spares those long gone the second. */
+		if (SN_CLAIM_CLIENT(w) != client || (pos & t.mask) != i || passed(&t, pos))
+			continue;
+		if (sn_get(&slot->seq) == (uint32_t)pos || passed(&t, pos))
 			continue;
 		slot->len = 0;
 		slot->flags = SN_RX_SKIP;

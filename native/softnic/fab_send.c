@@ -125,9 +125,9 @@ static pv_noinline void deliver(struct sn_port *p, const struct sn_target *t, co
 		struct sn_slot *slot = &t->slot[(pos + i) & t->mask];
 		uint32_t part = PV_MIN(left, SN_SLOT_DATA);
 
-		/* No lap's position: a later frame starting here must not look complete. */
+		/* No lap's position: a later frame starting here must not look complete. Behind the look at `head`: see sn_rxq_unclaim. */
 		if (i)
-			sn_set_relaxed(&slot->seq, (uint32_t)(pos + i) ^ 0x80000000u);
+			sn_set(&slot->seq, (uint32_t)(pos + i) ^ 0x80000000u);
 		memcpy(slot->data, frame, part);
 		frame += part;
 		left -= part;

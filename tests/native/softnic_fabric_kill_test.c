@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -431,6 +432,169 @@ TEST(dead_claim_is_skipped)
 	CHECK_EQ(sn_rxq_arm(q, w), 0);
 	sn_waker_close(w);
 	fab_done(&net);
+}
+
+/* ---- a reaper that is stopped between two looks, while the ring goes round ---- */
+
+static struct {
+	uint8_t *page;
+	size_t size;
+	int reached, go;
+} stop;
+
+/* The reaper may not look at the slot until it is told to; what it has seen of the queue before is old by then. */
+static void on_fault(int sig, siginfo_t *info, void *ctx)
+{
+	const uint8_t *at = info->si_addr;
+	char c;
+
+	(void)sig;
+	(void)ctx;
+	if (at < stop.page || at >= stop.page + stop.size || write(stop.reached, "r", 1) != 1 || read(stop.go, &c, 1) != 1 ||
+	    mprotect(stop.page, stop.size, PROT_READ | PROT_WRITE))
+		_exit(3);
+}
+
+static void stop_at(struct sn_slot *slot)
+{
+	struct sigaction sa = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
+
+	stop.size = (size_t)sysconf(_SC_PAGESIZE);
+	stop.page = (uint8_t *)slot - (uintptr_t)slot % stop.size;
+	CHECK_EQ(sigaction(SIGSEGV, &sa, NULL), 0);
+	CHECK_EQ(mprotect(stop.page, stop.size, PROT_NONE), 0);
+}
+
+/* Sends one frame and leaves, or reaps who has died meanwhile. */
+static void reaper_main(bool leaves)
+{
+	struct fab_net net;
+	struct sn_target t;
+	uint8_t frame[FRAME];
+	char c;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	alarm(2 * LIMIT_S);
+	fab_join(&net, name);
+	CHECK(sn_target_get(net.f->s, 0, &t));
+	/* Joining reaps, too: the other is to die later. */
+	CHECK_EQ(write(stop.reached, "j", 1), 1);
+	if (leaves) {
+		make(frame, VICTIM_PORT, B_PORT, 0);
+		CHECK_EQ(fab_send(fab_port(&net, VICTIM_PORT), frame, FRAME), 0);
+		stop_at(&t.slot[0]);
+	} else {
+		CHECK_EQ(read(stop.go, &c, 1), 1);
+		CHECK_EQ(sn_lock(net.f), 0);
+		stop_at(&t.slot[0]);
+		sn_clients_reap(net.f);
+		sn_unlock(net.f);
+	}
+	fab_leave(&net);
+}
+
+/* Sends one frame and is killed. */
+static void one_frame_and_dead(void)
+{
+	uint8_t frame[FRAME];
+	struct fab_net net;
+	int sent[2], status;
+	pid_t pid;
+	char c;
+
+	CHECK_EQ(pipe(sent), 0);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(2 * LIMIT_S);
+		close(sent[0]);
+		fab_join(&net, name);
+		make(frame, VICTIM_PORT, B_PORT, 0);
+		CHECK_EQ(fab_send(fab_port(&net, VICTIM_PORT), frame, FRAME), 0);
+		CHECK_EQ(write(sent[1], "s", 1), 1);
+		for (;;)
+			pause();
+	}
+	close(sent[1]);
+	CHECK_EQ(read(sent[0], &c, 1), 1);
+	close(sent[0]);
+	CHECK_EQ(kill(pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+}
+
+/*
+ * A complete frame of the one who is reaped is consumed, and its slot is claimed and completed by another sender, after the reaper has read
+ * the claim and before it looks whether that is complete. The other's frame is none of the reaper's business.
+ */
+static void lap_a_reaper(bool leaves)
+{
+	struct pollfd pfd = { .events = POLLIN };
+	int reached[2], go[2], status;
+	struct sn_port *a, *b;
+	uint8_t frame[FRAME];
+	struct fab_net net;
+	struct sn_frame f;
+	struct sn_rxq *q;
+	pid_t pid;
+	char c;
+
+	fab_make(&net);
+	memcpy(name, net.name, sizeof(name));
+	a = fab_port(&net, A_PORT);
+	b = fab_port(&net, B_PORT);
+	rule_mac(b, q = fab_queue(b, 8));
+	CHECK(!pipe(reached) && !pipe(go));
+	fflush(NULL);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		close(go[1]);
+		stop.reached = reached[1];
+		stop.go = go[0];
+		reaper_main(leaves);
+		_exit(0);
+	}
+	close(reached[1]);
+	CHECK_EQ(read(reached[0], &c, 1), 1);
+	if (!leaves) {
+		one_frame_and_dead();
+		CHECK_EQ(write(go[1], "d", 1), 1);
+	}
+	pfd.fd = reached[0];
+	CHECK_EQ(poll(&pfd, 1, LIMIT_S * 1000), 1);
+	CHECK_EQ(read(reached[0], &c, 1), 1);
+	for (uint32_t seq = 1; seq <= 8; seq++) {
+		CHECK_EQ(fab_drain(q), 1);
+		make(frame, A_PORT, B_PORT, seq);
+		CHECK_EQ(fab_send(a, frame, FRAME), 0);
+	}
+	CHECK_EQ(write(go[1], "g", 1), 1);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(sn_rxq_peek(q, &f));
+	CHECK_EQ(pv_get32(f.seg[0] + SEQ_AT), 8);
+	check_whole(&f);
+	sn_rxq_pop(q);
+	for (uint32_t i = 0; i < 91; i++) {
+		CHECK_EQ(fab_send(a, frame, FRAME), 0);
+		CHECK_EQ(fab_drain(q), 1);
+	}
+	CHECK_EQ(fab_counters(b).rx_packets, 100);
+	close(reached[0]);
+	close(go[0]);
+	close(go[1]);
+	fab_done(&net);
+}
+
+TEST(the_ring_goes_round_while_one_leaves)
+{
+	lap_a_reaper(true);
+}
+
+TEST(the_ring_goes_round_while_a_dead_one_is_reaped)
+{
+	lap_a_reaper(false);
 }
 
 /* In the middle of a change, with the lock held: senders do not wait for a dead process. */
