@@ -285,7 +285,8 @@ static pv_noinline bool peek_none(struct sn_rxq *q)
 	return false;
 }
 
-/* A long frame, or a slot that holds none. By the description in `out`: the slot's own may change under a look that is no copy. */
+/* A long frame; false: a slot that holds none, which is passed. By the description in `out`: the slot's own may change under a look
+ * that is no copy. */
 static pv_noinline bool peek_other(struct sn_rxq *q, struct sn_frame *out)
 {
 	uint32_t left = out->len, n = 0;
@@ -309,23 +310,27 @@ static pv_noinline bool peek_other(struct sn_rxq *q, struct sn_frame *out)
 
 bool sn_rxq_peek(struct sn_rxq *q, struct sn_frame *out)
 {
-	const struct sn_slot *slot = &q->slot[q->pos & q->mask];
+	const struct sn_slot *slot;
 	uint32_t len;
 
-	if (sn_get(&slot->seq) != (uint32_t)q->pos)
-		return peek_none(q);
-	pv_prefetch(&slot->data[SN_SLOT_LINE]);
-	len = slot->len;
-	out->len = len;
-	out->flags = slot->flags;
-	out->rss_hash = slot->hash;
-	out->tstamp_ns = (uint64_t)slot->tstamp_hi << 32 | slot->tstamp_lo;
-	if (pv_unlikely(len - 1 >= SN_SLOT_DATA))
-		return peek_other(q, out);
-	out->seg[0] = slot->data;
-	out->seg_len[0] = len;
-	out->nseg = 1;
-	q->n = 1;
+	do {
+		slot = &q->slot[q->pos & q->mask];
+		if (sn_get(&slot->seq) != (uint32_t)q->pos)
+			return peek_none(q);
+		pv_prefetch(&slot->data[SN_SLOT_LINE]);
+		len = slot->len;
+		out->len = len;
+		out->flags = slot->flags;
+		out->rss_hash = slot->hash;
+		out->tstamp_ns = (uint64_t)slot->tstamp_hi << 32 | slot->tstamp_lo;
+		if (pv_likely(len - 1 < SN_SLOT_DATA)) {
+			out->seg[0] = slot->data;
+			out->seg_len[0] = len;
+			out->nseg = 1;
+			q->n = 1;
+			return true;
+		}
+	} while (!peek_other(q, out));
 	return true;
 }
 

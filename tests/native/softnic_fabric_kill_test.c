@@ -434,6 +434,34 @@ TEST(dead_claim_is_skipped)
 	fab_done(&net);
 }
 
+/* One is dead and behind it lies a frame: that is the oldest. */
+TEST(a_skipped_slot_is_no_end)
+{
+	uint8_t frame[FRAME];
+	struct sn_target t;
+	struct fab_net net;
+	struct sn_port *a, *b;
+	struct sn_rxq *q;
+
+	fab_make(&net);
+	a = fab_port(&net, A_PORT);
+	b = fab_port(&net, B_PORT);
+	rule_mac(b, q = fab_queue(b, 64));
+	CHECK(sn_target_get(net.f->s, 0, &t));
+	make(frame, A_PORT, B_PORT, 7);
+	for (uint32_t pos = 64; pos < 64 + 15; pos += 5) {
+		/* Of a number that nobody has. */
+		sn_set(&t.claim[pos & t.mask], SN_CLAIM(pos, 1, SN_CLIENTS - 1));
+		sn_set(&t.claim[(pos + 1) & t.mask], SN_CLAIM(pos + 1, 3, SN_CLIENTS - 1));
+		CHECK_EQ(fab_send(a, frame, FRAME), 0);
+	}
+	CHECK_EQ(sn_lock(net.f), 0);
+	sn_rxq_unclaim(net.f, 0, SN_CLIENTS - 1);
+	sn_unlock(net.f);
+	CHECK_EQ(fab_drain(q), 3);
+	fab_done(&net);
+}
+
 /* ---- a reaper that is stopped between two looks, while the ring goes round ---- */
 
 static struct {
