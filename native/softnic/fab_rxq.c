@@ -264,7 +264,8 @@ static void free_claimed(struct sn_rxq *q)
 	if (sn_client_alive(q->f, client) || sn_lock(q->f))
 		return;
 	sn_clients_reap(q->f);
-	if (claimed(q))
+	/* If others have reaped it meanwhile the slot is complete, and the number may be a living process's. */
+	if (claimed(q) && !sn_client_alive(q->f, client))
 		sn_rxq_unclaim(q->f, q->no, client);
 	sn_unlock(q->f);
 }
