@@ -545,9 +545,9 @@ bool vb_cq_next(struct vb_cq *cq, struct ibv_wc *wc, uint64_t *tstamp_ns);
 
 int vb_rq_init(struct vb_rq *rq, struct vb_ctx *ctx, struct sn_port *port, uint32_t max_wr, uint32_t max_sge);
 void vb_rq_fini(struct vb_rq *rq, const struct vb_ctx *ctx);
-/* Drops buffers (and frames that came too early); with the CQ's lock held. */
+/* With the CQ's lock held: drops buffers; drops frames that came too early, and receives from then on. */
 void vb_rq_clear(struct vb_rq *rq);
-void vb_rq_drain(struct vb_rq *rq);
+void vb_rq_start(struct vb_rq *rq);
 int vb_rq_post(struct vb_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 #define VB_RX_CSUM (SN_RX_IP4 | SN_RX_L3_OK | SN_RX_L4_OK)
@@ -654,7 +654,7 @@ int vb_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void vb_cq_fire(struct vb_cq *cq, bool solicited);
 /* After something that may have made a receive complete; no locks held. */
 void vb_cq_check_armed(struct vb_cq *cq);
-/* Lets the next frame fire the CQ's channel; true: fire it now. The CQ's lock is held. */
+/* Lets the next frame fire the CQ's channel; true: fire it now, for one that is there or may be. The CQ's lock is held. */
 bool vb_rq_arm(struct vb_rq *rq);
 void vb_cq_detach_channel(struct vb_cq *cq);
 void vb_async_push(struct vb_ctx *ctx, enum ibv_event_type type, void *object);

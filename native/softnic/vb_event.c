@@ -188,7 +188,7 @@ bool vb_rq_arm(struct vb_rq *rq)
 	refused = sn_rxq_arm(rq->rxq, chan->waker) != 0;
 	rq->hw_armed = !refused;
 	pthread_mutex_unlock(&chan->lock);
-	return refused && !sn_rxq_peek(rq->rxq, &f);
+	return (refused && !sn_rxq_peek(rq->rxq, &f)) || rq_completes(rq, false);
 }
 
 /*
@@ -215,12 +215,8 @@ int vb_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 		atomic_store(&cq->armed, VB_ARM_ANY);
 		vb_pace_harvest(cq);
 		fire = cq->cqe_ci != atomic_load_explicit(&cq->cqe_pi, memory_order_relaxed);
-		for (uint32_t i = 0; i < cq->nrq; i++) {
-			struct vb_rq *rq = cq->rqs[i];
-
-			fire |= vb_rq_arm(rq);
-			fire |= rq_completes(rq, false);
-		}
+		for (uint32_t i = 0; i < cq->nrq; i++)
+			fire |= vb_rq_arm(cq->rqs[i]);
 	}
 	vb_unlock(&cq->lock);
 	if (fire)

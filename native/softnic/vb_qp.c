@@ -341,10 +341,8 @@ static void enter(struct vb_qp *qp, uint32_t from, uint32_t to)
 		atomic_store(&qp->sq_ci, 0);
 		break;
 	case IBV_QPS_RTR:
-		if (qp->has_rq) {
-			vb_rq_drain(rq);
-			atomic_store(&rq->mode, vb_rq_ready(rq));
-		}
+		if (qp->has_rq)
+			vb_rq_start(rq);
 		break;
 	case IBV_QPS_ERR:
 		vb_pace_end(qp, true);

@@ -59,13 +59,14 @@ void vb_rq_clear(struct vb_rq *rq)
 }
 
 /* A queue that is not ready takes no frames; what rules brought here in the meantime is gone. */
-void vb_rq_drain(struct vb_rq *rq)
+void vb_rq_start(struct vb_rq *rq)
 {
 	struct sn_frame f;
 
 	while (sn_rxq_peek(rq->rxq, &f))
 		sn_rxq_pop(rq->rxq);
-	/* Such a frame may have kept the queue from being armed. */
+	atomic_store(&rq->mode, vb_rq_ready(rq));
+	/* Such a frame may have kept the queue from being armed; one that comes just now completes. */
 	if (atomic_load(&rq->cq->armed) == VB_ARM_ANY && vb_rq_arm(rq))
 		vb_cq_fire(rq->cq, true);
 }

@@ -111,8 +111,7 @@ static void wq_enter(struct vb_wq *wq, enum ibv_wq_state to)
 	case IBV_WQS_RDY:
 		if (wq->ibv.state == IBV_WQS_RDY)
 			return;
-		vb_rq_drain(&wq->rq);
-		atomic_store(&wq->rq.mode, vb_rq_ready(&wq->rq));
+		vb_rq_start(&wq->rq);
 		break;
 	default:
 		vb_wq_fail(wq);
