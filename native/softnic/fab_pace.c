@@ -245,16 +245,17 @@ int sn_pace_open(struct sn_port *p, void (*left)(void *ctx), void *ctx, struct s
 	return 0;
 }
 
-void sn_pace_drop(struct sn_pace *q)
+uint64_t sn_pace_drop(struct sn_pace *q)
 {
-	uint64_t n = 0;
+	uint64_t n = 0, before;
 
 	pthread_mutex_lock(&q->pacer->worker.mutex);
 	for (; q->head; n++)
 		free(take_head(q));
 	sn_count(&q->port->count->held_lost, n);
-	atomic_fetch_add(&q->left, n);
+	before = atomic_fetch_add(&q->left, n);
 	pthread_mutex_unlock(&q->pacer->worker.mutex);
+	return before;
 }
 
 void sn_pace_close(struct sn_pace *q)

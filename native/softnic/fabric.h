@@ -225,8 +225,8 @@ uint64_t sn_pace_left(struct sn_pace *q);
 /* The sender has more to send than it may hand over: that a thread of this process comes late must not cost it its rate. */
 void sn_pace_full(struct sn_pace *q);
 uint64_t sn_pace_held_bytes(struct sn_pace *q);
-/* What is held is lost. */
-void sn_pace_drop(struct sn_pace *q);
+/* What is held is lost: counts as left from here on; how many had left before. */
+uint64_t sn_pace_drop(struct sn_pace *q);
 
 struct sn_port_counters {
 	uint64_t tx_packets, tx_bytes; /* taken from senders, whatever became of them */

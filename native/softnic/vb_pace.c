@@ -89,10 +89,10 @@ void vb_pace_harvest(struct vb_cq *cq)
 		harvest_one(pv_list_entry(it, struct vb_pace, node), cq, false);
 }
 
-/* What had not left is flushed, asked for or not. */
+/* What had not left is flushed, asked for or not. Dropped first: until then frames leave and their requests are the other thread's. */
 static void flush(struct vb_pace *p)
 {
-	uint64_t done = sn_pace_left(p->q);
+	uint64_t done = sn_pace_drop(p->q);
 
 	for (uint32_t i = atomic_load(&p->ci); i != atomic_load(&p->pi); i++) {
 		struct vb_paced_wr *w = &p->ring[i & p->mask];
@@ -103,7 +103,6 @@ static void flush(struct vb_pace *p)
 			w->left_ns = sn_true_ns();
 		}
 	}
-	sn_pace_drop(p->q);
 }
 
 void vb_pace_end(struct vb_qp *qp, bool flush_it)

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/compiler.h"
+#include "base/rng.h"
 #include "softnic_verbs.h"
 
 #define RX_BUFS 4096u
@@ -490,6 +492,46 @@ TEST(ends_with_frames_held)
 	free(a.buf);
 	CHECK_EQ(ibv_close_device(rx.ctx), 0);
 	free(rx.buf);
+}
+
+/* However the end and a departure meet, a completion says whether its frame left. */
+TEST(ends_while_frames_leave)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint32_t flushed = 0, mixed = 0;
+	struct pv_rng rng;
+	struct tx t;
+
+	pv_rng_seed(&rng, 5);
+	open_all();
+	t = tx_open(32);
+	for (uint32_t turn = 0; turn < 400; turn++) {
+		uint32_t left = 0;
+
+		CHECK_EQ(limit(t.qp, 1, 1, 0), 0);
+		for (uint32_t i = 0; i <= 32; i++)
+			CHECK_EQ(post(&t, i, 60, 0), i < 32 ? 0 : ENOMEM);
+		CHECK_EQ(limit(t.qp, 1000000, 1, 0), 0);
+		for (uint64_t spin = pv_rng_below(&rng, 6000); spin; spin--)
+			pv_cpu_relax();
+		CHECK_EQ(qp_to(t.qp, IBV_QPS_ERR), 0);
+		for (uint32_t i = 0; i < 32; i++) {
+			CHECK_EQ(ibv_start_poll(t.cq, &attr), 0);
+			CHECK_EQ(t.cq->wr_id, i);
+			left += t.cq->status == IBV_WC_SUCCESS;
+			ibv_end_poll(t.cq);
+		}
+		none_completed(&t);
+		receive_n(left);
+		CHECK(!receive(&seen[0], 0));
+		flushed += left == 0;
+		mixed += left && left < 32;
+		CHECK_EQ(qp_to(t.qp, IBV_QPS_RESET), 0);
+		qp_rts(t.qp);
+	}
+	printf("   ended before %u times, in the middle %u\n", flushed, mixed);
+	tx_close(&t);
+	close_all();
 }
 
 /* A request that fails does so behind those before it, which leave at their time. */
