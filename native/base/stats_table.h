@@ -189,7 +189,13 @@ enum pv_stat_type_id {
 	X(dm_size, dm_size, GAUGE, "bytes", "on-device memory that the device has")                                                \
 	X(pacing_min, pacing_min_kbps, GAUGE, "kbit/s", "slowest rate that the device holds a queue to; 0: none")                  \
 	X(pacing_max, pacing_max_kbps, GAUGE, "kbit/s", "fastest such rate")                                                       \
-	X(pool, pool, LINK, "", "where its buffers come from")
+	X(pool, pool, LINK, "", "where its buffers come from")                                                                     \
+	X(master, master, LINK, "", "the bond's ring whose leg it is")                                                             \
+	X(active, active, FLAG, 1, "a leg that is sent by")                                                                        \
+	X(vf_plugouts, vf_plugouts, COUNTER, "", "times that the VF went away and this TAP device took its traffic")               \
+	X(rx_buffers, rx_buffers, GAUGE, "", "buffers that a TAP device is read into")                                             \
+	X(tap_fd, tap_fd, ID, "", "its file descriptor; 0: no TAP device")                                                         \
+	X(tap_device, tap_device, TEXT, "", "its name")
 
 /* struct pv_engine_stat (rt/stats_types.h) */
 #define PV_STATS_ENGINE(X)                                                                                                         \

@@ -129,6 +129,13 @@ struct pv_ring_stat {
 	uint32_t rx_drained_max; /* the stack's to write */
 	uint32_t index, mtu, rx_depth, tx_depth, queues, dm_size, pacing_min_kbps, pacing_max_kbps;
 	struct pv_pool *pool;
+	/* A leg's of a bond ring. */
+	struct pv_ring_stat *master;
+	uint64_t vf_plugouts;
+	uint32_t rx_buffers;
+	int tap_fd;
+	char tap_device[16];
+	bool active;
 	bool link_up;
 	uint8_t mac[PV_ETH_ALEN];
 	char ifname[32], name[PV_RING_NAME_MAX], mode[PV_RING_NAME_MAX];

@@ -45,5 +45,7 @@ int pv_tapdev_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_poo
 /* The kernel's number and name of the device. */
 uint32_t pv_tapdev_ifindex(const struct pv_ring *r);
 const char *pv_tapdev_ifname(const struct pv_ring *r);
+/* Its first queue, the ring's as before. */
+int pv_tapdev_fd(const struct pv_ring *r);
 
 #endif

@@ -467,3 +467,8 @@ const char *pv_tapdev_ifname(const struct pv_ring *r)
 {
 	return tapdev(r)->ifname;
 }
+
+int pv_tapdev_fd(const struct pv_ring *r)
+{
+	return tapdev(r)->fd[0];
+}

@@ -142,9 +142,14 @@ def _is_tap(ring: Record) -> bool:
     return str(ring.get("name", "")).startswith("tap:")
 
 
+def _is_bond(ring: Record) -> bool:
+    """The ring of several legs, which have queues of their own."""
+    return str(ring.get("name", "")).startswith("bond:")
+
+
 def _ring(snapshot: Snapshot, number: int, ring: Record) -> list[str]:
     tap = _is_tap(ring)
-    lines = [BLOCK, f"\t{'RING_TAP' if tap else 'RING_ETH'}=[{number}]"]
+    lines = [BLOCK, f"\t{'RING_TAP' if tap else 'RING_BOND' if _is_bond(ring) else 'RING_ETH'}=[{number}]"]
     if ring.get("interface"):
         lines.append(
             _fact(
@@ -153,7 +158,9 @@ def _ring(snapshot: Snapshot, number: int, ring: Record) -> list[str]:
             )
         )
     if ring.figure("master"):
-        lines.append(_fact("Master", f"{ring.figure('master'):#x}"))
+        lines.append(_fact("Master", f"{ring.figure('master'):#x}" + (", active" if ring.get("active") else "")))
+    elif _is_bond(ring):
+        lines.append(_fact("Master of", f"{ring.place:#x}"))
     for name, way in (("Tx Offload", "tx"), ("Rx Offload", "rx")):
         values = (ring.figure(f"{way}_bytes") // KB, ring.figure(f"{way}_packets"))
         lines += _figures(snapshot, name, values, "kilobytes/packets", always=True)
@@ -199,7 +206,7 @@ def full(snapshot: Snapshot, state: str) -> str:
     for record in snapshot.epolls:
         lines += _iomux(snapshot, record)
     for number, ring in enumerate(snapshot.rings):
-        if not _is_tap(ring):
+        if not _is_tap(ring) and not _is_bond(ring):
             lines += _queue(snapshot, number, ring)
     for number, ring in enumerate(snapshot.rings):
         lines += _ring(snapshot, number, ring)
