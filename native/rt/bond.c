@@ -37,10 +37,10 @@ struct tree {
 
 /* ---- texts --------------------------------------------------------------------------------------------------------------- */
 
-/* A whole number up to 65535 and nothing else; -1. */
+/* A whole number of at most nine digits and nothing else; -1. */
 static int number(const char *text, size_t len, int base)
 {
-	char buf[8], *end;
+	char buf[10], *end;
 	unsigned long n;
 
 	if (!len || len >= sizeof(buf))
@@ -50,7 +50,7 @@ static int number(const char *text, size_t len, int base)
 	if (!((*buf >= '0' && *buf <= '9') || (base == 16 && strchr("abcdefABCDEF", *buf))))
 		return -1;
 	n = strtoul(buf, &end, base);
-	return *end || n > 65535 ? -1 : (int)n;
+	return *end || n > INT32_MAX ? -1 : (int)n;
 }
 
 int pv_bond_parse_word(const char *text, const struct pv_bond_word *names)
@@ -223,6 +223,8 @@ static void read_slave(const char *root, const char *ifname, struct pv_bond_slav
 	if (!first_entry(&t, "device/infiniband", "", is_device, s->device, sizeof(s->device)))
 		s->device[0] = '\0';
 	/* Older drivers have the one, newer ones the other. */
+	id = read_number(&t, "ifindex");
+	s->ifindex = id > 0 ? (uint32_t)id : 0;
 	port = read_number(&t, "dev_port");
 	id = read_number(&t, "dev_id");
 	port = PV_MAX(port, id);

@@ -19,6 +19,7 @@ enum pv_bond_kind { PV_BOND_KIND_PLAIN, PV_BOND_KIND_BOND, PV_BOND_KIND_NETVSC }
 /* A device beneath: a slave, a VF, or the interface's own. */
 struct pv_bond_slave {
 	char ifname[IFNAMSIZ];
+	uint32_t ifindex; /* the kernel's number; 0: not said */
 	char device[PV_RING_NAME_MAX]; /* the verbs device; empty: it has none, or not yet */
 	uint8_t port; /* of that, from 1 */
 	bool have_mac;

@@ -18,12 +18,13 @@
 	X(TEXT, interfaces, "", 0, 0, "", NULL, 1,                                                                                 \
 	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port, mac), verbs "         \
 	  "(device, "                                                                                                              \
-	  "port, lib), xdp (device, queues, mode auto, native or generic, busy_poll in us). Interfaces of your own: "              \
+	  "port, lib), xdp (device, queues, mode auto, native or generic, busy_poll in us), bond (device, lib, fabric). "          \
+	  "Interfaces of your own: "                                                                                               \
 	  "addr=ADDRESS/PREFIX "                                                                                                   \
 	  "(repeatable), gw=ADDRESS (one a family), name, mtu, vlan, egress=PRIORITY:PCP or tos. The kernel's, with its "          \
 	  "addresses, routes and neighbours: "                                                                                     \
 	  "xdp "                                                                                                                   \
-	  "without addr=, softnic and verbs with netdev=NAME. Keys of all: rx_depth, tx_depth")                                    \
+	  "without addr=, softnic and verbs with netdev=NAME, bond always. Keys of all: rx_depth, tx_depth")                       \
 	X(BOOL, offload, "1", 0, 1, "", "VMA_OFFLOADED_SOCKETS", 1, "offload sockets at all; off: every socket is the kernel's")   \
 	X(BOOL, decide_late, "0", 0, 1, "", NULL, 1,                                                                               \
 	  "an fd that is adopted becomes the stack's although the kernel has bound it or listens by it, and sets do not start "    \
@@ -88,6 +89,8 @@
 	  "the device's own memory for frames longer than tx_inline_max, per ring of a verbs interface; 0: none")                  \
 	X(BOOL, legacy_verbs, "0", 0, 1, "", NULL, 1, "use post_send and poll_cq even where the extended interface is there")      \
 	X(TEXT, verbs_lib, "libibverbs.so.1", 0, 0, "", NULL, 1, "library behind verbs interfaces")                                \
+	X(TEXT, sysfs_root, "/sys", 0, 0, "", NULL, 1,                                                                             \
+	  "where bonds, NetVSC and the devices beneath interfaces are looked up; a test has a tree of its own")                    \
 	X(TEXT, softnic_lib, "", 0, 0, "", NULL, 1,                                                                                \
 	  "library behind softnic interfaces; empty: libpyvma-softnic.so beside this library")                                     \
 	X(CHOICE, hw_ts_conversion, "sync", 0, 0, "off,raw,best,sync,ptp,rtc", "VMA_HW_TS_CONVERSION", 1,                          \

@@ -42,6 +42,7 @@ struct pv_watch {
 struct pv_agent;
 struct pv_control;
 struct pv_host;
+struct pv_port_bond;
 struct pv_host_state;
 struct pv_tstamp;
 struct pv_wrap;
@@ -51,6 +52,7 @@ struct pv_port {
 	struct pv_ring *ring; /* with what wraps it */
 	struct pv_pool *pool;
 	struct pv_wrap *wrap;
+	struct pv_port_bond *bond; /* rt/port_bond.h; NULL: it is one device's */
 	uint32_t index; /* of the interface */
 	uint32_t serial; /* no other port of this process has it */
 	int notify_fd; /* -1: the ring has none */
@@ -193,6 +195,11 @@ void pv_port_stat(struct pv_port *p);
 /* The ring and the pool of p->spec alone, without an engine. 0 or -errno with a text. */
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg);
 void pv_port_ring_close(struct pv_port *p);
+/* The verbs ring of p->spec, of which device counts; with p->pool, or one of its own where there is none. 0 or -errno with a text. */
+int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg);
+/* Buffers for frames of an MTU; p->pool of such as `pc` has, as many as the settings and the queues say. 0 or -errno with a text. */
+uint32_t pv_port_buf_size(uint32_t mtu);
+int pv_port_pool_open(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth);
 /* Reads the rings' events (link, device gone) and says so; without a progress thread, their clocks too. */
 void pv_ports_events(struct pv_engine *e);
 

@@ -17,6 +17,7 @@
 #include "rt/host.h"
 #include "rt/lent.h"
 #include "rt/log.h"
+#include "rt/port_bond.h"
 #include "rt/recorder.h"
 #include "rt/stats.h"
 
@@ -69,8 +70,10 @@ static void in_parent(void)
 static void forget(struct pv_engine *e)
 {
 	atomic_store_explicit(&e->state, PV_ENGINE_FORKED, memory_order_release);
-	for (uint32_t i = 0; i < e->nports; i++)
+	for (uint32_t i = 0; i < e->nports; i++) {
 		pv_ring_forget(e->ports[i].ring);
+		pv_port_bond_forget(&e->ports[i]);
+	}
 	e->nports = 0;
 	e->nlimbo = 0;
 	pv_engine_stat_hide(e);

@@ -4,7 +4,7 @@
  * something changed: after all that have come were read, the tables are dumped and the whole state is brought in line, so that lost
  * messages (ENOBUFS) and seen ones take the same way, and a burst costs one round.
  */
-#include "rt/host.h"
+#include "rt/host_priv.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/netlink.h"
+#include "rt/port_bond.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -27,29 +28,6 @@
 #define DUMP_TRIES 10
 /* The kernel frees an interface's queues and hook a little after who had them is gone: so long they are asked for again. */
 #define TAKEN_MAX_NS (2 * PV_NS_PER_S)
-
-struct host_entry {
-	struct pv_ifspec spec; /* as in the settings: the name by which a new interface is found */
-	struct pv_host_state state; /* kernel_index 0: it is not there */
-	char name[IFNAMSIZ]; /* now */
-	bool lost; /* it was deleted since, even if there is one of that name or number again */
-	bool retry; /* a ring that could not be opened may be by now */
-	bool more; /* addresses than we can have; told once */
-	int64_t taken_ns; /* since when its queues or hook were found taken; 0: not so */
-	uint32_t iface; /* the stack's; 0: no ring */
-	const char *reason; /* why there is none */
-};
-
-struct pv_host {
-	struct pv_nl *nl; /* NULL: no rtnetlink, nothing is offloaded */
-	struct host_entry entry[PV_IFACE_MAX];
-	uint32_t n;
-	bool links, addrs, routes, rules; /* changed since the last round */
-	bool by_ports; /* routes may depend on them */
-	bool moved, rings; /* interfaces, rings of them were changed by this round */
-	int64_t again_ns; /* when the next ring that was taken is tried again */
-	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
-};
 
 /* ---- reasons ----------------------------------------------------------------------------------------------------------- */
 
@@ -279,7 +257,7 @@ static bool ring_fits(const struct host_entry *en, const struct pv_port *p)
 
 	/* The buffers of an AF_XDP ring are as large as its MTU was. */
 	return !en->lost && !p->failed && !en->state.vrf && en->state.kernel_index == ic->kernel_index &&
-	       pv_mac_eq(en->state.mac, c->mac) && (p->spec.ring != PV_IFSPEC_XDP || en->state.mtu <= c->mtu);
+	       pv_mac_eq(en->state.mac, c->mac) && ((p->spec.ring != PV_IFSPEC_XDP && !p->bond) || en->state.mtu <= c->mtu);
 }
 
 static void close_entry(struct pv_engine *e, struct host_entry *en)
@@ -432,7 +410,7 @@ static int bring_in_line(struct pv_engine *e, bool strict)
 	for (uint32_t i = 0; i < h->n; i++) {
 		struct pv_port *p = port_of(e, h->entry[i].iface);
 
-		if (p && !ring_fits(&h->entry[i], p))
+		if (p && (!ring_fits(&h->entry[i], p) || (p->bond && !pv_port_bond_follow(e, p))))
 			close_entry(e, &h->entry[i]);
 	}
 	for (uint32_t i = 0; i < h->n; i++) {
@@ -465,7 +443,8 @@ static void change(void *ctx, const struct pv_nl_msg *m)
 		/* It may be up again by the time of the dump. */
 		if (en && !(m->up && m->running))
 			en->state.link_up = false;
-		h->links |= en || entry_awaiting(h, m->name);
+		/* Of bonds any may be a leg, or what a leg is told by. */
+		h->links |= en || entry_awaiting(h, m->name) || h->bonds;
 		/* A link of others may still be where a route leads. */
 		h->routes = true;
 		break;
@@ -619,6 +598,7 @@ int pv_host_add(struct pv_engine *e, const struct pv_ifspec *spec)
 	en = &e->host->entry[e->host->n++];
 	en->spec = *spec;
 	en->retry = true;
+	e->host->bonds |= spec->ring == PV_IFSPEC_BOND;
 	return 0;
 }
 
@@ -663,6 +643,15 @@ int64_t pv_host_deadline(const struct pv_engine *e)
 	return e->host ? e->host->again_ns : PV_NEVER;
 }
 
+void pv_host_again_at(struct pv_engine *e, int64_t when_ns)
+{
+	if (when_ns >= e->host->again_ns)
+		return;
+	e->host->again_ns = when_ns;
+	if (e->have_thread && e->progress.asleep)
+		pv_engine_wake(&e->progress);
+}
+
 bool pv_host_due(struct pv_engine *e)
 {
 	return e->host && (e->host->links || pv_clock_now(&e->clock) >= e->host->again_ns);
@@ -679,114 +668,12 @@ void pv_host_again(struct pv_engine *e)
 
 void pv_host_tick(struct pv_engine *e)
 {
-	if (e->have_thread && !(e->progress_parked && e->stat->polls % PV_PARKED_POLLS == 0))
+	if (e->have_thread && !(e->progress_parked && e->stat->polls % PV_PARKED_POLLS == 0)) {
+		if (e->host && e->host->bonds)
+			pv_port_bond_glance(e, pv_clock_now(&e->clock));
 		return;
+	}
 	pv_ports_events(e);
 	(void)pv_host_read(e);
 	pv_agent_tick(e);
-}
-
-/* ---- questions --------------------------------------------------------------------------------------------------------- */
-
-uint32_t pv_host_kernel_index(const struct pv_engine *e, uint32_t iface)
-{
-	struct pv_iface *ifp = e->net ? pv_net_iface(e->net, iface) : NULL;
-	const struct pv_iface_cfg *ic = ifp ? pv_iface_config(ifp) : NULL;
-
-	return ic && ic->steer == PV_STEER_SOCKET ? ic->kernel_index : 0;
-}
-
-bool pv_host_is(const struct pv_engine *e, uint32_t iface)
-{
-	return pv_host_kernel_index(e, iface) != 0;
-}
-
-uint32_t pv_host_owner(const struct pv_engine *e, const struct pv_addr *addr)
-{
-	uint32_t iface = e->net ? pv_net_addr_owner(e->net, addr) : 0;
-
-	return iface && pv_host_is(e, iface) ? iface : 0;
-}
-
-static bool has_addr(const struct pv_host_state *s, const struct pv_addr *addr)
-{
-	for (uint32_t i = 0; i < s->naddr; i++)
-		if (pv_addr_eq(&s->addr[i].addr, addr))
-			return true;
-	return false;
-}
-
-const char *pv_host_reason(const struct pv_engine *e, const struct pv_addr *addr)
-{
-	if (e->host && e->host->blind)
-		return e->host->entry[0].reason;
-	for (uint32_t i = 0; e->host && i < e->host->n; i++)
-		if (!e->host->entry[i].iface && has_addr(&e->host->entry[i].state, addr))
-			return e->host->entry[i].reason;
-	return NULL;
-}
-
-const char *pv_host_reason_to(struct pv_engine *e, const struct pv_addr *dst)
-{
-	struct pv_host_query q = { .dst = *dst };
-	struct pv_host_route r;
-	bool some = false;
-
-	if (e->host && e->host->blind)
-		return e->host->entry[0].reason;
-	for (uint32_t i = 0; e->host && i < e->host->n; i++)
-		some |= !e->host->entry[i].iface;
-	if (!some || host_route(e, &q, &r) || r.local)
-		return NULL;
-	return pv_host_reason_of(e, r.kernel_index);
-}
-
-const char *pv_host_reason_of(const struct pv_engine *e, uint32_t kernel_index)
-{
-	for (uint32_t i = 0; e->host && kernel_index && i < e->host->n; i++)
-		if (!e->host->entry[i].iface && e->host->entry[i].state.kernel_index == kernel_index)
-			return e->host->entry[i].reason;
-	return NULL;
-}
-
-void pv_host_pmtu(struct pv_engine *e, const struct pv_addr *dst, uint32_t mtu)
-{
-	pv_net_pmtu_set(e->net, dst, mtu, pv_clock_now(&e->clock));
-}
-
-bool pv_host_entry(const struct pv_engine *e, uint32_t i, struct pv_host_entry_info *out)
-{
-	const struct host_entry *en;
-
-	if (!e->host || i >= e->host->n)
-		return false;
-	en = &e->host->entry[i];
-	memset(out, 0, sizeof(*out));
-	snprintf(out->name, sizeof(out->name), "%s", *en->name ? en->name : en->spec.netdev);
-	out->kind = pv_ifspec_kind(&en->spec);
-	out->kernel_index = en->state.kernel_index;
-	out->iface = en->iface;
-	out->reason = en->reason;
-	return true;
-}
-
-int pyvma_kernel_interface_get(unsigned int number, struct pyvma_kernel_interface *out)
-{
-	struct pv_host_entry_info info;
-	int rc = -ENOENT;
-
-	if (pv_engine_state() != PV_ENGINE_RUNNING)
-		return rc;
-	pv_lock_get(&pv_engine.lock);
-	if (number >= 1 && pv_host_entry(&pv_engine, number - 1, &info)) {
-		memset(out, 0, sizeof(*out));
-		snprintf(out->name, sizeof(out->name), "%s", info.name);
-		snprintf(out->ring, sizeof(out->ring), "%s", info.kind);
-		snprintf(out->reason, sizeof(out->reason), "%s", info.reason ? info.reason : "");
-		out->index = info.kernel_index;
-		out->offloaded = info.iface != 0;
-		rc = 0;
-	}
-	pv_lock_put(&pv_engine.lock);
-	return rc;
 }

@@ -268,6 +268,17 @@ static int tap_key(const struct entry *e, const char *key, char *value)
 	return no_key(e, key, "queues, mac");
 }
 
+static int bond_key(const struct entry *e, const char *key, char *value)
+{
+	if (!strcmp(key, "device"))
+		return parse_netdev(value, e->spec->device, sizeof(e->spec->device)) ? 0 : bad(e, key, value, not_netdev);
+	if (!strcmp(key, "lib"))
+		return verbs_key(e, key, value);
+	if (!strcmp(key, "fabric"))
+		return softnic_key(e, key, value);
+	return no_key(e, key, "device, lib, fabric");
+}
+
 static int parse_key(const struct entry *e, const char *key, char *value)
 {
 	struct pv_ifspec *s = e->spec;
@@ -289,7 +300,7 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 		return number_key(e, key, value, &s->rx_depth, 16, 32768);
 	if (!strcmp(key, "tx_depth"))
 		return number_key(e, key, value, &s->tx_depth, 16, 32768);
-	if (!strcmp(key, "netdev") && s->ring < PV_IFSPEC_XDP)
+	if (!strcmp(key, "netdev") && (s->ring == PV_IFSPEC_SOFTNIC || s->ring == PV_IFSPEC_VERBS))
 		return parse_netdev(value, s->netdev, sizeof(s->netdev)) ? 0 : bad(e, key, value, not_netdev);
 	switch (s->ring) {
 	case PV_IFSPEC_SOFTNIC:
@@ -298,6 +309,8 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 		return verbs_key(e, key, value);
 	case PV_IFSPEC_TAP:
 		return tap_key(e, key, value);
+	case PV_IFSPEC_BOND:
+		return bond_key(e, key, value);
 	default:
 		return xdp_key(e, key, value);
 	}
@@ -352,7 +365,7 @@ static int finish(const struct entry *e)
 	}
 	if (s->ring != PV_IFSPEC_SOFTNIC && !*s->device)
 		return pv_error(-EINVAL, "interfaces, entry %u (%s): device=NAME is missing", e->number, e->ring);
-	if (s->ring == PV_IFSPEC_XDP && !s->naddr)
+	if (s->ring == PV_IFSPEC_BOND || (s->ring == PV_IFSPEC_XDP && !s->naddr))
 		snprintf(s->netdev, sizeof(s->netdev), "%.15s", s->device);
 	int rc = e->bare ? 0 : finish_owner(e);
 
@@ -379,7 +392,7 @@ static int finish(const struct entry *e)
 	return 0;
 }
 
-static const char *const kinds[] = { "softnic", "verbs", "xdp", "tap" };
+static const char *const kinds[] = { "softnic", "verbs", "xdp", "tap", "bond" };
 
 static int kind_of(const char *text)
 {
@@ -406,7 +419,8 @@ static int parse_entry(char *text, unsigned int number, bool bare, struct pv_ifs
 	int kind = kind_of(text);
 
 	if (kind < 0)
-		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic, verbs, xdp or tap", number, text);
+		return pv_error(-EINVAL, "interfaces, entry %u: there is no ring \"%s\": softnic, verbs, xdp, tap or bond", number,
+				text);
 	out->ring = (enum pv_ifspec_ring)kind;
 	while (p && *p) {
 		char *next = strchr(p, ','), *eq;

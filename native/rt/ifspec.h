@@ -5,9 +5,10 @@
  *   verbs:   device=NAME port=1..255 lib=PATH
  *   xdp:     device=NAME queues=1..256 mode=auto|native|generic busy_poll=US
  *   tap:     name=NAME (the device's, too) queues=1..16 mac=XX:XX:XX:XX:XX:XX
+ *   bond:    device=NAME lib=PATH fabric=NAME
  *   all:     addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
  *
- * Without addr= the interface is the kernel's: that of `device` (xdp), or the one that netdev=NAME says the ring belongs to.
+ * Without addr= the interface is the kernel's: that of `device` (xdp, and bond always), or the one that netdev=NAME says the ring belongs to.
  */
 #ifndef PV_RT_IFSPEC_H
 #define PV_RT_IFSPEC_H
@@ -18,17 +19,17 @@
 
 #include "net/net.h"
 
-enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS, PV_IFSPEC_XDP, PV_IFSPEC_TAP };
+enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS, PV_IFSPEC_XDP, PV_IFSPEC_TAP, PV_IFSPEC_BOND };
 
 enum pv_ifspec_mode { PV_IFSPEC_AUTO, PV_IFSPEC_NATIVE, PV_IFSPEC_GENERIC };
 
 struct pv_ifspec {
 	enum pv_ifspec_ring ring;
-	char fabric[33]; /* softnic */
-	char device[PV_RING_NAME_MAX]; /* verbs, xdp, tap */
+	char fabric[33]; /* softnic; bond: legs' devices are the software NIC's, of this one */
+	char device[PV_RING_NAME_MAX]; /* verbs, xdp, tap, bond */
 	char netdev
 	    [16]; /* the kernel's interface whose addresses, routes and neighbours are in force; empty: those of the entry are */
-	char lib[257]; /* verbs; empty: the setting verbs_lib */
+	char lib[257]; /* verbs, bond; empty: the setting verbs_lib */
 	uint32_t port;
 	uint32_t queues, busy_poll_us; /* xdp: 0: all, off; tap: 0: one */
 	enum pv_ifspec_mode mode; /* xdp */
@@ -47,7 +48,7 @@ struct pv_ifspec {
 int pv_ifspec_parse(const char *text, struct pv_ifspec *out, uint32_t max);
 /* One entry of which the device counts: it needs no address. 0, -EINVAL with a text. */
 int pv_ifspec_parse_device(const char *text, struct pv_ifspec *out);
-/* softnic, verbs, xdp, tap */
+/* softnic, verbs, xdp, tap, bond */
 const char *pv_ifspec_kind(const struct pv_ifspec *s);
 /* ADDRESS, "a.b.c.d" or "x:y::z". */
 bool pv_ifspec_addr(const char *text, struct pv_addr *out);

@@ -18,6 +18,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/port_bond.h"
 #include "rt/recorder.h"
 #include "rt/tstamp_engine.h"
 #include "rt/wrap.h"
@@ -33,8 +34,13 @@
 /* Turns that empty a ring for sure when nobody keeps filling it. */
 #define DRAIN_POLLS 64
 
+uint32_t pv_port_buf_size(uint32_t mtu)
+{
+	return (PV_NET_HEADROOM + L2_MAX + mtu + 63u) & ~63u;
+}
+
 /* `pc` has what the ring says of buffers; their number comes from the settings and the queues. */
-static int open_pool(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth)
+int pv_port_pool_open(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth)
 {
 	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + SPARE_BUFS), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
 
@@ -106,11 +112,22 @@ static enum pv_verbs_stamps stamps_of(const struct pv_config *cfg)
 	}
 }
 
-static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
+/* The pool, unless there is one. */
+static int verbs_pool(struct pv_port *p, const struct pv_config *cfg, const struct pv_verbs_cfg *vc, uint32_t mtu)
+{
+	struct pv_pool_cfg pc = { .headroom = PV_NET_HEADROOM, .chunk = (uint32_t)cfg->buf_chunk };
+
+	if (p->pool)
+		return 0;
+	pc.buf_size = pv_port_buf_size(mtu);
+	return pv_port_pool_open(p, cfg, &pc, vc->rx_depth, vc->tx_depth);
+}
+
+int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
 {
 	const struct pv_ifspec *s = &p->spec;
-	struct pv_pool_cfg pc = { .headroom = PV_NET_HEADROOM, .chunk = (uint32_t)cfg->buf_chunk };
 	char lib[512], device[PV_RING_NAME_MAX], err[512] = "";
+	bool own = !p->pool;
 	struct pv_verbs_cfg vc = {
 		.library = lib,
 		.device = device,
@@ -143,13 +160,13 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 		return pv_error(rc, "%s: %s", s->name, err);
 	if (s->mtu > info.mtu)
 		return pv_error(-EINVAL, "%s: mtu=%u is above the port's %u", s->name, s->mtu, info.mtu);
-	pc.buf_size = (PV_NET_HEADROOM + L2_MAX + info.mtu + 63u) & ~63u;
-	rc = open_pool(p, cfg, &pc, vc.rx_depth, vc.tx_depth);
+	rc = verbs_pool(p, cfg, &vc, info.mtu);
 	if (rc)
 		return rc;
 	rc = pv_verbs_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &vc, err, sizeof(err));
 	if (rc) {
-		pv_pool_close(p->pool);
+		if (own)
+			pv_pool_close(p->pool);
 		return pv_error(rc, "%s: %s", s->name, err);
 	}
 	if (err[0])
@@ -165,7 +182,7 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 
 #else
 
-static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
+int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
 {
 	(void)cfg;
 	return pv_error(-EOPNOTSUPP, "%s: this build has no verbs: libibverbs' headers (libibverbs-dev) were not there",
@@ -219,7 +236,7 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 	if (rc)
 		return pv_error(rc, "%s: %s", s->name, err);
 	/* The pool cannot grow: each queue must be filled from the start. */
-	rc = open_pool(p, cfg, &pc, xc.rx_depth * pv_xdp_queues(&xc), xc.tx_depth);
+	rc = pv_port_pool_open(p, cfg, &pc, xc.rx_depth * pv_xdp_queues(&xc), xc.tx_depth);
 	if (rc)
 		return rc;
 	rc = pv_xdp_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &xc, err, sizeof(err));
@@ -258,7 +275,7 @@ static int open_tap(struct pv_port *p, const struct pv_config *cfg)
 	};
 	struct pv_pool_cfg pc = { .buf_size = TAP_BUF, .headroom = PV_NET_HEADROOM, .chunk = (uint32_t)cfg->buf_chunk };
 	char err[512] = "";
-	int rc = open_pool(p, cfg, &pc, tc.rx_depth, tc.tx_depth);
+	int rc = pv_port_pool_open(p, cfg, &pc, tc.rx_depth, tc.tx_depth);
 
 	if (rc)
 		return rc;
@@ -277,8 +294,10 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 		return open_xdp(p, cfg);
 	case PV_IFSPEC_TAP:
 		return open_tap(p, cfg);
+	case PV_IFSPEC_BOND:
+		return pv_error(-EOPNOTSUPP, "%s: a bond is opened with the engine only", p->spec.name);
 	default:
-		return open_verbs(p, cfg);
+		return pv_port_verbs_open(p, cfg);
 	}
 }
 
@@ -317,6 +336,7 @@ static void close_ring(struct pv_engine *e, struct pv_port *p)
 {
 	pv_tstamp_port_del(e, p);
 	pv_ring_close(p->ring);
+	pv_port_bond_close(p);
 	pv_wrap_close(p->wrap);
 	close_pool(e, p->pool, p->spec.name);
 }
@@ -405,7 +425,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	close_limbo(e);
 	memset(p, 0, sizeof(*p));
 	p->spec = *s;
-	rc = open_ring(p, e->cfg);
+	rc = s->ring == PV_IFSPEC_BOND ? pv_port_bond_open(e, p, host) : open_ring(p, e->cfg);
 	if (rc)
 		return rc;
 	rc = pv_wrap_open(&p->ring, &p->wrap, e->cfg, s->name, e->several);
@@ -520,6 +540,10 @@ void pv_ports_events(struct pv_engine *e)
 		struct pv_port *p = &e->ports[i];
 		enum pv_ring_event ev;
 
+		if (p->bond) {
+			pv_port_bond_events(e, p);
+			continue;
+		}
 		for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
 			bool bad = ev == PV_RING_EV_GONE || ev == PV_RING_EV_ERROR;
 

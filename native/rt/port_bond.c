@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Legs as they come and go. A leg is wanted when sysfs names its interface and a verbs device for it and the kernel has that interface; it is
+ * sent by when all that is heard of it says so: the kernel's flags, operstate, what bonding says, its own ring's link. Whatever is heard
+ * first of a leg that is gone ends it; then it is tried again for a while, since a VF is announced before its driver and udev are done
+ * with it, and gone in as many steps.
+ */
+#include "rt/port_bond.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ring/tapdev.h"
+#include "rt/bond.h"
+#include "rt/error.h"
+#include "rt/log.h"
+#include "rt/mem.h"
+#include "rt/port_tap.h"
+#include "rt/recorder.h"
+
+/* A leg that cannot be opened is tried again after that long, and ever more rarely, until it was tried for long enough. */
+#define RETRY_MIN_NS (10 * PV_NS_PER_MS)
+#define RETRY_MAX_NS PV_NS_PER_S
+#define RETRY_FOR_NS (60 * PV_NS_PER_S)
+/* A leader that spins looks at the legs' rings this often. */
+#define GLANCE_NS (PV_NS_PER_MS / 2)
+/* Read of one leg at a time. */
+#define EVENTS_MAX 16
+/* Turns after which whoever sleeps hears of what goes on coming. */
+#define ARM_TURNS 16
+
+struct leg {
+	struct pv_bond_slave slave; /* as last read; the TAP: its name and number */
+	uint32_t id;
+	struct pv_ring *ring; /* NULL: not open */
+	bool tap, active, link_up;
+	bool seen; /* by the reading under way */
+	int64_t retry_ns, since_ns; /* when it is tried again, PV_NEVER: not; since when it fails */
+	const char *why; /* it is not open; told once */
+};
+
+struct pv_port_bond {
+	struct pv_ring *ring; /* the bond's own, inside of what wraps it */
+	struct pv_bond_info info;
+	char netdev[IFNAMSIZ];
+	int fd; /* of the namespace, to ask for interfaces by */
+	struct leg leg[PV_BOND_LEGS_MAX + 1];
+	uint32_t n;
+	uint32_t ifindex, mtu; /* of the interface, when it was opened */
+	uint8_t mac[PV_ETH_ALEN];
+	struct pv_port_tap *tap;
+	uint64_t plugouts;
+	bool changed; /* by what is being done */
+	int64_t glance_ns; /* last */
+};
+
+/* ---- what the kernel says ------------------------------------------------------------------------------------------------ */
+
+/* 0: there is none of that name. */
+static uint32_t kernel_link(const struct pv_port_bond *b, const char *name, bool *running)
+{
+	struct ifreq req;
+
+	memset(&req, 0, sizeof(req));
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
+	if (ioctl(b->fd, SIOCGIFFLAGS, &req) < 0)
+		return 0;
+	*running = (req.ifr_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
+	return ioctl(b->fd, SIOCGIFINDEX, &req) < 0 ? 0 : (uint32_t)req.ifr_ifindex;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------- */
+
+/* The software NIC's devices are called softnic_FABRIC_PORT. */
+static bool of_fabric(const char *device, const char *fabric, uint32_t *port)
+{
+	static const char stem[] = "softnic_";
+	size_t len = strlen(fabric);
+	const char *rest = device + sizeof(stem) - 1;
+	char *end;
+
+	if (strncmp(device, stem, sizeof(stem) - 1) || strncmp(rest, fabric, len) || rest[len] != '_')
+		return false;
+	rest += len + 1;
+	*port = (uint32_t)strtoul(rest, &end, 10);
+	return *rest >= '0' && *rest <= '9' && !*end && *port < 64;
+}
+
+static int open_verbs_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
+{
+	const struct pv_ifspec *s = &p->spec;
+	struct pv_port view = { .pool = p->pool };
+	int rc;
+
+	view.spec.ring = PV_IFSPEC_VERBS;
+	view.spec.port = l->slave.port;
+	view.spec.rx_depth = s->rx_depth;
+	view.spec.tx_depth = s->tx_depth;
+	snprintf(view.spec.device, sizeof(view.spec.device), "%s", l->slave.device);
+	snprintf(view.spec.lib, sizeof(view.spec.lib), "%s", s->lib);
+	snprintf(view.spec.name, sizeof(view.spec.name), "%s", l->slave.ifname);
+	if (*s->fabric) {
+		if (!of_fabric(l->slave.device, s->fabric, &view.spec.port))
+			return pv_error(-ENODEV, "%s: %s is no port of the fabric %s", l->slave.ifname, l->slave.device, s->fabric);
+		view.spec.ring = PV_IFSPEC_SOFTNIC;
+		snprintf(view.spec.fabric, sizeof(view.spec.fabric), "%s", s->fabric);
+		view.spec.have_mac = l->slave.have_mac;
+		memcpy(view.spec.mac, l->slave.mac, PV_ETH_ALEN);
+	}
+	rc = pv_port_verbs_open(&view, e->cfg);
+	l->ring = rc ? NULL : view.ring;
+	return rc;
+}
+
+static int open_tap_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
+{
+	const struct pv_port_tap_cfg tc = {
+		.pool = p->pool,
+		.ifindex = p->bond->ifindex,
+		.rx_depth = p->spec.rx_depth ? p->spec.rx_depth : (uint32_t)e->cfg->rx_depth,
+		.tx_depth = p->spec.tx_depth ? p->spec.tx_depth : (uint32_t)e->cfg->tx_depth,
+		.mtu = p->bond->mtu,
+		.mac = p->bond->mac,
+	};
+	int rc = pv_port_tap_open(e, &tc, &l->ring, &p->bond->tap);
+
+	if (rc) {
+		l->ring = NULL;
+		return rc;
+	}
+	l->id = pv_tapdev_ifindex(l->ring);
+	snprintf(l->slave.ifname, sizeof(l->slave.ifname), "%.15s", pv_tapdev_ifname(l->ring));
+	return 0;
+}
+
+static void log_leg(const struct pv_port_bond *b, const struct leg *l, const char *what)
+{
+	pv_log(PV_LOG_INFO, "%s: %s%s%s%s: %s", b->netdev, l->slave.ifname, *l->slave.device ? " (" : "", l->slave.device,
+	       *l->slave.device ? ")" : "", what);
+}
+
+static void leg_stat(const struct pv_port_bond *b, const struct leg *l)
+{
+	struct pv_ring_stat *s = l->ring->stat;
+	const struct pv_ring_caps *c = &l->ring->caps;
+	struct pv_bond_leg_cfg lc;
+	struct pv_ring *r;
+
+	for (uint32_t i = 0; (r = pv_bond_leg(b->ring, i, &lc)) != NULL; i++)
+		if (r == l->ring)
+			s->active = lc.sends;
+
+	snprintf(s->ifname, sizeof(s->ifname), "%s", b->netdev);
+	memcpy(s->name, c->name, sizeof(s->name));
+	memcpy(s->mode, c->mode, sizeof(s->mode));
+	memcpy(s->mac, c->mac, sizeof(s->mac));
+	s->mtu = c->mtu;
+	s->link_up = l->link_up;
+	s->master = b->ring->stat;
+	s->pool = l->ring->pool;
+	s->rx_depth = c->rx_depth;
+	s->tx_depth = c->tx_depth;
+	s->queues = c->queues;
+	s->dm_size = c->dm_bytes;
+	s->pacing_min_kbps = c->pacing_min_kbps;
+	s->pacing_max_kbps = c->pacing_max_kbps;
+	if (!l->tap)
+		return;
+	s->rx_buffers = c->rx_depth;
+	s->vf_plugouts = b->plugouts;
+	s->tap_fd = pv_tapdev_fd(l->ring);
+	snprintf(s->tap_device, sizeof(s->tap_device), "%.15s", pv_tapdev_ifname(l->ring));
+}
+
+/* What every source says together. */
+static bool may_send(const struct pv_port_bond *b, const struct leg *l)
+{
+	return l->ring && l->link_up && (l->tap || (!l->slave.down && (!l->slave.backup || b->info.kind != PV_BOND_KIND_BOND)));
+}
+
+/* Where one leg sends and the one that bonding named cannot, it is the first that can: bonding will say so a little later. */
+static void settle(struct pv_port_bond *b)
+{
+	bool one = b->info.mode == PV_BOND_ACTIVE_BACKUP, any = false;
+	struct leg *spare = NULL;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct leg *l = &b->leg[i];
+
+		any |= may_send(b, l);
+		if (!spare && l->ring && l->link_up && !l->slave.down)
+			spare = l;
+	}
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct leg *l = &b->leg[i];
+		bool active = may_send(b, l) || (one && !any && l == spare);
+
+		/* The TAP needs no word: it is for when there is nothing else. */
+		if (!l->ring || l->tap || active == l->active)
+			continue;
+		if (!pv_bond_leg_set(b->ring, l->id, active)) {
+			l->active = active;
+			b->changed = true;
+			leg_stat(b, l);
+			log_leg(b, l, active ? "is sent by" : "is not sent by any more");
+		}
+	}
+}
+
+static void try_later(struct pv_engine *e, struct leg *l)
+{
+	int64_t now = pv_clock_now(&e->clock), step;
+
+	if (!l->since_ns)
+		l->since_ns = now;
+	step = PV_MIN(PV_MAX(RETRY_MIN_NS, (now - l->since_ns) / 2), RETRY_MAX_NS);
+	l->retry_ns = now - l->since_ns < RETRY_FOR_NS ? now + step : PV_NEVER;
+}
+
+static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
+{
+	struct pv_port_bond *b = p->bond;
+	struct pv_bond_leg_cfg lc = { .fallback = l->tap };
+	int rc = l->tap ? open_tap_leg(e, p, l) : open_verbs_leg(e, p, l);
+
+	if (!rc) {
+		l->link_up = l->ring->caps.link_up || l->tap;
+		l->active = may_send(b, l);
+		lc.id = l->id;
+		lc.active = l->active;
+		rc = pv_bond_leg_add(b->ring, l->ring, &lc);
+		if (rc) {
+			pv_ring_close(l->ring);
+			l->ring = NULL;
+			if (l->tap) {
+				pv_port_tap_close(b->tap);
+				b->tap = NULL;
+			}
+			rc = pv_error(rc, "%s: it cannot be a leg: %s", l->slave.ifname, strerror(-rc));
+		}
+	}
+	if (rc) {
+		const char *why = pv_error_keep(pv_error_text());
+
+		if (l->why != why)
+			pv_log(PV_LOG_INFO, "%s: not a leg yet: %s", b->netdev, why);
+		l->why = why;
+		try_later(e, l);
+		return;
+	}
+	l->why = NULL;
+	l->retry_ns = PV_NEVER;
+	l->since_ns = 0;
+	b->changed = true;
+	leg_stat(b, l);
+	log_leg(b, l, l->active ? "is a leg, and sent by" : "is a leg");
+}
+
+/* The ring is the bond's to close, and gives back what it held by that. */
+static void drop_leg(struct pv_port_bond *b, struct leg *l, const char *why)
+{
+	if (!l->ring)
+		return;
+	l->ring = NULL;
+	l->active = false;
+	b->changed = true;
+	b->plugouts += b->info.kind == PV_BOND_KIND_NETVSC && !l->tap;
+	log_leg(b, l, why);
+	(void)pv_bond_leg_del(b->ring, l->id);
+	if (l->tap) {
+		pv_port_tap_close(b->tap);
+		b->tap = NULL;
+	}
+}
+
+/* ---- what sysfs says ------------------------------------------------------------------------------------------------------- */
+
+static struct leg *leg_of(struct pv_port_bond *b, const struct pv_bond_slave *s)
+{
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct leg *l = &b->leg[i];
+
+		if (!l->tap && !strcmp(l->slave.ifname, s->ifname))
+			return l;
+	}
+	return NULL;
+}
+
+static struct leg *leg_new(struct pv_port_bond *b)
+{
+	struct leg *l = &b->leg[b->n];
+
+	if (b->n == pv_array_size(b->leg))
+		return NULL;
+	b->n++;
+	memset(l, 0, sizeof(*l));
+	l->retry_ns = PV_NEVER;
+	return l;
+}
+
+/* One slave as it is now. */
+static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_bond_slave *s)
+{
+	struct pv_port_bond *b = p->bond;
+	struct leg *l = leg_of(b, s);
+	bool running = false;
+	uint32_t id = kernel_link(b, s->ifname, &running);
+
+	if (!l && !id)
+		return;
+	if (!l && !(l = leg_new(b)))
+		return;
+	l->seen = true;
+	if (l->ring && (l->id != id || strcmp(l->slave.device, s->device)))
+		drop_leg(b, l, "is gone, or another one by now");
+	/* A new one, or one that was changed: the count begins anew. */
+	if (l->id != id || strcmp(l->slave.device, s->device))
+		l->since_ns = 0;
+	l->slave = *s;
+	l->slave.down |= !running;
+	l->id = id;
+	if (!id || l->ring)
+		return;
+	if (*s->device)
+		open_leg(e, p, l);
+	else
+		try_later(e, l);
+}
+
+static void forget_legs(struct pv_port_bond *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (!b->leg[i].tap && !b->leg[i].seen)
+			drop_leg(b, &b->leg[i], "is gone");
+		if (b->leg[i].tap || b->leg[i].seen)
+			b->leg[n++] = b->leg[i];
+	}
+	b->n = n;
+}
+
+/* Those that are gone first: who sent by them sends by the others before anything is opened, which takes its time. */
+static void follow(struct pv_engine *e, struct pv_port *p, const struct pv_bond_info *info)
+{
+	struct pv_port_bond *b = p->bond;
+	bool running;
+
+	b->info = *info;
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct leg *l = &b->leg[i];
+
+		l->seen = false;
+		for (uint32_t k = 0; !l->tap && k < info->n; k++)
+			l->seen |= !strcmp(info->slave[k].ifname, l->slave.ifname) &&
+				   kernel_link(b, l->slave.ifname, &running) == l->id && l->id;
+	}
+	forget_legs(b);
+	for (uint32_t i = 0; i < info->n; i++)
+		take_slave(e, p, &info->slave[i]);
+	settle(b);
+}
+
+/* ---- after a change -------------------------------------------------------------------------------------------------------- */
+
+static int64_t next_try(const struct pv_port_bond *b)
+{
+	int64_t next = PV_NEVER;
+
+	for (uint32_t i = 0; i < b->n; i++)
+		if (!b->leg[i].ring)
+			next = PV_MIN(next, b->leg[i].retry_ns);
+	return next;
+}
+
+/* Whoever sleeps does so on what was armed before: the new legs are, and what is there already is taken. */
+static void tell(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	int64_t now = pv_clock_now(&e->clock);
+
+	if (!b->changed)
+		return;
+	b->changed = false;
+	pv_port_stat(p);
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->leg[i].ring)
+			leg_stat(b, &b->leg[i]);
+	(void)pv_stack_iface_moved(e->stack, p->index, now);
+	pv_net_kick(e->net);
+	for (int i = 0; i < ARM_TURNS && pv_ring_arm(p->ring) > 0; i++)
+		(void)pv_stack_poll(e->stack, now, e->rx_budget);
+	e->ports_gen++;
+	pv_engine_route(e);
+	if (e->leader && e->leader->asleep)
+		pv_engine_wake(e->leader);
+	if (e->progress.asleep)
+		pv_engine_wake(&e->progress);
+}
+
+bool pv_port_bond_follow(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	struct pv_bond_info info;
+	char err[256] = "";
+	int rc = pv_bond_read(e->cfg->sysfs_root, p->spec.netdev, &info, err, sizeof(err));
+
+	/* An interface that is gone is the caller's to find out. */
+	if (rc == -ENODEV)
+		return true;
+	if (rc || info.kind != b->info.kind || info.mode != b->info.mode || info.hash_policy != b->info.hash_policy ||
+	    info.fail_over_mac != b->info.fail_over_mac)
+		return false;
+	follow(e, p, &info);
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->leg[i].tap && !b->leg[i].ring && pv_clock_now(&e->clock) >= b->leg[i].retry_ns)
+			open_leg(e, p, &b->leg[i]);
+	tell(e, p);
+	pv_host_again_at(e, next_try(b));
+	return true;
+}
+
+/* ---- what the legs' rings say ------------------------------------------------------------------------------------------------ */
+
+/* What the bond has found out of its legs by now, by their events or since they did not take what was posted. */
+static void look_at(struct pv_engine *e, struct pv_port_bond *b, struct leg *l)
+{
+	struct pv_bond_leg_cfg lc;
+	struct pv_ring *r;
+
+	for (uint32_t i = 0; l->ring && (r = pv_bond_leg(b->ring, i, &lc)) != NULL; i++) {
+		if (r != l->ring)
+			continue;
+		if (lc.gone) {
+			drop_leg(b, l, "its device is gone, or reported an error");
+			try_later(e, l);
+			return;
+		}
+		if (l->link_up != r->caps.link_up) {
+			l->link_up = r->caps.link_up;
+			log_leg(b, l, l->link_up ? "link up" : "link down");
+		}
+	}
+}
+
+void pv_port_bond_events(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	enum pv_ring_event ev;
+
+	b->glance_ns = pv_clock_now(&e->clock);
+	for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
+		pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
+		b->changed = true;
+	}
+	for (uint32_t i = 0; i < b->n; i++)
+		look_at(e, b, &b->leg[i]);
+	settle(b);
+	tell(e, p);
+	pv_host_again_at(e, next_try(b));
+}
+
+void pv_port_bond_glance(struct pv_engine *e, int64_t now)
+{
+	for (uint32_t i = 0; i < e->nports; i++)
+		if (e->ports[i].bond && now - e->ports[i].bond->glance_ns >= GLANCE_NS)
+			pv_port_bond_events(e, &e->ports[i]);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------------------- */
+
+static int open_pool(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_pool_cfg pc = {
+		.headroom = PV_NET_HEADROOM,
+		.chunk = (uint32_t)e->cfg->buf_chunk,
+		.buf_size = pv_port_buf_size(p->bond->mtu),
+	};
+	uint32_t rx = p->spec.rx_depth ? p->spec.rx_depth : (uint32_t)e->cfg->rx_depth;
+	uint32_t tx = p->spec.tx_depth ? p->spec.tx_depth : (uint32_t)e->cfg->tx_depth;
+
+	/* Two legs at a time are the usual. */
+	return pv_port_pool_open(p, e->cfg, &pc, 2 * rx, 2 * tx);
+}
+
+static int open_ring(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	char err[256] = "";
+	struct pv_bond_cfg bc = {
+		.mode = b->info.kind == PV_BOND_KIND_PLAIN ? PV_BOND_ACTIVE_BACKUP : b->info.mode,
+		.fail_over_mac = b->info.fail_over_mac,
+		.hash_policy = b->info.hash_policy,
+		.mtu = b->mtu,
+		.name = b->netdev,
+	};
+	int rc = open_pool(e, p);
+
+	if (rc)
+		return rc;
+	memcpy(bc.mac, b->mac, PV_ETH_ALEN);
+	rc = pv_bond_open(&p->ring, pv_mem_system(e->cfg->huge_pages), p->pool, &bc, err, sizeof(err));
+	if (!rc) {
+		b->ring = p->ring;
+		return 0;
+	}
+	(void)pv_pool_close(p->pool);
+	return pv_error(rc, "%s: %s", p->spec.name, err);
+}
+
+/* 0, or the reason of the first leg when there is none to go by. */
+static int open_legs(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	const struct pv_bond_info info = b->info;
+	const char *why = NULL;
+
+	if (info.kind == PV_BOND_KIND_NETVSC) {
+		struct leg *tap = leg_new(b);
+
+		tap->tap = true;
+		open_leg(e, p, tap);
+		/* Without it all traffic would end with the VF. */
+		if (!tap->ring)
+			return pv_error(-EPERM, "%s: %s", p->spec.name, tap->why);
+	}
+	follow(e, p, &info);
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (b->leg[i].ring)
+			return 0;
+		why = why ? why : b->leg[i].why;
+	}
+	if (why)
+		return pv_error(-ENODEV, "%s", why);
+	return pv_error(-ENODEV, "%s: it is a %s interface, and there is no verbs device beneath it", p->spec.name,
+			pv_bond_kind_text(&info));
+}
+
+int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_host_state *host)
+{
+	struct pv_port_bond *b = calloc(1, sizeof(*b));
+	char err[256] = "";
+	int rc;
+
+	if (!b)
+		return pv_error(-ENOMEM, "%s: no memory for a bond", p->spec.name);
+	b->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	b->ifindex = host->kernel_index;
+	b->mtu = host->mtu;
+	memcpy(b->mac, host->mac, PV_ETH_ALEN);
+	snprintf(b->netdev, sizeof(b->netdev), "%s", p->spec.netdev);
+	p->bond = b;
+	rc = pv_bond_read(e->cfg->sysfs_root, b->netdev, &b->info, err, sizeof(err));
+	rc = rc ? pv_error(rc, "%s: %s", p->spec.name, err) : open_ring(e, p);
+	if (!rc) {
+		rc = open_legs(e, p);
+		if (rc) {
+			pv_ring_close(p->ring);
+			(void)pv_pool_close(p->pool);
+		}
+	}
+	if (rc) {
+		pv_port_bond_close(p);
+		return rc;
+	}
+	b->changed = false;
+	pv_host_again_at(e, next_try(b));
+	pv_log(PV_LOG_INFO, "%s: %s", b->netdev, pv_bond_kind_text(&b->info));
+	return 0;
+}
+
+void pv_port_bond_forget(struct pv_port *p)
+{
+	if (!p->bond)
+		return;
+	pv_port_tap_forget(p->bond->tap);
+	p->bond->tap = NULL;
+	pv_port_bond_close(p);
+}
+
+void pv_port_bond_close(struct pv_port *p)
+{
+	if (!p->bond)
+		return;
+	pv_port_tap_close(p->bond->tap);
+	if (p->bond->fd >= 0)
+		close(p->bond->fd);
+	free(p->bond);
+	p->bond = NULL;
+}

@@ -1,0 +1,197 @@
+"""A guest on Hyper-V in three namespaces: the application's with its synthetic interface, the host's virtual switch, a peer's.
+
+    here: syn0 (a veth, has the addresses)  vf0 (a veth that comes and goes, as the VF's interface)
+    switch: bridge br0 with s_syn (to syn0), s_peer (to the peer) and tap0 (the uplink of a software NIC's fabric)
+    there: p0, a kernel peer
+
+The software NIC's port 0 is the VF: same MAC as syn0, and taken out of the machine when the VF is. Which way frames for that MAC go is told
+by an entry of the bridge's table, as Hyper-V's switch has one datapath in force. Sysfs is a directory that follows.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from exchange import wait_for
+from netns import Namespace, sh
+
+HERE = {4: "10.81.0.1", 6: "fd81::1"}
+THERE = {4: "10.81.0.2", 6: "fd81::2"}
+CLASS = "{f8615163-df3e-46c5-913f-f2d2f965ed0e}\n"
+UPLINK_PORT = 9
+
+
+class Batch:
+    """`ip`, `bridge` or `tc` that stays and takes a line at a time: a command is done within a fraction of a millisecond."""
+
+    def __init__(self, ns: Namespace, program: str) -> None:
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", ns.name, program, "-force", "-batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+
+    def __call__(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        self.process.wait(10)
+
+
+class Guest:
+    """The three namespaces and what connects them; `plug_in` and `plug_out` are what the host does to the guest."""
+
+    def __init__(self, here: Namespace, switch: Namespace, there: Namespace, root: Path) -> None:
+        self.here, self.switch, self.there, self.root = here, switch, there, root
+        self.fabric = f"t{secrets.token_hex(4)}"
+        self.mac = f"02:81:{secrets.token_hex(1)}:{secrets.token_hex(1)}:{secrets.token_hex(1)}:01"
+        self.port = f"{self.fabric}/0,mac={self.mac}"
+        self.net = root / "class" / "net"
+        self.bridge = Batch(switch, "bridge")
+        self.ip = Batch(here, "ip")
+        self.plugged = False
+
+    @property
+    def interface(self) -> str:
+        """The entry of the setting `interfaces`."""
+        return f"bond:device=syn0,fabric={self.fabric}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the application: `daemon` is to be added by those who have one."""
+        return {"PYVMA_SYSFS_ROOT": str(self.root), "PYVMA_DAEMON": "none"}
+
+    def links(self) -> None:
+        """Interfaces, addresses and the bridge; the uplink's TAP device is there already."""
+        there = ("netns", self.switch.name)
+        mac = ("address", self.mac, "netns", self.here.name)
+        sh("ip", "link", "add", "syn0", *mac, "type", "veth", "peer", "s_syn", *there)
+        sh("ip", "link", "add", "p0", "netns", self.there.name, "type", "veth", "peer", "s_peer", *there)
+        self.switch.ip("link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
+        for port in ("s_syn", "s_peer", "tap0"):
+            self.switch.ip("link", "set", port, "master", "br0")
+            self.switch.ip("link", "set", port, "up")
+        self.switch.ip("link", "set", "br0", "up")
+        for port in ("s_syn", "tap0"):
+            self.switch.run("bridge", "link", "set", "dev", port, "learning", "off")
+        for ns, device, hosts in ((self.here, "syn0", HERE), (self.there, "p0", THERE)):
+            ns.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
+            ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device)
+            ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
+            ns.ip("link", "set", device, "up")
+        self.put("syn0/device/class_id", CLASS)
+        self.put("syn0/operstate", "up\n")
+        self.datapath("s_syn")
+
+    def put(self, path: str, text: str) -> None:
+        """A file of the tree that stands for /sys/class/net."""
+        file = self.net / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def datapath(self, port: str) -> None:
+        """Frames for the guest go there from now on."""
+        self.bridge(f"fdb replace {self.mac} dev {port} master static")
+
+    def _tree_in(self) -> None:
+        (self.net / "vf0/device/infiniband" / f"softnic_{self.fabric}_0").mkdir(parents=True, exist_ok=True)
+        for name, text in (("address", self.mac), ("operstate", "up"), ("dev_port", "0")):
+            self.put(f"vf0/{name}", f"{text}\n")
+        self.put("syn0/lower_vf0/ifindex", "1\n")
+
+    def _tree_out(self) -> None:
+        shutil.rmtree(self.net / "syn0/lower_vf0", ignore_errors=True)
+        shutil.rmtree(self.net / "vf0", ignore_errors=True)
+
+    def plug_in(self, order: random.Random | None = None) -> None:
+        """The device, sysfs and the kernel's interface appear, in any order; the datapath is the caller's to switch."""
+        from pyvma.ring import softnic
+
+        steps: list[Callable[[], None]] = [
+            lambda: softnic.plug(self.port, True),
+            self._tree_in,
+            lambda: self.ip(f"link add vf0 address {self.mac} type veth peer name vf0p", "link set vf0p up", "link set vf0 up"),
+        ]
+        if order:
+            order.shuffle(steps)
+        for step in steps:
+            step()
+        self.plugged = True
+
+    def plug_out(self, order: random.Random | None = None) -> None:
+        """The datapath is switched and the device is taken away; then the rest of it goes, in any order."""
+        from pyvma.ring import softnic
+
+        self.datapath("s_syn")
+        softnic.plug(self.port, False)
+        steps: list[Callable[[], None]] = [self._tree_out, lambda: self.ip("link del vf0")]
+        if order:
+            order.shuffle(steps)
+        for step in steps:
+            step()
+        self.plugged = False
+
+    def tap(self) -> str:
+        """The application's TAP device; empty while there is none."""
+        found = [name for name in self.here.run("ls", "/sys/class/net").split() if name.startswith("pvma")]
+        return found[0] if found else ""
+
+    def redirect(self) -> None:
+        """Rules as pyvmad has them, but for all flows at once: for tests of the rest."""
+        wait_for("the TAP device", lambda: bool(self.tap()))
+        tap, ns = self.tap(), self.here
+        for device in ("syn0", tap):
+            ns.run("tc", "qdisc", "add", "dev", device, "ingress")
+        to_tap = ("action", "mirred", "egress", "redirect", "dev", tap)
+        for proto in ("6", "17"):
+            ns.run("tc", "filter", "add", "dev", "syn0", "parent", "ffff:", "protocol", "ip", "prio", "1", "u32",
+                   "match", "ip", "dst", HERE[4], "match", "ip", "protocol", proto, "0xff", *to_tap)  # fmt: skip
+            ns.run("tc", "filter", "add", "dev", "syn0", "parent", "ffff:", "protocol", "ipv6", "prio", "2", "u32",
+                   "match", "ip6", "dst", HERE[6], "match", "ip6", "protocol", proto, "0xff", *to_tap)  # fmt: skip
+        ns.run("tc", "filter", "add", "dev", tap, "parent", "ffff:", "protocol", "all", "u32", "match", "u32", "0", "0",
+               "action", "mirred", "egress", "redirect", "dev", "syn0")  # fmt: skip
+
+    def close(self) -> None:
+        """The commands that stay."""
+        self.bridge.close()
+        self.ip.close()
+
+
+@contextmanager
+def guest() -> Iterator[Guest]:
+    """A guest whose VF is out."""
+    from pyvma.ring import softnic
+
+    root = Path(tempfile.mkdtemp(prefix="pyvma-sysfs-"))
+    with Namespace() as here, Namespace() as switch, Namespace() as there:
+        found = Guest(here, switch, there, root)
+        command = ["-m", "pyvma", "softnic", "uplink", "--fabric", found.fabric, "--port", str(UPLINK_PORT), "--dev", "tap0"]
+        process = switch.popen(sys.executable, *command)
+        try:
+            wait_for("the uplink's TAP device", lambda: "tap0" in switch.run("ip", "-o", "link"))
+            found.links()
+            softnic.plug(found.port, False)
+            yield found
+        finally:
+            process.terminate()
+            process.wait(10)
+            found.close()
+            shutil.rmtree(root, ignore_errors=True)
+            softnic.remove(found.fabric)
+
+
+def open_files(pid: int) -> int:
+    """How many descriptors a process has."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
