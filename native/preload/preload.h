@@ -61,6 +61,14 @@ const char *pl_sandbox(void);
 /* The calls of this thread are the engine's, or a library's that it starts: they are the kernel's. */
 extern _Thread_local unsigned int pl_inside;
 
+/* One line on stderr, for what the program cannot be told in another way. */
+void pl_say(const char *why, const char *what);
+
+/* ---- process.c --------------------------------------------------------------------------------------------------------- */
+
+/* This process uses a socket by the engine. */
+void pl_used(void);
+
 /* ---- socket.c ---------------------------------------------------------------------------------------------------------- */
 
 /* The handle of a socket that is about to be used in a way that decides whose it is; NULL: the kernel's. */

@@ -8,6 +8,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,6 +55,14 @@
 	X(FILE *, fdopen, (int, const char *))                                                                                     \
 	X(int, fileno, (FILE *))                                                                                                   \
 	X(int, vdprintf, (int, const char *, va_list))                                                                             \
+	X(int, execve, (const char *, char *const[], char *const[]))                                                               \
+	X(int, execvpe, (const char *, char *const[], char *const[]))                                                              \
+	X(int, fexecve, (int, char *const[], char *const[]))                                                                       \
+	X(int, execveat, (int, const char *, char *const[], char *const[], int))                                                   \
+	X(int, posix_spawn,                                                                                                        \
+	  (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]))    \
+	X(int, posix_spawnp,                                                                                                       \
+	  (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]))    \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                                     \
 	X(int, prctl, (int, ...))                                                                                                  \
 	X(long, syscall, (long, ...))                                                                                              \

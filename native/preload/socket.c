@@ -32,6 +32,8 @@ static pyvma_sock *adopt(int fd)
 	pl_inside++;
 	rc = pyvma_sock_adopt(fd, &h);
 	pl_inside--;
+	if (!rc)
+		pl_used();
 	if (!rc && pl_change(fd, PL_LATE, (pl_word)h))
 		return h;
 	if (!rc) {

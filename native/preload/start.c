@@ -21,16 +21,19 @@ const char *pyvma_preload_version(void)
 	return PYVMA_VERSION;
 }
 
-void pl_off(const char *why)
+void pl_say(const char *why, const char *what)
 {
 	char line[512];
-	int n;
+	int n = snprintf(line, sizeof(line), "pyvma: %.400s: %s\n", why, what);
 
-	if (atomic_exchange(&state, -1) == -1 || !why)
-		return;
-	n = snprintf(line, sizeof(line), "pyvma: %.400s: this program has kernel sockets only\n", why);
 	if (n > 0 && PL_REAL(write)(STDERR_FILENO, line, (size_t)n) < 0)
 		return;
+}
+
+void pl_off(const char *why)
+{
+	if (atomic_exchange(&state, -1) != -1 && why)
+		pl_say(why, "this program has kernel sockets only");
 }
 
 static bool look(void)
