@@ -108,9 +108,10 @@ static void agree_sending(struct pv_ring_caps *c, const struct pv_ring_caps *l, 
 	c->pacing_burst = l->pacing_burst && (first || c->pacing_burst);
 }
 
-static bool needs_no_rules(const struct bond_leg *l)
+/* What the host sends into a TAP device is ours, whether there are rules for it or not. */
+bool pv_bond_needs_no_rules(const struct bond_leg *l)
 {
-	return !l->ring->ops->flow_add;
+	return !l->ring->ops->flow_add || (l->cfg.fallback && !(l->ring->caps.flow_kinds & ~(1u << PV_FLOW_ALL)));
 }
 
 static void fill_caps(struct bond *b)
@@ -127,7 +128,7 @@ static void fill_caps(struct bond *b)
 	for (uint32_t i = 0; i < b->nlegs; i++) {
 		agree(c, &b->leg[i]->ring->caps, !i);
 		depth += b->leg[i]->ring->caps.rx_depth;
-		if (needs_no_rules(b->leg[i]))
+		if (pv_bond_needs_no_rules(b->leg[i]))
 			c->flow_kinds |= ALL_FLOWS;
 	}
 	for (uint32_t i = 0; i < b->nusable; i++, first = false)

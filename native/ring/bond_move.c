@@ -11,17 +11,24 @@
 
 #include <errno.h>
 
+#include "base/cksum.h"
+
 struct left {
 	struct pv_pkt *p;
 	bool kept, first; /* by its owner; of a chain */
 };
 
-static bool is_tcp(const struct pv_pkt *p)
+/* A leg may have begun the sum that it was asked for. */
+static bool is_tcp(struct pv_pkt *p)
 {
 	struct pv_bond_headers h;
 
 	pv_bond_headers(p->data, p->len, &h);
-	return h.proto == 6 && h.l4;
+	if (h.proto != 6 || !h.l4 || p->len < h.l4 + 20)
+		return false;
+	if (p->flags & PV_PKT_TX_L4_CSUM)
+		pv_cksum_put(p->data + h.l4 + 16, 0);
+	return true;
 }
 
 static void lose(struct bond *b, struct pv_pkt *p)

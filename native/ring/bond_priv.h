@@ -103,6 +103,7 @@ static inline void bond_hold(struct pv_pktq *q, struct pv_pkt *p)
 /* bond.c */
 /* Looks at all legs' links: who is sent by from now on. */
 void pv_bond_look(struct bond *b);
+bool pv_bond_needs_no_rules(const struct bond_leg *l);
 /* The leg does not answer any more. */
 void pv_bond_lost(struct bond *b, struct bond_leg *l);
 void pv_bond_counters(struct pv_ring *r, struct pv_ring_counters *out);

@@ -66,7 +66,7 @@ static int rule_on(struct bond *b, struct bond_leg *l, uint32_t slot)
 	struct pv_flow flow = b->rule[slot].flow;
 	int rc;
 
-	if (!l->ring->ops->flow_add || l->gone)
+	if (l->gone || (pv_bond_needs_no_rules(l) && !(l->ring->caps.flow_kinds >> flow.kind & 1)))
 		return 0;
 	/* With fail_over_mac 1 each leg keeps its own address, and the bond has that of the leg that sends. */
 	if (b->rule[slot].own_mac && b->cfg.fail_over_mac)

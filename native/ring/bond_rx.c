@@ -170,7 +170,10 @@ void pv_bond_rx_drain(struct bond *b, struct bond_leg *l)
 		n = take(b, l, pkts, PV_RING_BATCH_MAX);
 		if (!n)
 			return;
-		for (uint32_t i = 0; i < n; i++)
+		/* By the time they are looked at the clock is another leg's. */
+		for (uint32_t i = 0; i < n; i++) {
+			pkts[i]->flags &= ~PV_PKT_TSTAMP;
 			bond_hold(&b->held, pkts[i]);
+		}
 	}
 }

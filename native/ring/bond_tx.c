@@ -292,6 +292,8 @@ uint32_t pv_bond_leg_reap(struct bond *b, struct bond_leg *l, struct pv_pkt **pk
 		bond_bit_clear(l->out, p);
 		if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE))
 			p->txq = l->txq_back[p->txq];
+		if (pv_unlikely(p->flags & PV_PKT_TX_TSTAMP) && l != b->clock_leg)
+			p->flags &= ~PV_PKT_TSTAMP;
 		if (pv_unlikely(p->flags & PV_PKT_TX_FLUSHED)) {
 			p->flags &= ~PV_PKT_TX_FLUSHED;
 			flushed = true;

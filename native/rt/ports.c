@@ -529,6 +529,14 @@ static void port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_eve
 	pv_engine_route(e);
 }
 
+/* Another leg of a bond has the traffic, and another clock. */
+static void moved(struct pv_engine *e, struct pv_port *p)
+{
+	(void)pv_stack_iface_moved(e->stack, p->index, pv_clock_now(&e->clock));
+	pv_tstamp_port_del(e, p);
+	pv_tstamp_port_add(e, p);
+}
+
 void pv_ports_events(struct pv_engine *e)
 {
 	static const char *const texts[] = {
@@ -553,7 +561,7 @@ void pv_ports_events(struct pv_engine *e)
 			pv_log(bad ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", p->spec.name, texts[ev]);
 			pv_port_stat(p);
 			if (ev == PV_RING_EV_MOVED)
-				(void)pv_stack_iface_moved(e->stack, p->index, pv_clock_now(&e->clock));
+				moved(e, p);
 			if (!bad)
 				continue;
 			port_failed(e, p, ev);
