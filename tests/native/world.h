@@ -2,18 +2,21 @@
 /*
  * Hosts on one simulated wire in virtual time. Host i has MAC 02:00:00:00:00:(i+1), 10.0.0.(i+1)/24 and fd00::(i+1)/64 and its
  * link-local fe80::(i+1); a test may add addresses. world_close checks that every packet and every byte came back.
+ * With cfg.bond each host's ring is a bond of two legs, ids 1 and 2, the second one by a wire of its own.
  */
 #ifndef WORLD_H
 #define WORLD_H
 
 #include <errno.h>
 
+#include "ring/bond.h"
 #include "ring/sim.h"
 #include "stack/stack.h"
 #include "test.h"
 #include "testmem.h"
 
 #define WORLD_HOSTS 4
+#define WORLD_LEGS 2
 #define WORLD_START_NS INT64_C(1000000000)
 
 struct world_cfg {
@@ -26,6 +29,9 @@ struct world_cfg {
 	uint32_t tso_max;
 	uint32_t txqs, pacing_min_kbps, pacing_max_kbps; /* of the rings */
 	bool pacing_burst;
+	enum pv_bond_mode bond; /* 0: none */
+	uint32_t policy; /* of the bond's hash */
+	bool plain_fallback; /* the bond's second leg has no checksums, segmentation or queues */
 	uint32_t extra4; /* further addresses 10.0.0.(i+1+100k) of each host */
 	struct pv_udp_cfg udp;
 	struct pv_tcp_cfg tcp;
@@ -35,6 +41,7 @@ struct world_cfg {
 struct host {
 	struct pv_pool *pool;
 	struct pv_ring *ring;
+	struct pv_ring *leg[WORLD_LEGS]; /* of a bond; NULL: not there */
 	struct pv_stack *stack;
 	struct pv_net *net;
 	struct pv_udp_table *udp;
@@ -44,7 +51,8 @@ struct host {
 
 struct world {
 	struct testmem mem;
-	struct pv_sim_wire *wire;
+	struct pv_sim_wire *wire, *wire2; /* wire2: of the bonds' second legs; NULL: no bonds */
+	struct world_cfg cfg;
 	struct host host[WORLD_HOSTS];
 	uint32_t nhosts;
 	int64_t now;
@@ -90,6 +98,80 @@ static inline struct pv_addr host_addr(int family, uint8_t n)
 	return family == 4 ? ip4(10, 0, 0, n) : ip6(n);
 }
 
+static inline struct pv_sim_ring_cfg world_ring_cfg(const struct world_cfg *c, uint32_t i)
+{
+	return (struct pv_sim_ring_cfg){ .mac = { 2, 0, 0, 0, 0, (uint8_t)(i + 1) },
+					 .mtu = c->mtu ? c->mtu : 1500,
+					 .rx_depth = c->rx_depth,
+					 .tx_depth = c->tx_depth,
+					 .rx_csum = c->rx_csum,
+					 .tx_csum = c->tx_csum,
+					 .tso_max = c->tso_max,
+					 .txqs = c->txqs,
+					 .pacing_min_kbps = c->pacing_min_kbps,
+					 .pacing_max_kbps = c->pacing_max_kbps,
+					 .pacing_burst = c->pacing_burst };
+}
+
+static inline void world_leg_add(struct world *w, uint32_t host, uint32_t leg)
+{
+	const struct world_cfg *c = &w->cfg;
+	struct pv_sim_ring_cfg cfg = world_ring_cfg(c, host);
+	struct pv_bond_leg_cfg lc = { .id = leg + 1,
+				      .active = !leg || c->bond == PV_BOND_XOR || c->bond == PV_BOND_8023AD,
+				      .fallback = leg == 1 && c->bond == PV_BOND_NETVSC };
+	struct host *h = &w->host[host];
+
+	if (leg && c->plain_fallback)
+		cfg.tx_csum = cfg.rx_csum = cfg.tso_max = cfg.txqs = cfg.pacing_min_kbps = cfg.pacing_max_kbps = 0;
+	CHECK_EQ(pv_sim_open(&h->leg[leg], leg ? w->wire2 : w->wire, h->pool, &cfg), 0);
+	CHECK_EQ(pv_bond_leg_add(h->ring, h->leg[leg], &lc), 0);
+}
+
+static inline void world_leg_del(struct world *w, uint32_t host, uint32_t leg)
+{
+	CHECK_EQ(pv_bond_leg_del(w->host[host].ring, leg + 1), 0);
+	w->host[host].leg[leg] = NULL;
+}
+
+static inline void world_bond_open(struct world *w, uint32_t i)
+{
+	struct pv_bond_cfg cfg = { .mode = w->cfg.bond,
+				   .hash_policy = w->cfg.policy,
+				   .mac = { 2, 0, 0, 0, 0, (uint8_t)(i + 1) },
+				   .mtu = w->cfg.mtu ? w->cfg.mtu : 1500,
+				   .name = "sim" };
+	char err[128];
+
+	CHECK_EQ(pv_bond_open(&w->host[i].ring, &w->mem.mem, w->host[i].pool, &cfg, err, sizeof(err)), 0);
+	for (uint32_t leg = 0; leg < WORLD_LEGS; leg++)
+		world_leg_add(w, i, leg);
+}
+
+/* As the engine does: what bonds say of their legs reaches the stacks. How often traffic went over to another leg. */
+static inline uint32_t world_bond_events(struct world *w)
+{
+	enum pv_ring_event ev;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->nhosts; i++) {
+		while ((ev = pv_ring_event(w->host[i].ring)) != PV_RING_EV_NONE) {
+			if (ev != PV_RING_EV_MOVED)
+				continue;
+			CHECK_EQ(pv_stack_iface_moved(w->host[i].stack, w->host[i].iface, w->now), 0);
+			n++;
+		}
+	}
+	return n;
+}
+
+static inline void world_advance(struct world *w)
+{
+	pv_sim_wire_advance(w->wire, w->now);
+	if (w->wire2)
+		pv_sim_wire_advance(w->wire2, w->now);
+}
+
 static inline void world_host_open(struct world *w, uint32_t i, const struct world_cfg *c)
 {
 	struct host *h = &w->host[i];
@@ -97,24 +179,17 @@ static inline void world_host_open(struct world *w, uint32_t i, const struct wor
 	struct pv_pool_cfg pool = { .buf_size = PV_NET_HEADROOM + mtu + 18,
 				    .headroom = PV_NET_HEADROOM,
 				    .count = c->pool ? c->pool : 1024 };
-	struct pv_sim_ring_cfg ring = { .mac = { 2, 0, 0, 0, 0, (uint8_t)(i + 1) },
-					.mtu = mtu,
-					.rx_depth = c->rx_depth,
-					.tx_depth = c->tx_depth,
-					.rx_csum = c->rx_csum,
-					.tx_csum = c->tx_csum,
-					.tso_max = c->tso_max,
-					.txqs = c->txqs,
-					.pacing_min_kbps = c->pacing_min_kbps,
-					.pacing_max_kbps = c->pacing_max_kbps,
-					.pacing_burst = c->pacing_burst };
+	struct pv_sim_ring_cfg ring = world_ring_cfg(c, i);
 	struct pv_stack_cfg stack = { .mem = &w->mem.mem, .seed = c->seed + i, .udp = c->udp, .tcp = c->tcp, .net = c->net };
 	struct pv_iface_cfg iface = { .name = "sim0", .steer = PV_STEER_ADDRESS };
 	int rc;
 
 	pool.max = pool.count;
 	CHECK_EQ(pv_pool_open(&h->pool, &w->mem.mem, &pool), 0);
-	CHECK_EQ(pv_sim_open(&h->ring, w->wire, h->pool, &ring), 0);
+	if (c->bond)
+		world_bond_open(w, i);
+	else
+		CHECK_EQ(pv_sim_open(&h->ring, w->wire, h->pool, &ring), 0);
 	CHECK_EQ(pv_stack_open(&h->stack, &stack), 0);
 	h->net = pv_stack_net(h->stack);
 	h->udp = pv_stack_udp(h->stack);
@@ -131,10 +206,12 @@ static inline void world_host_open(struct world *w, uint32_t i, const struct wor
 
 static inline void world_open(struct world *w, const struct world_cfg *c)
 {
-	*w = (struct world){ .now = WORLD_START_NS, .nhosts = c->hosts ? c->hosts : 2 };
+	*w = (struct world){ .now = WORLD_START_NS, .nhosts = c->hosts ? c->hosts : 2, .cfg = *c };
 	testmem_init(&w->mem);
 	CHECK_EQ(pv_sim_wire_open(&w->wire, &w->mem.mem, c->seed), 0);
-	pv_sim_wire_advance(w->wire, w->now);
+	if (c->bond)
+		CHECK_EQ(pv_sim_wire_open(&w->wire2, &w->mem.mem, c->seed + 1), 0);
+	world_advance(w);
 	for (uint32_t i = 0; i < w->nhosts; i++)
 		world_host_open(w, i, c);
 }
@@ -162,13 +239,15 @@ static inline void world_run(struct world *w, int64_t ns)
 		for (uint32_t i = 0; i < w->nhosts; i++)
 			next = PV_MIN(next, pv_stack_deadline(w->host[i].stack));
 		next = PV_MIN(next, pv_sim_wire_deadline(w->wire));
+		if (w->wire2)
+			next = PV_MIN(next, pv_sim_wire_deadline(w->wire2));
 		if (next > end)
 			break;
 		w->now = PV_MAX(w->now, next);
-		pv_sim_wire_advance(w->wire, w->now);
+		world_advance(w);
 	}
 	w->now = end;
-	pv_sim_wire_advance(w->wire, w->now);
+	world_advance(w);
 }
 
 /* For whoever looks at a failed test. */
@@ -202,6 +281,8 @@ static inline void world_close(struct world *w)
 		CHECK_EQ(pv_pool_close(h->pool), 0);
 	}
 	pv_sim_wire_close(w->wire);
+	if (w->wire2)
+		pv_sim_wire_close(w->wire2);
 	CHECK_EQ(w->mem.blocks, 0);
 	CHECK_EQ(w->mem.bytes, 0);
 }
