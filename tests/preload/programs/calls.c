@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -539,6 +540,61 @@ static void forked_server(void)
 	close(listener);
 }
 
+/* What the kernel had before the socket was used for the first time, as far as that can be seen, is not lost. */
+static void used_late(void)
+{
+	int listener = bound(SOCK_STREAM, true), socket4 = bound(SOCK_DGRAM, true), fd, far, n = 0;
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+
+	far = order('c', port_of(listener), 0, "early");
+	while (!info.tcpi_unacked)
+		CHECK(getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+	close(order('u', port_of(socket4), 0, "early datagram"));
+	while (!n)
+		CHECK(ioctl(socket4, FIONREAD, &n) == 0);
+	expect(socket4, "early datagram");
+	close(order('u', port_of(socket4), 0, "late datagram"));
+	expect(socket4, "late datagram");
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	expect(fd, "early");
+	close(order('c', port_of(listener), 0, "late"));
+	CHECK(write(fd, "back", 4) == 4);
+	expect(fd, "back");
+	close(fd);
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	expect(fd, "late");
+	CHECK(write(fd, "back", 4) == 4);
+	expect(fd, "back");
+	close(fd);
+	close(listener);
+	close(socket4);
+	close(far);
+}
+
+/* A connection is another program's after exec. */
+static void execs(void)
+{
+	int fd = connected(SOCK_STREAM), status;
+	char name[16];
+	pid_t child;
+
+	snprintf(name, sizeof(name), "%d", fd);
+	child = vfork();
+	CHECK(child >= 0);
+	if (!child) {
+		close(fd);
+		execlp("true", "true", name, (char *)NULL);
+		_exit(1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(write(fd, "mine", 4) == 4);
+	expect(fd, "mine");
+	close(fd);
+}
+
 static void *talk(void *arg)
 {
 	char text[32], buf[32];
@@ -578,6 +634,7 @@ static const struct {
 	{ "numbers", numbers },       { "files", files },
 	{ "stdio", stdio },           { "interrupted", interrupted },
 	{ "restarted", restarted },   { "masked_waits", masked_waits },
+	{ "used_late", used_late },   { "execs", execs },
 	{ "threads", threads },       { "forked_server", forked_server },
 };
 

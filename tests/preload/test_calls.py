@@ -1,0 +1,97 @@
+"""A C program that knows nothing of pyvma makes its calls under the preload library, over AF_XDP with the kernel on the other end; on the
+kernel alone, too, which says that what it wants is right. And what the two libraries want of the C library."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from netns import usable
+from veth import ENGINE, KERNEL, Namespace, namespaces
+
+from pyvma._cli import run
+
+PROGRAMS = Path(__file__).with_name("programs")
+LIMIT_S = 100.0
+Env = dict[str, str]
+
+pytestmark = [
+    pytest.mark.skipif(not run.library().exists(), reason="built without the preload library"),
+    pytest.mark.skipif(not usable(), reason="needs root and network namespaces"),
+]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calls")
+    for name in ("calls", "peer"):
+        command = [
+            "cc",
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Werror",
+            "-o",
+            str(folder / name),
+            str(PROGRAMS / f"{name}.c"),
+            "-lpthread",
+        ]
+        subprocess.run(command, check=True, timeout=LIMIT_S)
+    return folder
+
+
+@contextmanager
+def peer(ns: Namespace, program: Path) -> Iterator[None]:
+    command = ["ip", "netns", "exec", ns.name, str(program)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    assert process.stdout
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def cases_of(ns: Namespace, program: Path, env: Env) -> list[str]:
+    command = ["ip", "netns", "exec", ns.name, "env", *(f"{k}={v}" for k, v in env.items())]
+    command += [str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout.splitlines()
+
+
+def test_calls(programs: Path, tmp_path: Path) -> None:
+    counters = tmp_path / "counters"
+    with namespaces() as (here, there), peer(there, programs / "peer"):
+        kernel = cases_of(here, programs / "calls", {})
+        env = {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0", "PYVMA_EXIT_STATS": str(counters)}
+        assert cases_of(here, programs / "calls", env) == kernel
+    assert len(kernel) == 32
+    assert all(line.startswith("ok ") for line in kernel)
+    # The engine saw the traffic: each case talks to the peer.
+    assert counters.read_text()
+
+
+def symbols(path: Path, *options: str) -> set[str]:
+    done = subprocess.run(["nm", "-D", *options, str(path)], check=True, capture_output=True, text=True, timeout=LIMIT_S)
+    return {line.split()[-1].split("@")[0] for line in done.stdout.splitlines()}
+
+
+def test_the_engine_makes_its_own_calls() -> None:
+    """libpyvma.so wants nothing by a name that the preload library interposes: it would get its own caller's."""
+    engine = run.library().with_name("libpyvma.so")
+    interposed = symbols(run.library(), "--defined-only")
+    assert {"close", "read", "epoll_wait", "fcntl64", "__read_chk"} <= interposed
+    # syscall is passed on as it is, whatever it is for.
+    assert symbols(engine, "--undefined-only") & interposed == {"syscall"}
