@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import importlib.util
 import json
@@ -170,6 +171,32 @@ def _xdp() -> Iterator[Finding]:
     yield Finding("ring xdp", OK, f"works, kernel {release}; interfaces: {names or 'none but lo'}")
 
 
+def _taps() -> list[str]:
+    """TAP devices that there are: by sysfs, IFF_TAP of linux/if_tun.h."""
+    found = []
+    for path in sorted(Path("/sys/class/net").glob("*/tun_flags")):
+        with contextlib.suppress(OSError, ValueError):
+            if int(path.read_text(), 16) & 2:
+                found.append(path.parent.name)
+    return found
+
+
+def _tap() -> Iterator[Finding]:
+    """TAP devices as rings."""
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        advice = "as root: chmod 666 /dev/net/tun" if isinstance(error, PermissionError) else "modprobe tun; the kernel needs CONFIG_TUN"
+        yield Finding("ring tap", NOTE, f"/dev/net/tun: {error.strerror}", advice)
+        return
+    there = ", ".join(_taps()) or "none yet"
+    if _capabilities() >> CAP_NET_ADMIN & 1:
+        yield Finding("ring tap", OK, f"works; devices: {there}")
+    else:
+        advice = "have root make one for you: ip tuntap add dev NAME mode tap vnet_hdr user USER; or ask pyvmad"
+        yield Finding("ring tap", NOTE, f"no CAP_NET_ADMIN to make devices; those there: {there}", advice)
+
+
 def _uplink() -> Iterator[Finding]:
     """TAP devices, which the software NIC's uplink needs."""
     advice = "run `pyvma softnic uplink` as root, or have root make the TAP device for you (ip tuntap add mode tap user NAME)"
@@ -231,7 +258,7 @@ def _programs() -> Iterator[Finding]:
         yield Finding("CPUs", OK, f"{cpus} to run on")
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_engine, _softnic, _verbs, _xdp, _uplink, _memory, _programs)
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_engine, _softnic, _verbs, _xdp, _tap, _uplink, _memory, _programs)
 
 
 def findings() -> list[Finding]:

@@ -396,6 +396,22 @@ TEST(interfaces_of_the_kernel)
 	CHECK(s[3].ring == PV_IFSPEC_SOFTNIC && !strcmp(s[3].netdev, "tap0") && s[3].rx_depth == 64);
 }
 
+TEST(tap_interfaces)
+{
+	struct pv_ifspec s[4];
+
+	CHECK_EQ(
+	    pv_ifspec_parse(
+		"tap:name=tap0,addr=10.0.0.2/24;"
+		"tap:name=tap1,addr=10.1.0.2/24,addr=fd00::2/64,queues=16,gw=10.1.0.1,mac=02:00:00:00:00:0a,mtu=9000,rx_depth=64",
+		s, 4),
+	    2);
+	CHECK(s[0].ring == PV_IFSPEC_TAP && !strcmp(s[0].device, "tap0") && !strcmp(s[0].name, "tap0") && !*s[0].netdev);
+	CHECK(!s[0].queues && !s[0].have_mac && !s[0].mtu && !strcmp(pv_ifspec_kind(&s[0]), "tap"));
+	CHECK(s[1].naddr == 2 && s[1].queues == 16 && s[1].have_mac && s[1].mac[5] == 10 && s[1].mtu == 9000 &&
+	      s[1].rx_depth == 64);
+}
+
 static const struct {
 	const char *text, *says;
 } bad_interfaces[] = {
@@ -437,6 +453,12 @@ static const struct {
 	{ "verbs:addr=10.0.0.1/8", "device=NAME is missing" },
 	{ "verbs:device=mlx5_0,port=0,addr=10.0.0.1/8", "port=0" },
 	{ "tun:device=eth0", "no ring \"tun\": softnic, verbs, xdp, tap or bond" },
+	{ "tap:addr=10.0.0.1/8", "name=NAME is missing" },
+	{ "tap:name=tap0", "addr=ADDRESS/PREFIX is missing" },
+	{ "tap:name=tap0,addr=10.0.0.1/8,queues=17", "1 to 16" },
+	{ "tap:name=tap0,addr=10.0.0.1/8,device=tap1", "no key \"device\": queues, mac" },
+	{ "tap:name=tap0,netdev=eth0", "no key \"netdev\"" },
+	{ "tap:name=tap0,addr=10.0.0.1/8;tap:name=tap0,addr=10.0.0.2/8", "the name tap0 twice" },
 	{ "xdp:queues=1", "device=NAME is missing" },
 	{ "xdp:device=0123456789abcdef", "network interface" },
 	{ "xdp:device=a/b", "network interface" },

@@ -51,6 +51,7 @@ def test_doctor(clean_env: Env) -> None:
         "ring softnic",
         "ring verbs",
         "ring xdp",
+        "ring tap",
         "uplink",
         "huge pages",
         "locked memory",
