@@ -30,7 +30,7 @@ from socket import *
 from typing import Any, NamedTuple
 
 from . import _native, _pacing, _stamps
-from ._native import check, ffi, lib
+from ._native import check, explain, ffi, lib
 from ._native import start as _start
 from ._native._calls import Batch, Calls, Handle, Received, format_address, parse_address
 from ._pacing import SO_PACING, SOL_PYVMA, PacedQueue, Pacing, pack_pacing
@@ -271,7 +271,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         if fileno is not None or not _is_ours(family, type, proto):
             super().__init__(family, type, proto, fileno)
             if self.type == _std.SOCK_STREAM and _socket.socket.family.__get__(self) in (_std.AF_INET, _std.AF_INET6):
-                self._why = "there is no interface to offload to"
+                self._why = _native.NO_INTERFACE
             if not _is_ours(_socket.socket.family.__get__(self), self.type, self.proto):
                 found = _exported(fileno) if fileno is not None and family == -1 else None
                 if found is None:
@@ -753,7 +753,7 @@ class socket(Calls, _std.socket):  # type: ignore[no-redef]
         sock = self._sock
         if sock is None:
             closed = _socket.socket.fileno(self) < 0
-            return Offload("kernel", "closed" if closed else self._why)
+            return Offload("kernel", "closed" if closed else explain(self._why))
         text = ffi.new("char[256]")
         state = check(lib.pyvma_sock_offload(sock, text, len(text)))
         return Offload(_STATES[state], ffi.string(text).decode(errors="replace"))

@@ -8,10 +8,11 @@ from typing import Any
 
 from ._ffi import ffi, lib
 
-__all__ = ["FOLDER", "check", "engine_error", "ffi", "is_started", "lib", "start"]
+__all__ = ["FOLDER", "NO_INTERFACE", "check", "engine_error", "explain", "ffi", "is_started", "lib", "start"]
 
 FOLDER = Path(__file__).resolve().parent
 """Where the shared libraries and programs of the package are."""
+NO_INTERFACE = "there is no interface to offload to"
 
 _started = False
 
@@ -42,3 +43,12 @@ def start() -> None:
 def is_started() -> bool:
     """Whether start() has succeeded in this process."""
     return _started
+
+
+def explain(why: str) -> str:
+    """The same, unless a setting names an interface of the kernel's that has no ring: then that one's reason."""
+    row = ffi.new("struct pyvma_kernel_interface *")
+    if why != NO_INTERFACE or lib.pyvma_kernel_interface_get(1, row) < 0 or row.offloaded:
+        return why
+    name, reason = (ffi.string(field).decode() for field in (row.name, row.reason))
+    return f"{name} is not offloaded: {reason}"

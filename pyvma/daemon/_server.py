@@ -183,6 +183,8 @@ class Server:
             process.loans.pop(ifindex, None)
             for flow in [flow for flow, tap in process.flows.items() if ifindex in (tap, flow.ifindex)]:
                 self._remove(process, flow)
+                if process.reset:
+                    process.lost.add(flow)
             process.taps.pop(ifindex, None)
         self.loans.drop(ifindex)
 
@@ -210,7 +212,7 @@ class Server:
     def release(self, process: Process, crashed: bool) -> None:
         """All that was made for it goes."""
         if crashed and process.reset:
-            self.resets.begin([flow for flow in process.flows if flow.whole and flow.proto == 6])
+            self.resets.begin([flow for flow in {*process.flows, *process.lost} if flow.whole and flow.proto == 6])
         for flow in list(process.flows):
             self._remove(process, flow)
         for ifindex in list(process.loans):
@@ -356,6 +358,8 @@ class Server:
             request = protocol.parse(data)
             if not client.greeted and request.kind != protocol.HELLO:
                 raise RefusedError(errno.EPROTO, "HELLO comes first")
+            if client.process.elsewhere and request.kind not in (protocol.HELLO, protocol.STATUS, protocol.BYE):
+                raise RefusedError(errno.EXDEV, "the process is in another network namespace than this daemon")
             HANDLERS[request.kind](self, client, request, fds)
         except MalformedError as error:
             client.malformed += 1
@@ -407,8 +411,7 @@ class Server:
     def _hello(self, client: Client, request: Request, fds: list[int]) -> None:
         namespace = os.stat(f"/proc/{client.process.owner.pid}/ns/net")
         mine = os.stat("/proc/self/ns/net")
-        if (namespace.st_dev, namespace.st_ino) != (mine.st_dev, mine.st_ino):
-            raise RefusedError(errno.EXDEV, "the process is in another network namespace than this daemon")
+        client.process.elsewhere = (namespace.st_dev, namespace.st_ino) != (mine.st_dev, mine.st_ino)
         client.greeted = True
         self._waiting.discard(client)
         name = request.body[4:68].decode("utf-8", "replace")
@@ -537,6 +540,7 @@ class Server:
 
     def _register(self, process: Process, flow: Flow, tap: int) -> None:
         process.flows[flow] = tap
+        process.lost.discard(flow)
         process.held[flow.port_key] = process.held.get(flow.port_key, 0) + 1
         self._flows[flow] = process
         ports = self._ports.setdefault(flow.port_key, {})
@@ -569,6 +573,7 @@ class Server:
         holder = self._flows.get(flow)
         if holder not in (None, process):
             raise RefusedError(errno.EACCES, f"{flow} is another process's")
+        process.lost.discard(flow)
         if holder is None or process.flows[flow] != tap:
             raise RefusedError(errno.ENOENT, f"{flow} is not there")
         self._remove(process, flow)

@@ -48,8 +48,10 @@ class Process:
     taps: dict[int, int] = field(default_factory=dict)  # TAP: the interface it serves
     loans: dict[int, Loan] = field(default_factory=dict)
     reset: bool = False
+    lost: set[Flow] = field(default_factory=set)  # of TAPs that went, perhaps because the process is dying
     clients: int = 0
     program: str = ""
+    elsewhere: bool = False  # in another network namespace
 
 
 @dataclass(slots=True, eq=False)
