@@ -46,6 +46,9 @@ PYVMA_EXPORT int pyvma_rules_list(const char *file, const char *program, const c
 PYVMA_EXPORT int pyvma_start(void);
 /* Closes every offloaded socket and ring. Called at exit by itself. */
 PYVMA_EXPORT void pyvma_stop(void);
+/* For _exit(2): connections end as by pyvma_stop, but nothing else is done, and not even that where it would have to be waited for, as in a
+ * handler that interrupted a call of this library's. Safe in one. */
+PYVMA_EXPORT void pyvma_leave(void);
 /* Text of this thread's last failure in a call that says it has one. Never NULL. */
 PYVMA_EXPORT const char *pyvma_last_error(void);
 PYVMA_EXPORT const char *pyvma_version(void);

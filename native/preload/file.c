@@ -140,7 +140,8 @@ PL_EXPORT int ioctl(int fd, unsigned long request, ...)
 	void *arg = va_arg(ap, void *);
 
 	va_end(ap);
-	pyvma_sock *h = pl_peek(fd);
+	/* Flags of the number are not the socket's. */
+	pyvma_sock *h = request == FIOCLEX || request == FIONCLEX ? NULL : pl_peek(fd);
 
 	return h ? (int)pl_result(pyvma_sock_ioctl(h, request, arg)) : PL_REAL(ioctl)(fd, request, arg);
 }

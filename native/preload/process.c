@@ -189,3 +189,19 @@ PL_EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file, const
 	hand_over();
 	return PL_REAL(posix_spawnp)(pid, file, actions, attr, argv, env);
 }
+
+/* ---- _exit ------------------------------------------------------------------------------------------------------------- */
+
+/* The kernel would send what is left, and the end of each connection: exit has handlers for that. */
+PL_EXPORT void _exit(int status)
+{
+	if (atomic_load_explicit(&user, memory_order_relaxed) == getpid())
+		pyvma_leave();
+	PL_REAL(_exit)(status);
+	__builtin_unreachable();
+}
+
+PL_EXPORT void _Exit(int status)
+{
+	_exit(status);
+}

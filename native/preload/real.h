@@ -55,6 +55,7 @@
 	X(FILE *, fdopen, (int, const char *))                                                                                     \
 	X(int, fileno, (FILE *))                                                                                                   \
 	X(int, vdprintf, (int, const char *, va_list))                                                                             \
+	X(void, _exit, (int))                                                                                                      \
 	X(int, execve, (const char *, char *const[], char *const[]))                                                               \
 	X(int, execvpe, (const char *, char *const[], char *const[]))                                                              \
 	X(int, fexecve, (int, char *const[], char *const[]))                                                                       \

@@ -62,6 +62,9 @@ struct pv_port {
 	char label[PV_RING_NAME_MAX]; /* the ring's name with the interface's kind: softnic:DEVICE/PORT */
 };
 
+/* The process ends at once (pyvma_leave). */
+enum pv_leaving { PV_STAYING, PV_LEAVE_ASKED, PV_LEAVE_BEGUN, PV_LEFT };
+
 enum pv_engine_state {
 	PV_ENGINE_NEW,
 	PV_ENGINE_RUNNING,
@@ -82,6 +85,7 @@ struct pv_engine {
 	int64_t spin_ns; /* PV_NEVER: for ever */
 	uint32_t kernel_ratio; /* 0: never */
 	bool sleeper; /* leader or progress thread is asleep: new deadlines must reach it */
+	_Atomic(uint32_t) leaving; /* enum pv_leaving: no lock */
 	bool progress_parked; /* the progress thread waits to be told that a leader left */
 	struct pv_clock clock;
 	struct pv_list followers;

@@ -20,6 +20,7 @@
 #include "rt/port_bond.h"
 #include "rt/recorder.h"
 #include "rt/stats.h"
+#include "rt/wait.h"
 
 /* What this thread's fork holds: threads may fork at once, and the engine's state may change where the start is not held. */
 static _Thread_local bool inside, have_start, have_engine, have_lock;
@@ -95,6 +96,7 @@ static void in_child(void)
 		return;
 	pv_stats_forked();
 	pv_stat_tid = 0;
+	pv_wait_forked();
 	if (have_lock) {
 		pv_lent_restore();
 		pv_lock_init(&pv_engine.lock);

@@ -19,8 +19,10 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "pyvma.h"
 #include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/engine.h"
@@ -29,6 +31,10 @@
 #include "rt/tstamp_engine.h"
 
 #define STANDBY_MAX 10
+/* How long the end of a process waits for this thread to take notice, then to be done. */
+#define LEAVE_BEGIN_NS (300 * PV_NS_PER_MS)
+#define LEAVE_MAX_NS (3 * PV_NS_PER_S)
+#define LEAVE_LOOK_NS 100000
 #define OWN_FDS 5
 /* Turns of a busy stack between looks at the control socket. */
 #define CONTROL_TURNS 1024
@@ -178,6 +184,42 @@ static void run(struct pv_engine *e, struct standby *s)
 	e->sleeper = e->leader && e->leader->asleep;
 }
 
+/* ---- the end of the process -------------------------------------------------------------------------------------------- */
+
+static void leave(struct pv_engine *e)
+{
+	atomic_store(&e->leaving, PV_LEAVE_BEGUN);
+	if (pv_engine_hooks())
+		pv_engine_hooks()->stop();
+	atomic_store(&e->leaving, PV_LEFT);
+}
+
+static bool wait_leaving(struct pv_engine *e, uint32_t stage, int64_t limit_ns)
+{
+	int64_t until = pv_clock_kernel_ns() + limit_ns;
+
+	while (atomic_load(&e->leaving) < stage) {
+		if (pv_clock_kernel_ns() >= until)
+			return false;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = LEAVE_LOOK_NS }, NULL);
+	}
+	return true;
+}
+
+/* The calling thread may be in a signal's handler and hold any lock: another one does it, or nobody. */
+void pyvma_leave(void)
+{
+	struct pv_engine *e = &pv_engine;
+	uint32_t staying = PV_STAYING;
+	uint64_t one = 1;
+
+	if (pv_engine_state() != PV_ENGINE_RUNNING || !e->have_thread ||
+	    !atomic_compare_exchange_strong(&e->leaving, &staying, PV_LEAVE_ASKED))
+		return;
+	if (write(e->progress.efd, &one, sizeof(one)) == sizeof(one) && wait_leaving(e, PV_LEAVE_BEGUN, LEAVE_BEGIN_NS))
+		(void)wait_leaving(e, PV_LEFT, LEAVE_MAX_NS);
+}
+
 static void *progress_main(void *arg)
 {
 	struct pv_engine *e = arg;
@@ -187,6 +229,8 @@ static void *progress_main(void *arg)
 	e->stat->progress_tid = pv_stat_thread();
 	s.seen = e->stat->polls;
 	while (!e->progress_stop) {
+		if (pv_unlikely(atomic_load_explicit(&e->leaving, memory_order_relaxed) == PV_LEAVE_ASKED))
+			leave(e);
 		if (e->leader || (e->stat->polls != s.seen && !e->exports))
 			stand_by(e, &s);
 		else
@@ -201,6 +245,7 @@ int pv_progress_start(struct pv_engine *e)
 	sigset_t all, old;
 	int rc;
 
+	atomic_store(&e->leaving, PV_STAYING);
 	e->progress_stop = false;
 	e->progress.asleep = false;
 	e->progress.efd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -52,8 +52,6 @@ int pv_wait_efd(void)
 	/* After fork the number still leads to the parent's counter. */
 	if (efd_fd >= 0 && efd_pid == getpid())
 		return efd_fd;
-	if (efd_fd >= 0)
-		close(efd_fd);
 	pthread_once(&efd_once, efd_key_make);
 	efd_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (efd_fd < 0)
@@ -61,6 +59,11 @@ int pv_wait_efd(void)
 	efd_pid = getpid();
 	pthread_setspecific(efd_key, &efd_fd);
 	return efd_fd;
+}
+
+void pv_wait_forked(void)
+{
+	efd_close(NULL);
 }
 
 static void efd_clear(int fd)
@@ -185,10 +188,8 @@ static int signals_fd(struct pv_wait *w)
 		return -1;
 	if (!w->masked)
 		mask_signals(w);
-	if (sig_fd >= 0 && sig_pid != getpid()) {
-		close(sig_fd);
+	if (sig_fd >= 0 && sig_pid != getpid())
 		sig_fd = -1;
-	}
 	if (sig_fd >= 0 && !memcmp(&w->saved, &without, sizeof(without)))
 		return sig_fd;
 	sigfillset(&set);

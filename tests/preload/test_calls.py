@@ -4,13 +4,14 @@ kernel alone, too, which says that what it wants is right. And what the two libr
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from netns import usable
-from veth import ENGINE, KERNEL, Namespace, namespaces
+from netns import Namespace, usable
+from veth import ENGINE, KERNEL, namespaces
 
 from pyvma._cli import run
 
@@ -81,6 +82,27 @@ def test_calls(programs: Path, tmp_path: Path) -> None:
     assert all(line.startswith("ok ") for line in kernel)
     # The engine saw the traffic: each case talks to the peer.
     assert counters.read_text()
+
+
+CLIENT = "import socket; s = socket.create_connection(({0!r}, {1}), 20); print(sum(len(d) for d in iter(lambda: s.recv(65536), b'')))"
+
+
+def test_the_end_of_a_process_is_the_end_of_its_connections(programs: Path) -> None:
+    """By _exit, too: what was sent arrives, and then the end."""
+    for env in ({}, {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}):
+        with namespaces() as (here, there):
+            command = ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "calls")]
+            server = subprocess.Popen(
+                [*command, ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], "leave", "7500"], stdout=subprocess.PIPE, text=True
+            )
+            try:
+                assert server.stdout
+                assert server.stdout.readline() == "ready\n"
+                assert there.run(sys.executable, "-c", CLIENT.format(ENGINE[4], 7500), limit_s=LIMIT_S) == "200000\n"
+                assert server.wait(LIMIT_S) == 0
+            finally:
+                server.kill()
+                server.communicate()
 
 
 def symbols(path: Path, *options: str) -> set[str]:

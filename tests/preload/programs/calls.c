@@ -646,6 +646,22 @@ static bool wanted(const char *name, char **names, int n)
 	return n == 0;
 }
 
+/* Ends as soon as it has handed over what it has to say: that, and the end of the connection, is the system's to deliver. */
+static void leaves(int port)
+{
+	static char much[200000];
+	struct sockaddr_storage ss;
+	socklen_t len = address(&ss, mine[0], port);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
+
+	CHECK(bind(listener, (struct sockaddr *)&ss, len) == 0 && listen(listener, 1) == 0);
+	printf("ready\n");
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	CHECK(write(fd, much, sizeof(much)) == sizeof(much));
+	_exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 5)
@@ -655,6 +671,8 @@ int main(int argc, char **argv)
 	theirs[0] = argv[3];
 	theirs[1] = argv[4];
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 7 && !strcmp(argv[5], "leave"))
+		leaves(atoi(argv[6]));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		for (v6 = 0; v6 < 2; v6++) {
 			if (!wanted(cases[i].name, argv + 5, argc - 5))
