@@ -1,0 +1,202 @@
+"""NetVSC end to end: a guest whose VF, the software NIC, is plugged out and in beneath connections to a kernel peer; pyvmad redirects what
+comes by the synthetic interface meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from actor import Actor
+from exchange import ASK, ECHO, wait_for
+from lab import LONG
+from netns import usable
+from netvsc import HERE, THERE, Guest, guest, open_files
+
+import pyvma.stats
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
+
+ENDS = f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom netvsc_ends import *\nimport threading\nstop = threading.Event()"
+BIND = "s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM); s.settimeout(20); s.bind((host, 0))"
+SWITCHES = 200 if LONG else 5
+SIZE = 2 << 30 if LONG else 8 << 20
+PACE_S = 0.001
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Guest]:
+    with guest() as found, found.daemon():
+        yield found
+
+
+@pytest.fixture
+def app(machine: Guest) -> Iterator[Actor]:
+    with Actor([machine.interface], netns=machine.here.name, env=machine.environment) as actor:
+        try:
+            yield actor
+        finally:
+            if machine.plugged:
+                machine.plug_out()
+
+
+@pytest.fixture
+def peer(machine: Guest) -> Iterator[Actor]:
+    with Actor(netns=machine.there.name) as actor:
+        yield actor
+
+
+def legs(actor: Actor) -> list[dict[str, Any]]:
+    """Rings of the application that are legs, as its statistics show them."""
+    with pyvma.stats.attach(actor.process.pid) as process:
+        snapshot = process.snapshot()
+        return [dict(ring) for ring in snapshot.rings if ring.figure("master")]
+
+
+def vf_sends(actor: Actor) -> bool:
+    return any(leg["active"] and not leg["name"].startswith("tap:") for leg in legs(actor))
+
+
+def plug_in(machine: Guest, actor: Actor, order: random.Random | None = None) -> None:
+    machine.plug_in(order)
+    wait_for("the VF's leg", lambda: vf_sends(actor))
+    machine.datapath("tap0")
+
+
+def plug_out(machine: Guest, actor: Actor, order: random.Random | None = None) -> None:
+    machine.plug_out(order)
+    wait_for("the TAP alone", lambda: [leg["name"].startswith("tap:") for leg in legs(actor)] == [True])
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: int) -> None:
+    """The same sockets, first without a VF, then over one, then without again; each leg counts what went by it."""
+    sizes = [0, 1, 100, 1400]
+    for actor, hosts in ((app, HERE), (peer, THERE)):
+        actor(BIND, family=family, host=hosts[family])
+    here = (HERE[family], app("s.getsockname()[1]"))
+    assert app("s.offload.state") == "offloaded"
+    assert machine.rules() >= 1
+
+    def talk() -> None:
+        app.start(ECHO, sizes=sizes)
+        peer(ASK, sizes=sizes, to=here)
+        app.finish()
+
+    talk()
+    (tap,) = legs(app)
+    assert tap["name"].startswith("tap:") and tap["tap_fd"] > 0 and tap["tap_device"] and tap["rx_packets"] >= len(sizes)
+    plug_in(machine, app)
+    talk()
+    by_name = {leg["name"].split(":")[0]: leg for leg in legs(app)}
+    assert by_name["verbs"]["rx_packets"] == by_name["verbs"]["tx_packets"] == len(sizes)
+    assert by_name["verbs"]["master"] == by_name["tap"]["master"]
+    plug_out(machine, app)
+    talk()
+    (tap,) = legs(app)
+    assert tap["vf_plugouts"] == 1 and tap["tx_packets"] == 2 * len(sizes)
+    stats = app("s.stats")
+    assert (stats["rx_datagrams"], stats["tx_datagrams"]) == (3 * len(sizes), 3 * len(sizes))
+    assert (stats["kernel_rx_datagrams"], stats["kernel_tx_datagrams"]) == (0, 0)
+    app("s.close()")
+    wait_for("the rules to go", lambda: machine.rules() == 0)
+
+
+def gaps(times: list[tuple[int, int]], moments: list[int]) -> list[float]:
+    """For each moment the longest time without a datagram around it, ms."""
+    found = []
+    at = [t for t, _ in times]
+    for moment in moments:
+        near = [t for t in at if moment - 20_000_000 < t < moment + 1_000_000_000]
+        pairs = [(a, b) for a, b in zip(near, near[1:], strict=False) if b > moment and a < moment + 200_000_000]
+        found.append(max(((b - a) / 1e6 for a, b in pairs), default=float("inf")))
+    return sorted(found)
+
+
+def share(values: list[float], part: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * part))]
+
+
+def start_work(app: Actor, peer: Actor) -> None:
+    """Streams both ways, a transfer and an echo, each in a thread of its own at either end."""
+    for actor in (app, peer):
+        actor(ENDS)
+    pause = 0.004 * LONG
+    port = app(
+        "import pyvma.asyncio, queue\nports = queue.Queue()\n"
+        "serving = Work(asyncio_serve, pyvma.asyncio.run, host, ports.put, stop)\nports.get(timeout=20)",
+        host=HERE[4],
+    )
+    peer(
+        "e = socket.create_connection((host, port), timeout=60)\nask_stop = threading.Event()\nasking = Work(echo_ask, e, ask_stop)",
+        host=HERE[4],
+        port=port,
+    )
+    there = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE[4])
+    app("t = socket.create_connection((host, port), timeout=60)\nassert t.offload.state == 'offloaded'", host=THERE[4], port=there)
+    peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
+    app("sending = Work(tcp_send, t, size, stop, pause)", size=SIZE, pause=pause)
+    ports = {}
+    for name, actor, host in (("app", app, HERE), ("peer", peer, THERE)):
+        ports[name] = actor(
+            "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nu.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)\n"
+            "u.bind((host, 0))\nhears = threading.Event()\nhearing = Work(udp_receive, u, hears)\n"
+            "v = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nv.bind((host, 0))\nu.getsockname()[1]",
+            host=host[4],
+        )
+    app("told = threading.Event()\ntelling = Work(udp_send, v, to, pause, told)", to=(THERE[4], ports["peer"]), pause=PACE_S)
+    peer("told = threading.Event()\ntelling = Work(udp_send, v, to, pause, told)", to=(HERE[4], ports["app"]), pause=PACE_S)
+
+
+def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> None:
+    """TCP loses nothing and is not reset, UDP loses what was in flight, and nothing is left behind."""
+    order = random.Random(7)
+    app(ENDS)
+    plug_in(machine, app, order)
+    plug_out(machine, app, order)
+    idle = machine.rules(), open_files(app.process.pid)
+    start_work(app, peer)
+    outs = []
+    files = []
+    for _ in range(SWITCHES):
+        time.sleep(order.uniform(0.02, 0.15))
+        plug_in(machine, app, order)
+        time.sleep(order.uniform(0.02, 0.15))
+        outs.append(time.monotonic_ns())
+        plug_out(machine, app, order)
+        files.append(open_files(app.process.pid))
+    plug_in(machine, app, order)
+    sent, digest = app("stop.set()\ntold.set()\nsending.result()", limit_s=300)
+    got, check = peer("receiving.result()", limit_s=300)
+    assert (got, check) == (sent, digest)
+    echoes = peer("ask_stop.set()\nasking.result()")
+    told = {"app": app("telling.result()"), "peer": peer("told.set()\ntelling.result()")}
+    heard = {"app": app("hears.set()\nhearing.result()"), "peer": peer("hears.set()\nhearing.result()")}
+    bond = app(
+        "import pyvma.stats\nnext(dict(r) for r in pyvma.stats.own().rings if not r.figure('master'))",
+    )
+    lost = {"out": told["app"] - heard["peer"]["seen"], "in": told["peer"] - heard["app"]["seen"]}
+    out, back = gaps(heard["peer"]["times"], outs), gaps(heard["app"]["times"], outs)
+    print(
+        f"\n{SWITCHES} plug-outs: TCP {sent} bytes, hash equal; {echoes['count']} echoes, longest {echoes['longest'] * 1e3:.1f} ms;"
+        f" UDP sent {told['app']} out, {told['peer']} in, lost {lost['out']} out ({bond['tx_lost']} counted by the bond), {lost['in']} in;"
+        f" moved {bond['tx_moved']}, moves {bond['moves']}, plug-outs {bond['plug_outs']};"
+        f"\ngap out p50 {share(out, 0.5):.2f} p99 {share(out, 0.99):.2f} max {out[-1]:.2f} ms,"
+        f" in p50 {share(back, 0.5):.2f} p99 {share(back, 0.99):.2f} max {back[-1]:.2f} ms; descriptors {min(files)} to {max(files)}"
+    )
+    for side in heard.values():
+        assert side["again"] == 0
+    assert echoes["count"] > SWITCHES
+    # What its device had taken when it went, and no more.
+    assert 0 <= lost["out"] <= bond["tx_lost"]
+    assert bond["tx_lost"] <= 64 * SWITCHES
+    assert bond["plug_outs"] == SWITCHES + 1
+    assert max(files) - min(files) <= 4 and files[-1] <= files[0] + 2
+    plug_out(machine, app)
+    app("for x in (u, v): x.close()\nserving.result()")
+    wait_for("the rules to go", lambda: machine.rules() == idle[0])
+    wait_for("the descriptors to go", lambda: open_files(app.process.pid) <= idle[1] + 4)
