@@ -226,6 +226,7 @@ static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
 {
 	struct pv_port_bond *b = p->bond;
 	struct pv_bond_leg_cfg lc = { .fallback = l->tap };
+	int64_t begin = pv_clock_kernel_ns();
 	int rc = l->tap ? open_tap_leg(e, p, l) : open_verbs_leg(e, p, l);
 
 	if (!rc) {
@@ -259,11 +260,14 @@ static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
 	b->changed = true;
 	leg_stat(b, l);
 	log_leg(b, l, l->active ? "is a leg, and sent by" : "is a leg");
+	pv_log(PV_LOG_DEBUG, "%s: opening it took %lld us", b->netdev, (long long)(pv_clock_kernel_ns() - begin) / 1000);
 }
 
 /* The ring is the bond's to close, and gives back what it held by that. */
 static void drop_leg(struct pv_port_bond *b, struct leg *l, const char *why)
 {
+	int64_t begin;
+
 	if (!l->ring)
 		return;
 	l->ring = NULL;
@@ -271,7 +275,9 @@ static void drop_leg(struct pv_port_bond *b, struct leg *l, const char *why)
 	b->changed = true;
 	b->plugouts += b->info.kind == PV_BOND_KIND_NETVSC && !l->tap;
 	log_leg(b, l, why);
+	begin = pv_clock_kernel_ns();
 	(void)pv_bond_leg_del(b->ring, l->id);
+	pv_log(PV_LOG_DEBUG, "%s: closing it took %lld us", b->netdev, (long long)(pv_clock_kernel_ns() - begin) / 1000);
 	if (l->tap) {
 		pv_port_tap_close(b->tap);
 		b->tap = NULL;
