@@ -105,24 +105,28 @@ class Guest:
         """Frames for the guest go there from now on."""
         self.bridge(f"fdb replace {self.mac} dev {port} master static")
 
-    def _tree_in(self) -> None:
-        (self.net / "vf0/device/infiniband" / f"softnic_{self.fabric}_0").mkdir(parents=True, exist_ok=True)
+    def _link_in(self) -> None:
+        """Sysfs has an interface no later than rtnetlink tells of it."""
         for name, text in (("address", self.mac), ("operstate", "up"), ("dev_port", "0")):
             self.put(f"vf0/{name}", f"{text}\n")
         self.put("syn0/lower_vf0/ifindex", "1\n")
+        self.ip(f"link add vf0 address {self.mac} type veth peer name vf0p", "link set vf0p up", "link set vf0 up")
+
+    def _driver_in(self) -> None:
+        (self.net / "vf0/device/infiniband" / f"softnic_{self.fabric}_0").mkdir(parents=True, exist_ok=True)
 
     def _tree_out(self) -> None:
         shutil.rmtree(self.net / "syn0/lower_vf0", ignore_errors=True)
         shutil.rmtree(self.net / "vf0", ignore_errors=True)
 
     def plug_in(self, order: random.Random | None = None) -> None:
-        """The device, sysfs and the kernel's interface appear, in any order; the datapath is the caller's to switch."""
+        """The device, its driver and the kernel's interface appear, in any order; the datapath is the caller's to switch."""
         from pyvma.ring import softnic
 
         steps: list[Callable[[], None]] = [
             lambda: softnic.plug(self.port, True),
-            self._tree_in,
-            lambda: self.ip(f"link add vf0 address {self.mac} type veth peer name vf0p", "link set vf0p up", "link set vf0 up"),
+            self._link_in,
+            self._driver_in,
         ]
         if order:
             order.shuffle(steps)
@@ -158,137 +162,6 @@ class Guest:
     def rules(self) -> int:
         """Redirections that are in force on the synthetic interface."""
         return self.here.run("tc", "filter", "show", "dev", "syn0", "ingress", check=False).count("mirred")
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        with suppress(OSError):
-            self.process.stdin.close()
-        self.process.wait(10)
-
-
-class Guest:
-    """The three namespaces and what connects them; `plug_in` and `plug_out` are what the host does to the guest."""
-
-    def __init__(self, here: Namespace, switch: Namespace, there: Namespace, root: Path) -> None:
-        self.here, self.switch, self.there, self.root = here, switch, there, root
-        self.fabric = f"t{secrets.token_hex(4)}"
-        self.mac = f"02:81:{secrets.token_hex(1)}:{secrets.token_hex(1)}:{secrets.token_hex(1)}:01"
-        self.port = f"{self.fabric}/0,mac={self.mac}"
-        self.net = root / "class" / "net"
-        self.bridge = Batch(switch, "bridge")
-        self.ip = Batch(here, "ip")
-        self.plugged = False
-
-    @property
-    def interface(self) -> str:
-        """The entry of the setting `interfaces`."""
-        return f"bond:device=syn0,fabric={self.fabric}"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of the application."""
-        return {"PYVMA_SYSFS_ROOT": str(self.root), "PYVMA_DAEMON": str(self.root / "pyvmad.sock")}
-
-    def links(self) -> None:
-        """Interfaces, addresses and the bridge; the uplink's TAP device is there already."""
-        there = ("netns", self.switch.name)
-        mac = ("address", self.mac, "netns", self.here.name)
-        sh("ip", "link", "add", "syn0", *mac, "type", "veth", "peer", "s_syn", *there)
-        sh("ip", "link", "add", "p0", "netns", self.there.name, "type", "veth", "peer", "s_peer", *there)
-        self.switch.ip("link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
-        for port in ("s_syn", "s_peer", "tap0"):
-            self.switch.ip("link", "set", port, "master", "br0")
-            self.switch.ip("link", "set", port, "up")
-        self.switch.ip("link", "set", "br0", "up")
-        for port in ("s_syn", "tap0"):
-            self.switch.run("bridge", "link", "set", "dev", port, "learning", "off")
-        for ns, device, hosts in ((self.here, "syn0", HERE), (self.there, "p0", THERE)):
-            ns.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
-            ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device)
-            ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
-            ns.ip("link", "set", device, "up")
-        self.put("syn0/device/class_id", CLASS)
-        self.put("syn0/operstate", "up\n")
-        self.datapath("s_syn")
-
-    def put(self, path: str, text: str) -> None:
-        """A file of the tree that stands for /sys/class/net."""
-        file = self.net / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def datapath(self, port: str) -> None:
-        """Frames for the guest go there from now on."""
-        self.bridge(f"fdb replace {self.mac} dev {port} master static")
-
-    def _tree_in(self) -> None:
-        (self.net / "vf0/device/infiniband" / f"softnic_{self.fabric}_0").mkdir(parents=True, exist_ok=True)
-        for name, text in (("address", self.mac), ("operstate", "up"), ("dev_port", "0")):
-            self.put(f"vf0/{name}", f"{text}\n")
-        self.put("syn0/lower_vf0/ifindex", "1\n")
-
-    def _tree_out(self) -> None:
-        shutil.rmtree(self.net / "syn0/lower_vf0", ignore_errors=True)
-        shutil.rmtree(self.net / "vf0", ignore_errors=True)
-
-    def plug_in(self, order: random.Random | None = None) -> None:
-        """The device, sysfs and the kernel's interface appear, in any order; the datapath is the caller's to switch."""
-        from pyvma.ring import softnic
-
-        steps: list[Callable[[], None]] = [
-            lambda: softnic.plug(self.port, True),
-            self._tree_in,
-            lambda: self.ip(f"link add vf0 address {self.mac} type veth peer name vf0p", "link set vf0p up", "link set vf0 up"),
-        ]
-        if order:
-            order.shuffle(steps)
-        for step in steps:
-            step()
-        self.plugged = True
-
-    def plug_out(self, order: random.Random | None = None) -> None:
-        """The datapath is switched and the device is taken away; then the rest of it goes, in any order."""
-        from pyvma.ring import softnic
-
-        self.datapath("s_syn")
-        softnic.plug(self.port, False)
-        steps: list[Callable[[], None]] = [self._tree_out, lambda: self.ip("link del vf0")]
-        if order:
-            order.shuffle(steps)
-        for step in steps:
-            step()
-        self.plugged = False
-
-    @contextmanager
-    def daemon(self) -> Iterator[subprocess.Popen[bytes]]:
-        """pyvmad of the guest, ready."""
-        socket = self.root / "pyvmad.sock"
-        process = self.here.popen(sys.executable, "-m", "pyvma", "daemon", "run", "--socket", str(socket))
-        try:
-            wait_for("pyvmad's socket", socket.exists)
-            yield process
-        finally:
-            process.terminate()
-            process.wait(20)
-
-    def rules(self) -> int:
-        """Redirections that are in force on the synthetic interface."""
-        return self.here.run("tc", "filter", "show", "dev", "syn0", "ingress", check=False).count("mirred")
-
-    def redirect(self) -> None:
-        """Rules as pyvmad has them, but for all flows at once: for tests of the rest."""
-        wait_for("the TAP device", lambda: bool(self.tap()))
-        tap, ns = self.tap(), self.here
-        for device in ("syn0", tap):
-            ns.run("tc", "qdisc", "add", "dev", device, "ingress")
-        to_tap = ("action", "mirred", "egress", "redirect", "dev", tap)
-        for proto in ("6", "17"):
-            ns.run("tc", "filter", "add", "dev", "syn0", "parent", "ffff:", "protocol", "ip", "prio", "1", "u32",
-                   "match", "ip", "dst", HERE[4], "match", "ip", "protocol", proto, "0xff", *to_tap)  # fmt: skip
-            ns.run("tc", "filter", "add", "dev", "syn0", "parent", "ffff:", "protocol", "ipv6", "prio", "2", "u32",
-                   "match", "ip6", "dst", HERE[6], "match", "ip6", "protocol", proto, "0xff", *to_tap)  # fmt: skip
-        ns.run("tc", "filter", "add", "dev", tap, "parent", "ffff:", "protocol", "all", "u32", "match", "u32", "0", "0",
-               "action", "mirred", "egress", "redirect", "dev", "syn0")  # fmt: skip
 
     def close(self) -> None:
         """The commands that stay."""
