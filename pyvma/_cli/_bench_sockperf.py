@@ -1,6 +1,7 @@
 """`pyvma bench sockperf`: the real sockperf as client and server, and what it prints in the same records as ours.
 
-Over kernel sockets, on loopback or between the two ends of a veth pair. Over pyvma's stack it needs the preload library.
+Over kernel sockets, on loopback or between the two ends of a veth pair; over pyvma's stack, by `pyvma run`, on such a pair; or over both
+in turns, beside the bare ring (_bench_sockperf_rows.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,8 +30,10 @@ from ._bench_compare import microseconds
 from ._bench_run import GRACE_S, READY_S, cpus, free_ports
 from ._help import seconds
 from ._veth import VethPair
+from .run import library
 
 MODES = ("ping-pong", "under-load", "throughput", "playback")
+STYLES = ("recvfrom", "select", "poll", "epoll")
 LOOPBACK = "127.0.0.1"
 VETH_PORT = 11111
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -205,18 +209,40 @@ def options(arguments: argparse.Namespace, mode: str) -> list[str]:
     return given + split("--client-options", arguments.client_options)
 
 
-def measure(arguments: argparse.Namespace, mode: str, veth: VethPair | None) -> dict[str, Any]:
-    """One run of both sides."""
+def over(stack: str, veth: VethPair | None) -> list[str]:
+    """What comes before sockperf."""
+    if stack == "kernel":
+        return []
+    assert veth is not None
+    options = ["--quiet", "--strict", "--preset", "latency", "--interfaces", f"xdp:device={veth.device}"]
+    return [sys.executable, "-m", "pyvma", "run", *options, "--"]
+
+
+def address(arguments: argparse.Namespace, host: str, port: int, folder: Path) -> list[str]:
+    """Where the server is, for both. Other ways to wait than recvfrom go by a file."""
+    tcp = arguments.proto == "tcp"
+    if arguments.style == "recvfrom":
+        return ["-i", host, "-p", str(port), *(["--tcp"] if tcp else [])]
+    file = folder / "feed"
+    file.write_text(f"{'T' if tcp else 'U'}:{host}:{port}\n")
+    return ["-f", str(file), "-F", arguments.style[0]]
+
+
+def measure(arguments: argparse.Namespace, mode: str, veth: VethPair | None, stack: str = "kernel", *both: str) -> dict[str, Any]:
+    """One run of both sides, with the options `both`."""
     tcp, path, pin = arguments.proto == "tcp", program(), cpus()
     host, port = (veth.hosts[0], VETH_PORT) if veth else (LOOPBACK, free_ports(LOOPBACK)[0])
-    where = ["-i", host, "-p", str(port), *(["--tcp"] if tcp else [])]
+    prefix = over(stack, veth)
     inside = [veth.inside(number) if veth else [] for number in (0, 1)]
     affinity = [["taskset", "-c", str(cpu)] if cpu is not None and shutil.which("taskset") else [] for cpu in pin]
     limit = arguments.time + GRACE_S if mode != "playback" else 3600.0
-    with tempfile.TemporaryDirectory() as folder, server([*inside[0], *affinity[0], path, "server", *where], tcp, port) as process:
-        log = Path(folder) / "log.csv"
+    with contextlib.ExitStack() as open_:
+        folder = Path(open_.enter_context(tempfile.TemporaryDirectory()))
+        where = [*address(arguments, host, port, folder), *both]
+        process = open_.enter_context(server([*inside[0], *affinity[0], *prefix, path, "server", *where], tcp, port))
+        log = folder / "log.csv"
         more = [] if mode == "throughput" or "--full-log" in arguments.client_options else ["--full-log", str(log)]
-        command = [*inside[1], *affinity[1], path, mode, *where, *options(arguments, mode), *more]
+        command = [*inside[1], *affinity[1], *prefix, path, mode, *where, *options(arguments, mode), *more]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=limit)
         except subprocess.TimeoutExpired:
@@ -257,7 +283,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "mode", choices=[*MODES, "all"], nargs="?", default="ping-pong", help="sockperf's (default ping-pong); all: all but playback"
     )
-    parser.add_argument("--stack", choices=["kernel", "pyvma"], default="kernel", help="whose sockets (pyvma: needs the preload library)")
+    parser.add_argument(
+        "--stack",
+        choices=["kernel", "pyvma", "all"],
+        default="kernel",
+        help="whose sockets both sides have; pyvma: AF_XDP on the veth pair, by `pyvma run`; all: a table of ping-pongs by both, by the "
+        "kernel's that do not block and by the bare ring",
+    )
+    parser.add_argument("--style", choices=STYLES, default="recvfrom", help="how sockperf waits (default recvfrom)")
     parser.add_argument("--wire", choices=["loopback", "veth"], default="loopback", help="where the two sides are (veth: needs root)")
     parser.add_argument("--proto", choices=["udp", "tcp"], default="udp", help="datagrams (default), or one connection")
     parser.add_argument("--tcp", dest="proto", action="store_const", const="tcp", help="as sockperf says --proto tcp")
@@ -277,7 +310,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def table(report: dict[str, Any]) -> Table:
     """A line a mode."""
     size = f"{report['size']} bytes" if report["size"] else "sizes of the file"
-    title = f"sockperf, {report['proto'].upper()}, {size}, kernel sockets, {report['ring']}; latency in µs"
+    stack = {"kernel": "kernel sockets", "pyvma": "pyvma's stack by AF_XDP"}[report["stack"]]
+    title = f"sockperf, {report['proto'].upper()}, {size}, {stack}, {report['ring']}; latency in µs"
     out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     out.add_column("mode", no_wrap=True)
     for name in ("avg", "p50", "p99", "p99.9", "messages/s", "MB/s", "sent", "answered or taken", "lost", "duplicated", "reordered"):
@@ -329,8 +363,12 @@ def split(option: str, text: str) -> list[str]:
 def check(arguments: argparse.Namespace) -> None:
     """Before anything runs."""
     split("--client-options", arguments.client_options)
-    if arguments.stack == "pyvma":
-        raise UserError("sockperf over pyvma's sockets needs the preload library, which this version does not have; --stack kernel works")
+    if arguments.stack != "kernel":
+        arguments.wire = "veth"
+        if not library().exists():
+            raise UserError("sockperf over pyvma's sockets needs the preload library, which was not built; --stack kernel works")
+    if arguments.stack == "all" and arguments.mode != "ping-pong":
+        raise UserError("--stack all is for ping-pong")
     if arguments.time < 1 or arguments.time != int(arguments.time):
         raise UserError("--time: sockperf takes whole seconds, 1 at least")
     if arguments.msg_size < 14 or arguments.runs < 1:
@@ -344,9 +382,13 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs sockperf and prints."""
     check(arguments)
+    if arguments.stack == "all":
+        from . import _bench_sockperf_rows
+
+        return _bench_sockperf_rows.run(arguments)
     modes = [mode for mode in MODES if mode != "playback"] if arguments.mode == "all" else [arguments.mode]
     report = _bench_output.head("sockperf", arguments) | {"host": _bench_host.host(), "run_count": arguments.runs}
-    report |= {"sockperf": version(), "stack": "kernel", "ring": arguments.wire, "proto": arguments.proto, "seconds": arguments.time}
+    report |= {"sockperf": version(), "stack": arguments.stack, "ring": arguments.wire, "proto": arguments.proto, "seconds": arguments.time}
     report["size"] = None if arguments.mode == "playback" else arguments.msg_size
     floors: list[float | None] = []
     runs: dict[str, list[dict[str, Any]]] = {mode: [] for mode in modes}
@@ -354,7 +396,7 @@ def run(arguments: argparse.Namespace) -> int:
         for _ in range(arguments.runs):
             floors.append(_bench_host.line(0.2))
             for mode in modes:
-                runs[mode].append(measure(arguments, mode, veth))
+                runs[mode].append(measure(arguments, mode, veth, arguments.stack))
     report["rows"] = [combine(f"sockperf-{mode}" if len(modes) > 1 else "sockperf", mode, runs[mode]) for mode in modes]
     report["cache_line_ns"] = _bench_host.distance(floors)
     return _bench_output.deliver(report, arguments, lambda console: show(console, report), draw=plots)
