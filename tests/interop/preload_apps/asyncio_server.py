@@ -20,12 +20,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main(host: str, port: str) -> None:
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     server = await asyncio.start_server(serve, host, int(port))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.close)
-    try:
-        await server.serve_forever()
-    except asyncio.CancelledError:
-        pass
+    await over.wait()
+    server.close()
 
 
 arguments = sys.argv[1:]
