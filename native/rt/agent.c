@@ -278,12 +278,15 @@ static int call(struct pv_agent *a, const struct request *rq, struct answer *an,
 static int dial(struct pv_agent *a, char *err, size_t errsize)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct timeval wait = { .tv_sec = FLOW_WAIT_NS / PV_NS_PER_S };
 	int rc;
 
 	memcpy(un.sun_path, a->path, sizeof(un.sun_path));
-	a->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	a->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (a->fd < 0)
 		return say(err, errsize, -errno, "%s", strerror(errno));
+	/* A daemon that many connect to at once is waited for, by this call alone: the others ask not to wait. */
+	(void)setsockopt(a->fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
 	if (!connect(a->fd, (struct sockaddr *)&un, sizeof(un)))
 		return 0;
 	rc = -errno;

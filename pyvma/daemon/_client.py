@@ -31,8 +31,8 @@ class Connection:
         self._number = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            self.socket.connect(path)  # without a timeout, which would make a full backlog an error
             self.socket.settimeout(timeout)
-            self.socket.connect(path)
             if hello:
                 self.call(protocol.HELLO, protocol.U32.pack(0) + program.encode())
         except OSError as error:

@@ -353,8 +353,8 @@ def test_malformed_messages_and_floods(lab: Lab) -> None:
         # Noise of every size, alone and behind a good header.
         for number in range(60 if not LONG else 2000):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as raw:
-                raw.settimeout(20)
                 raw.connect(running.path)
+                raw.settimeout(20)
                 for _ in range(chance.randrange(1, 5)):
                     body = chance.randbytes(chance.choice((0, 1, 15, 16, 48, 64, 511, 600)))
                     if chance.random() < 0.7:

@@ -1,0 +1,32 @@
+"""The files of packaging/ for systemd."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pyvma.daemon import SOCKET
+
+PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
+UNIT = (PACKAGING / "pyvmad.service").read_text()
+
+
+def test_the_unit_and_the_command_agree() -> None:
+    (words,) = re.findall(r"(?m)^ExecStart=/usr/local/bin/pyvmad (.*)$", UNIT)
+    assert words == "run"
+    assert f"/run/{re.findall(r'(?m)^RuntimeDirectory=(.*)$', UNIT)[0]}/" in SOCKET
+    assert "Type=notify" in UNIT
+    assert re.search(r"(?m)^g pyvma ", (PACKAGING / "pyvma.sysusers").read_text())
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_takes_them(tmp_path: Path) -> None:
+    unit = tmp_path / "pyvmad.service"
+    unit.write_text(UNIT.replace("/usr/local/bin/pyvmad", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert str(unit) not in done.stderr and "pyvmad.service" not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
