@@ -40,7 +40,7 @@ def test_settings(name: str) -> None:
 
 def test_reasons() -> None:
     """The reasons in the table of docs/sockets.md are texts of the engine's or of pyvma.socket's."""
-    sources = [*(ROOT / "native" / "sock").glob("*.c"), ROOT / "pyvma" / "socket.py"]
+    sources = [*(ROOT / "native" / "sock").glob("*.c"), ROOT / "pyvma" / "socket.py", ROOT / "pyvma" / "_native" / "__init__.py"]
     text = "\n".join(path.read_text() for path in sources)
     table = (DOCS / "sockets.md").read_text().partition("| reason |")[2].partition("\n\n")[0]
     reasons = re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE)
