@@ -52,12 +52,19 @@ PL_EXPORT int prctl(int option, ...)
 	return rc;
 }
 
-/* libseccomp makes its filters by this. */
+/*
+ * libseccomp makes its filters by this. And libuv its io_uring, by which it then tells the kernel what to watch, which would be the kernel's
+ * sockets: told that this kernel has none it does so by epoll_ctl.
+ */
 PL_EXPORT long syscall(long number, ...)
 {
 	long a[6], rc;
 	va_list ap;
 
+	if (pv_unlikely(number == SYS_io_uring_setup) && pl_on()) {
+		errno = ENOSYS;
+		return -1;
+	}
 	va_start(ap, number);
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
