@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 800, 70, 6
 GENERATED = {"pyvma/_native/_ffi.c"}
-# Calls whose parameters are another interface's: a libibverbs or public socket call keeps the signature it stands in for.
-FOREIGN = re.compile(r"^(ibv_|_ibv_|pyvma_)")
+# Calls whose parameters are another interface's: a libibverbs, libc or public socket call keeps the signature it stands in for.
+FOREIGN = re.compile(r"^(ibv_|_ibv_|pyvma_|__\w+_chk$)")
 NAME = re.compile(r"(\w+)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)[^()]*$", re.DOTALL)
 
 

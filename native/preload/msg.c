@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages, one and many. */
+#include <string.h>
 #include <time.h>
 
 #include "preload/preload.h"
@@ -12,9 +13,29 @@ PL_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	return PL_REAL(recvmsg)(fd, msg, flags);
 }
 
+/* Whoever gets the fd of a connection by a local socket has the kernel's: it is handed back before. */
+static void pass_on(const struct msghdr *msg)
+{
+	struct msghdr own = { .msg_control = msg->msg_control, .msg_controllen = msg->msg_controllen };
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&own); c; c = CMSG_NXTHDR(&own, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
+			continue;
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (pl_peek(fd) && pyvma_hand_back_fd(fd) < 0)
+				pl_say(pyvma_last_error(), "a connection does not survive being passed on");
+		}
+	}
+}
+
 PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendmsg(h, msg, flags, -1));
+	if (msg && msg->msg_control)
+		pass_on(msg);
 	return PL_REAL(sendmsg)(fd, msg, flags);
 }
 
@@ -39,6 +60,9 @@ static int64_t send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, in
 PL_EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags)
 {
 	PL_CALL(fd, SO_SNDTIMEO, send_many(h, msgs, n, flags));
+	for (unsigned int i = 0; msgs && i < n; i++)
+		if (msgs[i].msg_hdr.msg_control)
+			pass_on(&msgs[i].msg_hdr);
 	return PL_REAL(sendmmsg)(fd, msgs, n, flags);
 }
 

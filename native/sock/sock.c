@@ -357,7 +357,8 @@ static void on_forked(void)
 	pv_stream_holds_forked();
 	pv_loops_forked();
 	if (some)
-		pv_log(PV_LOG_WARN, "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
+		pv_log(pv_engine.cfg && pv_engine.cfg->decide_late ? PV_LOG_INFO : PV_LOG_WARN,
+		       "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
 }
 
 static void on_started(void)
