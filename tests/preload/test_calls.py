@@ -78,7 +78,7 @@ def test_calls(programs: Path, tmp_path: Path) -> None:
         kernel = cases_of(here, programs / "calls", {})
         env = {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0", "PYVMA_EXIT_STATS": str(counters)}
         assert cases_of(here, programs / "calls", env) == kernel
-    assert len(kernel) == 32
+    assert len(kernel) == 36
     assert all(line.startswith("ok ") for line in kernel)
     # The engine saw the traffic: each case talks to the peer.
     assert counters.read_text()

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -595,6 +596,91 @@ static void execs(void)
 	close(fd);
 }
 
+/* The child's end of `pair`: it gets a connection, and talks by it. */
+static void takes_fd(int pair)
+{
+	char c, room[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { &c, 1 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	int fd;
+
+	CHECK(recvmsg(pair, &msg, 0) == 1 && CMSG_FIRSTHDR(&msg));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+	CHECK(write(fd, "given", 5) == 5);
+	expect(fd, "given");
+	close(fd);
+	exit(0);
+}
+
+static void passed_on(void)
+{
+	char room[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { "x", 1 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	int pair[2], fd, status;
+	pid_t child;
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		takes_fd(pair[1]);
+	fd = connected(SOCK_STREAM);
+	CHECK(write(fd, "mine", 4) == 4);
+	expect(fd, "mine");
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	CHECK(sendmsg(pair[0], &msg, 0) == 1);
+	CHECK(close(fd) == 0);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	close(pair[0]);
+	close(pair[1]);
+}
+
+#define CHANGING 90
+static _Atomic(bool) over;
+
+/* By a number that leads now here, now there, and sometimes nowhere. */
+static void *uses_number(void *arg)
+{
+	struct pollfd p = { .fd = CHANGING, .events = POLLIN };
+	char buf[64];
+
+	(void)arg;
+	while (!over) {
+		CHECK(send(CHANGING, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EBADF || errno == EAGAIN ||
+		      errno == ENOTSOCK);
+		CHECK(poll(&p, 1, 0) >= 0);
+		CHECK(recv(CHANGING, buf, sizeof(buf), MSG_DONTWAIT) >= 0 || errno == EBADF || errno == EAGAIN ||
+		      errno == ENOTSOCK);
+	}
+	return NULL;
+}
+
+static void changing_number(void)
+{
+	int fd[3] = { connected(SOCK_DGRAM), connected(SOCK_STREAM), open("/dev/null", O_RDWR) };
+	pthread_t t[2];
+
+	over = false;
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&t[i], NULL, uses_number, NULL) == 0);
+	for (int i = 0; i < 600; i++) {
+		CHECK(dup2(fd[i % 3], CHANGING) == CHANGING);
+		if (i % 5 == 0)
+			CHECK(close(CHANGING) == 0);
+	}
+	over = true;
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+	close(CHANGING);
+	for (int i = 0; i < 3; i++)
+		CHECK(close(fd[i]) == 0);
+}
+
 static void *talk(void *arg)
 {
 	char text[32], buf[32];
@@ -635,6 +721,7 @@ static const struct {
 	{ "stdio", stdio },           { "interrupted", interrupted },
 	{ "restarted", restarted },   { "masked_waits", masked_waits },
 	{ "used_late", used_late },   { "execs", execs },
+	{ "passed_on", passed_on },   { "changing_number", changing_number },
 	{ "threads", threads },       { "forked_server", forked_server },
 };
 
