@@ -98,7 +98,7 @@ static inline int tr_flush(struct tr *t, uint32_t n)
 /* ---- one connection ---------------------------------------------------------------------------------------------------- */
 
 #define ETH_IP_TCP 54u
-#define PIECE 60000u /* of a reply, which the kernel takes as one segment */
+#define PIECE 30000u /* of a reply: a segment that is well within any window */
 
 struct sink {
 	int fd;
@@ -106,6 +106,7 @@ struct sink {
 	uint32_t size; /* of a message */
 	uint32_t snd_nxt, rcv_nxt;
 	uint64_t bytes;
+	uint32_t owed; /* of a reply, bytes that were not sent yet */
 	uint8_t head[MSG_HLEN]; /* of the message that is coming */
 	uint8_t in[VNET + FRAME_MAX], out[VNET + FRAME_MAX];
 };
@@ -154,22 +155,16 @@ static int answer(struct sink *s, uint8_t flags, uint32_t len)
 	return write(s->fd, s->out, VNET + ETH_IP_TCP + opts + len) < 0 ? -errno : 0;
 }
 
-/* A message that asks for a reply has come whole. */
+/* A piece more of the reply, each once the one before is acknowledged. */
 static int reply(struct sink *s)
 {
-	int rc = 0;
+	uint32_t n = PV_MIN(s->owed, PIECE);
 
-	s->head[9] &= (uint8_t)~MSG_CLIENT;
-	for (uint32_t done = 0; done < s->size && !rc;) {
-		uint32_t n = PV_MIN(s->size - done, PIECE);
-
-		memset(s->out + VNET + ETH_IP_TCP, 0, n);
-		if (!done)
-			memcpy(s->out + VNET + ETH_IP_TCP, s->head, MSG_HLEN);
-		done += n;
-		rc = answer(s, 0x18, n);
-	}
-	return rc;
+	memset(s->out + VNET + ETH_IP_TCP, 0, n);
+	if (s->owed == s->size)
+		memcpy(s->out + VNET + ETH_IP_TCP, s->head, MSG_HLEN);
+	s->owed -= n;
+	return answer(s, 0x18, n);
 }
 
 /* The stream is messages of one size; what is in their headers is looked at. */
@@ -192,8 +187,11 @@ static int stream(struct sink *s, const uint8_t *data, uint32_t len, struct benc
 			break;
 		r->received++;
 		seen_add(&r->seen, msg_seq(s->head));
-		if (pv_get16(s->head + 8) & MSG_PONG)
+		if (pv_get16(s->head + 8) & MSG_PONG) {
+			s->head[9] &= (uint8_t)~MSG_CLIENT;
+			s->owed = s->size;
 			rc = reply(s);
+		}
 	}
 	return rc;
 }
@@ -215,14 +213,16 @@ static int segment(struct sink *s, uint32_t have, struct bench_result *r)
 	if (flags & 2) {
 		s->rcv_nxt = pv_get32(tcp + 4) + 1;
 		s->snd_nxt = 1;
-		s->bytes = 0;
+		s->bytes = s->owed = 0;
 		seen_restart(&r->seen);
 		return answer(s, 0x12, 0);
 	}
 	if (pv_get32(tcp + 4) != s->rcv_nxt)
 		return len ? answer(s, 0x10, 0) : 0;
 	s->rcv_nxt += len;
-	if (len)
+	if (s->owed && pv_get32(tcp + 8) == s->snd_nxt)
+		rc = reply(s);
+	if (len && !rc)
 		rc = stream(s, tcp + hlen, len, r);
 	if (flags & 1) {
 		s->rcv_nxt++;

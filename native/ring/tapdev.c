@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The TAP data path: one readv a frame, one writev a frame, since a TUN device has no calls for several.
+ * The TAP data path: one read a frame, one write a frame, since a TUN device has no calls for several.
  *
- * How long the next frame is nobody can ask. A read is offered some posted buffers and behind them a spill of 64 KiB, out of which is
- * copied what they did not hold. How many buffers follows the frames: long ones fill a row of them and never reach the spill, and
- * short ones do not pay for the row, which the kernel looks at one by one.
+ * How long the next frame is nobody can ask. While frames are short each is read into one place that holds the longest, the spill, and
+ * copied from there, which costs less than having the kernel look at a row of buffers. Once one did not fit into a buffer reads are
+ * offered a row of them, with the spill behind for what they do not hold, until frames were short for a while.
  */
 #include "ring/tapdev_priv.h"
 
@@ -98,29 +98,28 @@ static void set_gone(struct tapdev *t)
 	t->ring.caps.link_up = false;
 }
 
-/* The row grows with a frame that it does not hold, and shrinks when there was none for a while. */
-static void adapt(struct tapdev *t, uint32_t used, bool spilled)
+/* `p` has left the ring and reaches nobody, who would count it. */
+static void drop_frame(struct tapdev *t, struct pv_pkt *p, uint64_t *counter)
 {
-	if (spilled || used > TAPDEV_SLOTS_FEW) {
-		t->slots_want = TAPDEV_SLOTS_MAX;
-		t->few = 0;
-		return;
-	}
-	if (pv_likely(t->slots_want == TAPDEV_SLOTS_FEW) || ++t->few < FEW_READS)
-		return;
-	t->slots_want = TAPDEV_SLOTS_FEW;
-	t->few = 0;
-	/* They were taken from the queue: there is room for them in it. */
-	while (t->nslots > TAPDEV_SLOTS_FEW)
-		t->posted[--t->rx_tail & (t->rx_size - 1)] = t->slot[--t->nslots];
-	close_row(t);
+	++*counter;
+	t->ring.rx_more++;
+	pv_pkt_put(p);
 }
 
-/* Copies what ran over the slots behind them. False: there are no buffers for it. */
-static pv_noinline bool unspill(struct tapdev *t, struct pv_pkt *head, struct pv_pkt **tail, uint32_t len)
+/* Back to reading by the spill, after a while of short frames. The row's buffers were taken from the queue: there is room for them in it. */
+static void shorten(struct tapdev *t, uint32_t used)
 {
-	const uint8_t *from = t->spill;
+	t->few = used > 1 ? 0 : t->few + 1;
+	if (pv_likely(t->few < FEW_READS))
+		return;
+	t->slots_want = t->few = 0;
+	while (t->nslots)
+		t->posted[--t->rx_tail & (t->rx_size - 1)] = t->slot[--t->nslots];
+}
 
+/* `len` bytes of the spill behind a frame that began elsewhere. False: there are no buffers for them, the frame is dropped. */
+static pv_noinline bool unspill(struct tapdev *t, struct pv_pkt *head, struct pv_pkt *tail, const uint8_t *from, uint32_t len)
+{
 	while (len) {
 		struct pv_pkt *p = next_posted(t);
 		uint32_t n;
@@ -132,29 +131,46 @@ static pv_noinline bool unspill(struct tapdev *t, struct pv_pkt *head, struct pv
 			p = pv_pkt_get(t->ring.pool);
 		}
 		if (!p) {
-			t->ring.rx_more++; /* of `head`, which no caller will count */
-			pv_pkt_put(head);
+			drop_frame(t, head, &t->ring.stat->c.rx_no_buf);
 			return false;
 		}
 		n = PV_MIN(len, pv_pkt_tailroom(p));
 		memcpy(p->data, from, n);
 		p->len = n;
 		p->frag = NULL;
-		(*tail)->frag = p;
-		*tail = p;
+		tail->frag = p;
+		tail = p;
 		from += n;
 		len -= n;
 	}
 	return true;
 }
 
-/* The frame of `len` bytes that a read left in slots and spill. NULL: it was dropped. */
-static struct pv_pkt *take(struct tapdev *t, uint32_t len)
+/* The frame of `len` bytes that a read left in the spill. NULL: it was dropped. */
+static struct pv_pkt *take_copy(struct tapdev *t, uint32_t len)
+{
+	struct pv_pkt *head = next_posted(t);
+	const uint8_t *from = t->spill + TAPDEV_VNET;
+	uint32_t n = PV_MIN(len, pv_pkt_tailroom(head));
+
+	memcpy(&t->hdr, t->spill, TAPDEV_VNET);
+	pv_ring_give(head);
+	memcpy(head->data, from, n);
+	head->len = n;
+	head->frag = NULL;
+	if (pv_likely(n == len))
+		return head;
+	t->slots_want = TAPDEV_SLOTS_MAX;
+	return unspill(t, head, head, from + n, len - n) ? head : NULL;
+}
+
+/* In the row, and perhaps in the spill behind it. */
+static struct pv_pkt *take_row(struct tapdev *t, uint32_t len)
 {
 	struct pv_pkt *head = t->slot[0], *tail = head;
 	uint32_t used = 0, left = len;
-	bool whole = true;
 
+	memcpy(&t->hdr, head->data - TAPDEV_VNET, TAPDEV_VNET);
 	while (left && used < t->nslots) {
 		struct pv_pkt *p = t->slot[used];
 		uint32_t n = PV_MIN(left, pv_pkt_tailroom(p));
@@ -169,24 +185,11 @@ static struct pv_pkt *take(struct tapdev *t, uint32_t len)
 		}
 		left -= n;
 	}
-	memcpy(&t->hdr, head->data - TAPDEV_VNET, TAPDEV_VNET);
-	head->total = len;
-	head->flags = pv_tapdev_rx_flags(&t->hdr);
-	if (pv_unlikely(left)) {
-		whole = unspill(t, head, &tail, left);
-		if (!whole)
-			t->ring.stat->c.rx_no_buf++;
-	}
+	if (pv_unlikely(left) && !unspill(t, head, tail, t->spill, left))
+		head = NULL;
 	renew(t, used);
-	adapt(t, used, left != 0);
-	return whole ? head : NULL;
-}
-
-static void drop_frame(struct tapdev *t, struct pv_pkt *p, uint64_t *counter)
-{
-	++*counter;
-	t->ring.rx_more++;
-	pv_pkt_put(p);
+	shorten(t, used);
+	return head;
 }
 
 /* Several datagrams as one: each becomes a frame of its own, in posted buffers. */
@@ -242,30 +245,37 @@ static int read_failed(struct tapdev *t, int error)
 /* One read. 1: there may be more; 0: there is none, or no buffer for it. `out` stays NULL where the frame is none, or waits in `ready`. */
 static int read_frame(struct tapdev *t, uint32_t queue, struct pv_pkt **out)
 {
-	struct pv_ring_counters *c = &t->ring.stat->c;
+	struct pv_pkt *p;
 	ssize_t n;
 
-	fill_row(t);
-	if (pv_unlikely(!t->nslots))
+	if (pv_unlikely(t->slots_want))
+		fill_row(t);
+	if (pv_unlikely(t->nslots))
+		n = readv(t->fd[queue], t->iov, (int)t->nslots + 1);
+	else if (pv_likely(waiting(t)))
+		n = read(t->fd[queue], t->spill, t->spill_size);
+	else
 		return 0;
-	n = readv(t->fd[queue], t->iov, (int)t->nslots + 1);
 	if (n < 0)
 		return read_failed(t, errno);
 	if (pv_unlikely(n < (ssize_t)TAPDEV_VNET + 14)) {
-		c->rx_errors++;
+		t->ring.stat->c.rx_errors++;
 		return 1;
 	}
-	*out = take(t, (uint32_t)n - TAPDEV_VNET);
-	if (pv_unlikely(!*out))
+	n -= (ssize_t)TAPDEV_VNET;
+	p = t->nslots ? take_row(t, (uint32_t)n) : take_copy(t, (uint32_t)n);
+	if (pv_unlikely(!p))
 		return 1;
+	p->total = (uint32_t)n;
+	p->flags = pv_tapdev_rx_flags(&t->hdr);
 	if (t->nqueues > 1) {
-		(*out)->flags |= PV_PKT_QUEUE;
-		(*out)->txq = (uint8_t)queue;
+		p->flags |= PV_PKT_QUEUE;
+		p->txq = (uint8_t)queue;
 	}
-	if (pv_unlikely((t->hdr.gso_type & ~VIRTIO_NET_HDR_GSO_ECN) == VIRTIO_NET_HDR_GSO_UDP_L4)) {
-		take_apart(t, *out);
-		*out = NULL;
-	}
+	if (pv_unlikely((t->hdr.gso_type & ~VIRTIO_NET_HDR_GSO_ECN) == VIRTIO_NET_HDR_GSO_UDP_L4))
+		take_apart(t, p);
+	else
+		*out = p;
 	return 1;
 }
 

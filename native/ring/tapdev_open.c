@@ -355,8 +355,7 @@ static int allocate(struct tapdev *t, const struct pv_tapdev_cfg *cfg)
 	c->tx_depth = cfg->tx_depth ? cfg->tx_depth : DEPTH;
 	for (t->rx_size = 1; t->rx_size < c->rx_depth;)
 		t->rx_size *= 2;
-	t->spill_size = TAPDEV_FRAME_MAX;
-	t->slots_want = TAPDEV_SLOTS_FEW;
+	t->spill_size = TAPDEV_VNET + TAPDEV_FRAME_MAX;
 	t->posted = t->mem->alloc(t->mem->ctx, t->rx_size * sizeof(struct pv_pkt *));
 	t->spill = t->mem->alloc(t->mem->ctx, t->spill_size);
 	return t->posted && t->spill && !pv_ring_stat_open(&t->ring, t->mem) ? 0 : -ENOMEM;

@@ -20,7 +20,6 @@
 
 #define TAPDEV_FRAME_MAX (65535u + 18u) /* what IP can say, Ethernet and one VLAN tag */
 #define TAPDEV_SLOTS_MAX 48u /* buffers that a read fills; what does not fit goes by way of the spill */
-#define TAPDEV_SLOTS_FEW 1u /* while frames are short */
 #define TAPDEV_VNET ((uint32_t)sizeof(struct virtio_net_hdr))
 #define TAPDEV_PIECES_MAX 64u /* buffers of a frame sent */
 #define TAPDEV_UDP_PARTS 128u /* UDP_MAX_SEGMENTS */
@@ -35,7 +34,7 @@ struct tapdev {
 	int epoll_fd; /* of several queues, else -1 */
 
 	/* Receive buffers: those that the next read may fill, and the rest. */
-	uint32_t nslots, slots_want, few; /* few: reads in a row that needed few of them */
+	uint32_t nslots, slots_want, few; /* few: reads in a row that needed one of them */
 	struct pv_pkt *slot[TAPDEV_SLOTS_MAX];
 	struct iovec iov[TAPDEV_SLOTS_MAX + 1]; /* slots, the first with the header in its headroom; spill */
 	struct virtio_net_hdr hdr; /* of the last frame */

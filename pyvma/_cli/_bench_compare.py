@@ -327,7 +327,8 @@ def show(console: Console, report: dict[str, Any], arguments: argparse.Namespace
     console.print(table(report, arguments))
     console.print("last two columns: how many times as fast as the blocking kernel socket of the same language")
     console.print("medians of the runs' own ratios:")
-    for title, kind in (("p50", "p50"), ("messages/s", "rate"), (f"bulk ({BULK >> 10} KiB a call, raw: frames of {MTU} bytes)", "bulk")):
+    frames = "" if HERE[report["ring"]].kernel_client else f", raw: frames of {MTU} bytes"
+    for title, kind in (("p50", "p50"), ("messages/s", "rate"), (f"bulk ({BULK >> 10} KiB a call{frames})", "bulk")):
         against = [f"{name.replace('/', ' over ')}: {value:.2f}" for name, value in report["ratios"].get(kind, {}).items()]
         if against:
             console.print(f"{title} of {', '.join(against)}", highlight=False)

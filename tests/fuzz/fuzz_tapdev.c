@@ -52,9 +52,8 @@ static void open_world(struct world *w, struct script *s)
 					      .tso_max = UINT16_MAX };
 	t->nqueues = 1;
 	t->offload = true;
-	t->slots_want = TAPDEV_SLOTS_FEW;
 	t->rx_size = 128;
-	t->spill_size = TAPDEV_FRAME_MAX;
+	t->spill_size = TAPDEV_VNET + TAPDEV_FRAME_MAX;
 	t->posted = t->mem->alloc(t->mem->ctx, t->rx_size * sizeof(struct pv_pkt *));
 	t->spill = t->mem->alloc(t->mem->ctx, t->spill_size);
 	REQUIRE(t->posted && t->spill && !pv_ring_stat_open(&t->ring, t->mem));

@@ -63,6 +63,26 @@ def test_compare_all_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 
 
 @rooted
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+def test_compare_over_a_tap_device(proto: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, file = existing(), tmp_path / "report.json"
+    rows = ["--rows", "raw,pyvma-c,pyvma-py,kernel-c-spin"]
+    assert main(["bench", "compare", "--ring", "tap", "--proto", proto, *rows, "--seconds", "0.3", "--runs", "1", "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    assert [row["who"] for row in report["rows"]] == rows[1].split(",")
+    for row in report["rows"]:
+        assert 0 < row["p50_us"] <= row["p99_us"] and row["rate_mps"] > 0
+        assert (row["lost"], row["duplicated"], row["reordered"]) == (0, 0, 0), row
+        assert proto == "udp" or row["bulk_gbps"] > 0
+    assert report["ratios"]["p50"]["pyvma-c/raw"] > 0
+    assert "raw: frames" not in capsys.readouterr().out
+    assert not {name for name in existing() - before if name.endswith("-t")}
+    assert main(["bench", "compare", "--ring", "tap", "--api", "asyncio"]) == 1
+    assert "event loops are compared over softnic or xdp" in capsys.readouterr().err
+
+
+@rooted
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_when_it_is_ended(number: signal.Signals, tmp_path: Path) -> None:
