@@ -173,31 +173,33 @@ static void drop_fds(struct answer *an)
 /* One message that is there. Its id, 0 for what is no answer, or -errno. */
 static int64_t receive(struct pv_agent *a, struct answer *an)
 {
-	struct pv_agent_head head;
 	uint8_t buf[PV_AGENT_MSG_MAX];
+	const uint8_t *body;
+	uint32_t id;
 	union {
 		struct cmsghdr align;
 		char b[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	} control;
 	struct iovec iov = { buf, sizeof(buf) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.b, .msg_controllen = sizeof(control.b) };
-	ssize_t n = recvmsg(a->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.b };
+	ssize_t n;
+
+	/* Not CMSG_SPACE: its padding has room for one more. */
+	msg.msg_controllen = CMSG_LEN(sizeof(int) * FDS_MAX);
+	n = recvmsg(a->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (n < 0)
 		return -errno;
 	if (n == 0)
 		return -ECONNRESET;
 	take_fds(&msg, an);
-	memcpy(&head, buf, PV_MIN((size_t)n, sizeof(head)));
-	if ((size_t)n < sizeof(head) + sizeof(an->result) || head.magic != PV_AGENT_MAGIC || head.length != (size_t)n ||
-	    !(head.type & PV_AGENT_ANSWER)) {
+	id = pv_agent_parse(buf, (size_t)n, &an->result, &body, &an->len);
+	if (!id) {
 		drop_fds(an);
 		return 0;
 	}
-	memcpy(&an->result, buf + sizeof(head), sizeof(an->result));
-	an->len = (size_t)n - sizeof(head) - sizeof(an->result);
-	memcpy(an->body, buf + sizeof(head) + sizeof(an->result), an->len);
-	return head.id;
+	memcpy(an->body, body, an->len);
+	return id;
 }
 
 /* Answers of requests that nobody waits for: a refusal is said. */
@@ -216,10 +218,10 @@ static int await(struct pv_agent *a, uint32_t id, struct answer *an, int64_t unt
 
 		if (got == (int64_t)id)
 			return 0;
-		if (got >= 0) {
+		if (got > 0)
 			late(an);
+		if (got >= 0)
 			continue;
-		}
 		if (got == -EINTR)
 			continue;
 		if (got != -EAGAIN)
@@ -671,7 +673,8 @@ bool pv_agent_serve(struct pv_agent *a)
 	int64_t id = 0, after = PV_MIN(2 * a->retry_after_ns, RETRY_MAX_NS);
 
 	while (a->fd >= 0 && (id = receive(a, &an)) >= 0)
-		late(&an);
+		if (id)
+			late(&an);
 	if (a->fd >= 0) {
 		if (id != -EAGAIN && id != -EINTR)
 			hang_up(a);

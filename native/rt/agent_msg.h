@@ -3,6 +3,7 @@
 #ifndef PV_RT_AGENT_MSG_H
 #define PV_RT_AGENT_MSG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define PV_AGENT_MAGIC 0x444d5650u /* "PVMD" */
@@ -60,5 +61,8 @@ struct pv_agent_xdp_ask {
 struct pv_agent_xdp_answer {
 	uint32_t queues, mode;
 };
+
+/* An answer of `len` bytes taken apart: its id, and where the body is. 0: it is none. */
+uint32_t pv_agent_parse(const void *data, size_t len, int32_t *result, const uint8_t **body, size_t *body_len);
 
 #endif
