@@ -2,6 +2,9 @@
 # Makes a fresh Debian 12 ready: what is missing from its packages, a virtual environment in .venv on Debian's own Python (pyverbs
 # comes from Debian's package and has none on the index), and the package built and installed into it.
 #
+# PYVMA_TEST_LONG=1 runs more programs, of which openssh-server, nodejs and default-jdk-headless are not installed by this: heavy, or servers that
+# a machine may not want. Those tests are skipped without them.
+#
 # Without root the packages must be in place already; what is missing is then named, and only a compiler is essential.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,6 +48,11 @@ wrk
 mosquitto
 dnsmasq-base
 postgresql
+iperf3                 # programs for `pyvma run`
+memcached
+haproxy
+openssh-client
+bind9-dnsutils
 openssl                # certificates of tests
 libpython3.11-testsuite  # CPython's own test_socket
 codespell
