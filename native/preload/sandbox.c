@@ -106,6 +106,7 @@ static const struct {
 	{ "bpf", SYS_bpf, false, BPF_MAP_CREATE, 0 },
 	{ "eventfd", SYS_eventfd2, false, 0, 0 },
 	{ "epoll", SYS_epoll_create1, false, 0, 0 },
+	{ "signalfd", SYS_signalfd4, false, -1, 0 },
 	{ "memfd_create", SYS_memfd_create, false, 0, 0 },
 	{ "ppoll", SYS_ppoll, true, 0, 0 },
 	{ "getrandom", SYS_getrandom, false, 0, 0 },
