@@ -22,6 +22,7 @@
 #include "rt/mem.h"
 #include "rt/port_tap.h"
 #include "rt/recorder.h"
+#include "rt/tstamp_engine.h"
 
 /* A leg that cannot be opened is tried again after that long, and ever more rarely, until it was tried for long enough. */
 #define RETRY_MIN_NS (10 * PV_NS_PER_MS)
@@ -398,6 +399,9 @@ static void tell(struct pv_engine *e, struct pv_port *p)
 		if (b->leg[i].ring)
 			leg_stat(b, &b->leg[i]);
 	(void)pv_stack_iface_moved(e->stack, p->index, now);
+	/* Stamps are of another clock. */
+	pv_tstamp_port_del(e, p);
+	pv_tstamp_port_add(e, p);
 	pv_net_kick(e->net);
 	for (int i = 0; i < ARM_TURNS && pv_ring_arm(p->ring) > 0; i++)
 		(void)pv_stack_poll(e->stack, now, e->rx_budget);

@@ -529,14 +529,6 @@ static void port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_eve
 	pv_engine_route(e);
 }
 
-/* Another leg of a bond has the traffic, and another clock. */
-static void moved(struct pv_engine *e, struct pv_port *p)
-{
-	(void)pv_stack_iface_moved(e->stack, p->index, pv_clock_now(&e->clock));
-	pv_tstamp_port_del(e, p);
-	pv_tstamp_port_add(e, p);
-}
-
 void pv_ports_events(struct pv_engine *e)
 {
 	static const char *const texts[] = {
@@ -560,8 +552,6 @@ void pv_ports_events(struct pv_engine *e)
 			pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
 			pv_log(bad ? PV_LOG_ERROR : PV_LOG_WARN, "%s: %s", p->spec.name, texts[ev]);
 			pv_port_stat(p);
-			if (ev == PV_RING_EV_MOVED)
-				moved(e, p);
 			if (!bad)
 				continue;
 			port_failed(e, p, ev);
