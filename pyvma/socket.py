@@ -30,6 +30,7 @@ from socket import *
 from typing import Any, NamedTuple
 
 from . import _native, _pacing, _stamps
+from ._handback import HandBack
 from ._native import check, explain, ffi, lib
 from ._native import start as _start
 from ._native._calls import Batch, Calls, Handle, Received, format_address, parse_address
@@ -254,8 +255,8 @@ def _face(fewest: int, most: int) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-class socket(Calls, _std.socket):  # type: ignore[no-redef]
-    """As `socket.socket`, with `offload`, `pacing`, `stats`, `recv_batch` and `send_batch` of its own."""
+class socket(HandBack, Calls, _std.socket):  # type: ignore[no-redef]
+    """As `socket.socket`, with `offload`, `pacing`, `stats`, `hand_back`, `recv_batch` and `send_batch` of its own."""
 
     __slots__ = ("_handle", "_sock", "_told", "_why")
     __module__ = "pyvma.socket"

@@ -201,6 +201,8 @@ PYVMA_EXPORT int pyvma_hand_back_fd(int fd);
 /* All connections whose fd would survive an exec(2). 0, or why the first one could not; the others are handed back all the same. Not for the
  * child of a vfork(2), whose fds are its own while the stack is the parent's. */
 PYVMA_EXPORT int pyvma_hand_back_inheritable(void);
+/* Before _exit(2), which the engine does not hear of: forked children keep the connections that they have inherited. exit(3) does the same. */
+PYVMA_EXPORT int pyvma_hand_back_inherited(void);
 
 /*
  * Pacing. SO_MAX_PACING_RATE of Linux (4 or 8 bytes: bytes a second, all ones and 0: unlimited) holds what a socket sends by each interface

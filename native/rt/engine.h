@@ -135,6 +135,7 @@ pv_inline enum pv_engine_state pv_engine_state(void)
 struct pv_engine_hooks {
 	void (*stop)(void);
 	void (*forking)(void); /* before fork, with the lock: sockets note what they will be in the child */
+	void (*parent)(void); /* after it, in the parent, with the lock */
 	void (*forked)(void);
 	void (*fork_lock)(void); /* before fork, ahead of the engine's lock */
 	void (*fork_unlock)(void); /* after it, in both */

@@ -60,6 +60,8 @@ static void in_parent(void)
 	if (!inside)
 		return;
 	pv_stats_fork_unlock();
+	if (have_engine && pv_engine_hooks())
+		pv_engine_hooks()->parent();
 	if (have_lock) {
 		pv_lent_drop();
 		pv_lock_put(&pv_engine.lock);

@@ -240,7 +240,10 @@ int pyvma_sock_recv_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int
 		return -EINVAL;
 	if (pv_sock_is_core(so))
 		return recv_core(h, so, &(struct batch){ msgs, n, flags, false, timeout_ns });
-	return recv_kernel(so, msgs, n, flags, timeout_ns);
+	int got = recv_kernel(so, msgs, n, flags, timeout_ns);
+
+	pv_ready_called(so);
+	return got;
 }
 
 int pyvma_sock_recv_lent(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)

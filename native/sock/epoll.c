@@ -636,8 +636,16 @@ static int check_ctl(int op, const struct pyvma_event *ev)
 	return op != EPOLL_CTL_DEL && !ev ? -EFAULT : 0;
 }
 
+/* A connection that a forked child inherited is watched where it can be used. */
+static void claim(struct pv_sock *so)
+{
+	if (so && so->dead && so->stream)
+		(void)pv_sock_lock_failed(NULL, so);
+}
+
 int pyvma_epoll_ctl(pyvma_epoll *set, int op, int fd, const struct pyvma_event *ev)
 {
+	struct pv_sock *so;
 	int rc = check_ctl(op, ev);
 
 	if (rc)
@@ -647,8 +655,10 @@ int pyvma_epoll_ctl(pyvma_epoll *set, int op, int fd, const struct pyvma_event *
 	if (fd == set->kep)
 		return -EINVAL;
 	pv_registry_get();
+	so = pv_sock_find(fd);
+	claim(so);
 	pv_lock_get(&pv_engine.lock);
-	rc = ctl(set, op, pv_sock_find(fd), fd, ev);
+	rc = ctl(set, op, so, fd, ev);
 	if (rc == -ENOENT && fcntl(fd, F_GETFD) < 0)
 		rc = -EBADF;
 	pv_lock_put(&pv_engine.lock);
@@ -665,6 +675,7 @@ int pyvma_epoll_ctl_sock(pyvma_epoll *set, int op, pyvma_sock *h, const struct p
 		return rc;
 	pv_registry_get();
 	so = pv_handle_sock(h);
+	claim(so);
 	pv_lock_get(&pv_engine.lock);
 	rc = so ? ctl(set, op, so, -1, ev) : -EBADF;
 	pv_lock_put(&pv_engine.lock);

@@ -19,6 +19,7 @@
 
 #include "rt/error.h"
 #include "sock/epoll.h"
+#include "sock/kin.h"
 #include "sock/pacing.h"
 #include "sock/shown.h"
 #include "sock/stream.h"
@@ -110,6 +111,7 @@ static void is_kernels(struct pv_sock *so, const char *why)
 	pv_list_for_each(it, &so->watch.waiters)
 		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
 	pv_ready_update(so);
+	pv_kin_handed(so);
 }
 
 /* The kernel has the connection; the stack lets go. Its queues are needed up to the last step. */
@@ -191,6 +193,10 @@ static int by_fd(int fd, const char *why)
 
 	if (!so || !so->stream || pv_sock_mode(so) != PV_SOCK_STREAM)
 		return 0;
+	if (so->dead) {
+		rc = pv_sock_lock_failed(NULL, so);
+		return rc == PV_HANDED ? 0 : rc;
+	}
 	pv_lock_get(&pv_engine.lock);
 	if (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_tcp_state(so->tc) != PV_TCP_CLOSED)
 		rc = pv_handback(so, why);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "rt/host.h"
+#include "sock/kin.h"
 #include "sock/sock.h"
 
 /* Guards the making, and the notes. Innermost. */
@@ -141,6 +142,7 @@ int pv_kfd_make(const struct pv_sock *shared)
 			setsockopt(fd, n->level, n->name, n->val, n->len);
 		if (fd >= 0) {
 			notes_drop(so);
+			so->kfd_born = pv_kin_number();
 			atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
 		}
 	} else if (fd < 0) {

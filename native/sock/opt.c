@@ -333,6 +333,9 @@ int pyvma_sock_setsockopt(pyvma_sock *h, int level, int name, const void *val, s
 		return -EBADF;
 	if (level == PYVMA_SOL)
 		return pv_pacing_set(h, so, name, val, len);
+	/* In a forked child: its kernel socket may not be the connection yet. */
+	if (so->dead && so->stream)
+		(void)pv_sock_lock_failed(NULL, so);
 	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING) {
 		atomic_store_explicit(&so->untouched, false, memory_order_relaxed);
 		return setsockopt(pv_sock_kfd(so), level, name, val, len) < 0 ? -errno : 0;

@@ -23,6 +23,7 @@
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/kin.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
 
@@ -73,18 +74,56 @@ static bool kernel_readable(const struct pv_sock *so)
 	return poll(&p, 1, 0) > 0;
 }
 
-/* Watch the kernel's leg until it is readable once. */
-static void watch_kernel(struct pv_sock *so)
+int pv_ready_extra_fd(void)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data = { .ptr = so } };
 	struct pv_engine *e = &pv_engine;
 
 	if (e->extra_fd < 0) {
 		e->extra_fd = epoll_create1(EPOLL_CLOEXEC);
 		pv_engine_wake(&e->progress);
 	}
-	if (epoll_ctl(e->extra_fd, so->extra ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, pv_sock_kfd(so), &ev) == 0)
+	return e->extra_fd;
+}
+
+/* Watch the kernel's leg until it is readable once. */
+static void watch_kernel(struct pv_sock *so)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data = { .ptr = so } };
+
+	if (epoll_ctl(pv_ready_extra_fd(), so->extra ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, pv_sock_kfd(so), &ev) == 0)
 		so->extra = true;
+}
+
+/*
+ * A connection that was handed back (handback.c) while somebody watched its pair: that one shows what the kernel's socket shows from now on.
+ * Every change there is an event of the set's; what calls of ours change they look at themselves.
+ */
+static void show_kernels(struct pv_sock *so)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = { .ptr = so } };
+	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN | POLLOUT | POLLRDHUP };
+
+	if (!so->extra)
+		so->extra = epoll_ctl(pv_ready_extra_fd(), EPOLL_CTL_ADD, p.fd, &ev) == 0;
+	if (poll(&p, 1, 0) < 0)
+		return;
+	block(so, !(p.revents & (POLLOUT | POLLERR | POLLHUP)));
+	if (!so->hung && (p.revents & POLLHUP) && (p.revents & POLLRDHUP))
+		so->hung = shutdown(so->exp_fd, SHUT_RD) == 0;
+	show(so, p.revents & (POLLIN | POLLERR | POLLHUP | POLLRDHUP));
+}
+
+static bool is_kernels(const struct pv_sock *so)
+{
+	return so->stream && pv_sock_mode(so) == PV_SOCK_KERNEL;
+}
+
+void pv_ready_after(struct pv_sock *so)
+{
+	pv_lock_get(&pv_engine.lock);
+	if (so->sig_fd >= 0 && is_kernels(so) && pv_engine_state() == PV_ENGINE_RUNNING)
+		show_kernels(so);
+	pv_lock_put(&pv_engine.lock);
 }
 
 void pv_ready_refresh(struct pv_sock *so)
@@ -92,6 +131,10 @@ void pv_ready_refresh(struct pv_sock *so)
 	uint32_t stream = so->tc ? pv_tcp_ready_bits(so->tc) : 0;
 	bool core = (so->u && so->core_leg && pv_udp_readable(so->u)) || (stream & ~(PV_EV_OUT | PV_EV_PRI)) || pv_errq_any(so);
 
+	if (is_kernels(so)) {
+		show_kernels(so);
+		return;
+	}
 	if (so->tc) {
 		block(so, !(stream & (PV_EV_OUT | PV_EV_ERR | PV_EV_HUP)) && pv_tcp_state(so->tc) != PV_TCP_LISTEN);
 		hang_up(so, stream);
@@ -172,6 +215,13 @@ void pv_ready_extra(void)
 	for (int i = 0; i < n; i++) {
 		struct pv_sock *so = ev[i].data.ptr;
 
+		if (pv_kin_readable(so))
+			continue;
+		if (is_kernels(so)) {
+			show(so, false); /* what comes is an edge */
+			show_kernels(so);
+			continue;
+		}
 		so->kernel_ready = true;
 		show(so, true);
 	}

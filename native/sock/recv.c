@@ -300,7 +300,10 @@ static int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghd
 		return -EBADF;
 	if (!pv_sock_is_core(so)) {
 		pv_shown_receives(so);
-		return pv_shown_kernel_rx(so, pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns), flags);
+		int64_t got = pv_shown_kernel_rx(so, pv_kernel_recvmsg(pv_sock_kfd(so), msg, flags, timeout_ns), flags);
+
+		pv_ready_called(so);
+		return got;
 	}
 	if (flags & MSG_ERRQUEUE)
 		return pv_errq_recv(h, so, msg);

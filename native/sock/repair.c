@@ -9,6 +9,7 @@
  */
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,6 +85,23 @@ static int name(const struct pv_repair *r)
 	return connect(r->fd, (struct sockaddr *)&ss, len) < 0 ? -errno : 0;
 }
 
+/* The kernel measured its segments by the MSS that it takes for granted before a SYN says another one, and measures again when the socket's
+ * IP options are set, to none here. Of IPv6 there has to be something, though nothing that becomes a header. */
+static void measure(const struct pv_repair *r)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} c = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = IPPROTO_IPV6, .cmsg_type = IPV6_HOPLIMIT } };
+	int hops = -1;
+
+	memcpy(CMSG_DATA(&c.head), &hops, sizeof(hops));
+	if (pv_addr_is4(&r->x->local.addr))
+		(void)setsockopt(r->fd, IPPROTO_IP, IP_OPTIONS, NULL, 0);
+	else
+		(void)setsockopt(r->fd, IPPROTO_IPV6, IPV6_2292PKTOPTIONS, &c, sizeof(c));
+}
+
 static int options(const struct pv_repair *r)
 {
 	const struct pv_tcp_export *x = r->x;
@@ -99,6 +117,7 @@ static int options(const struct pv_repair *r)
 	if (x->timestamps)
 		o[n++].opt_code = OPT_TS;
 	rc = setsockopt(r->fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, o, n * (socklen_t)sizeof(o[0])) < 0 ? -errno : 0;
+	measure(r);
 	if (rc || !x->timestamps)
 		return rc;
 	/* An odd value is of a clock that counts microseconds; and time has passed since ours was read. */

@@ -117,6 +117,7 @@ static int64_t send_kernel(struct pv_sock *so, const struct msghdr *msg, int fla
 	int64_t n = pv_kernel_sendmsg(pv_sock_kfd(so), msg, flags & ~PYVMA_MSG_BATCH, timeout_ns);
 
 	pv_shown_sends(so);
+	pv_ready_called(so);
 	return pv_shown_kernel_tx(so, n);
 }
 

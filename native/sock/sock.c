@@ -20,7 +20,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "sock/epoll.h"
-#include "sock/handback.h"
+#include "sock/kin.h"
 #include "sock/shown.h"
 #include "sock/stream.h"
 
@@ -142,6 +142,8 @@ static struct pv_dgram *dgram_of(struct pv_sock *so, int type)
 	return so->dg;
 }
 
+static uint64_t serials; /* registry lock */
+
 /* A shared socket for `fd`, with no handle yet; fd < 0: its kernel socket may come later. */
 static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 {
@@ -160,6 +162,8 @@ static struct pv_sock *sock_get(int fd, int family, int type, int proto)
 				.proto = (int16_t)proto,
 				.exp_fd = -1,
 				.sig_fd = -1 };
+	so->serial = ++serials;
+	so->born = so->kfd_born = pv_kin_number();
 	so->stream = type == SOCK_STREAM && (proto == 0 || proto == IPPROTO_TCP);
 	so->candidate = (family == AF_INET || family == AF_INET6) &&
 			(so->stream || (type == SOCK_DGRAM && (proto == 0 || proto == IPPROTO_UDP)));
@@ -205,6 +209,9 @@ static void sock_free(struct pv_sock *so)
 			pv_list_del(it);
 		pv_ready_close(so);
 		pv_core_close(so);
+		pv_kin_closing(so);
+		if (!so->tc)
+			pv_list_del(&so->on_core);
 		if (pv_engine.stack) {
 			close_stream(so);
 			pv_net_kick(pv_engine.net); /* what leaving groups, or a FIN, had to say */
@@ -215,6 +222,7 @@ static void sock_free(struct pv_sock *so)
 		close(so->sig_fd);
 		close(so->exp_fd);
 	}
+	pv_list_del(&so->on_core);
 	int kfd = pv_kfd_end(so);
 
 	if (so->own_kfd && kfd >= 0)
@@ -331,7 +339,10 @@ static bool lose_all(bool touch)
 
 static void on_stop(void)
 {
-	bool heard = lose_all(true);
+	bool heard;
+
+	pv_kin_exit();
+	heard = lose_all(true);
 
 	pv_net_kick(pv_engine.net); /* what streams had to say at their end */
 	see_off(&pv_engine, heard);
@@ -342,11 +353,15 @@ static void on_stop(void)
 /* The child cannot see the stack's objects any more. */
 static void on_forking(void)
 {
+	bool some = false;
+
 	pv_list_for_each(it, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
 		so->loses = loses(so);
+		some |= so->loses && so->tc;
 	}
+	pv_kin_forking(some);
 }
 
 static void on_forked(void)
@@ -354,11 +369,11 @@ static void on_forked(void)
 	bool some = !pv_list_empty(&pv_core_socks);
 
 	(void)lose_all(false);
+	pv_kin_forked();
 	pv_stream_holds_forked();
 	pv_loops_forked();
 	if (some)
-		pv_log(pv_engine.cfg && pv_engine.cfg->decide_late ? PV_LOG_INFO : PV_LOG_WARN,
-		       "fork: offloaded sockets stay with the parent, this process has kernel sockets only");
+		pv_log(PV_LOG_INFO, "fork: rings stay with the parent, this process has kernel sockets only");
 }
 
 static void on_started(void)
@@ -378,6 +393,7 @@ __attribute__((constructor)) static void set_hooks(void)
 	static const struct pv_engine_hooks hooks = {
 		.stop = on_stop,
 		.forking = on_forking,
+		.parent = pv_kin_parent,
 		.forked = on_forked,
 		.fork_lock = pv_registry_get,
 		.fork_unlock = pv_registry_put,
@@ -393,21 +409,19 @@ __attribute__((constructor)) static void set_hooks(void)
 
 int pv_sock_lock_failed(const struct pyvma_sock *h, struct pv_sock *so)
 {
-	int rc = -EBADF;
+	bool its = !h || pv_handle_sock(h) == so, forked = pv_engine_state() == PV_ENGINE_FORKED;
+	int rc;
 
-	if (h && pv_handle_sock(h) == so && so->stream && !so->dead && pv_sock_mode(so) == PV_SOCK_KERNEL) {
-		pv_lock_put(&pv_engine.lock);
-		return PV_HANDED;
-	}
-	if (so->dead && (!h || pv_handle_sock(h) == so)) {
-		bool forked = pv_engine_state() == PV_ENGINE_FORKED;
-
-		rc = forked ? pv_error(-ENOTCONN, "an offloaded socket does not survive fork: it is the parent's")
-			    : pv_error(-ENETDOWN, "the engine was stopped");
-	}
 	if (h)
 		pv_lock_put(&pv_engine.lock);
-	return rc;
+	if (its && so->dead && forked && so->stream) {
+		rc = pv_kin_claim(so);
+		return rc ? rc : PV_HANDED;
+	}
+	if (its && so->dead)
+		return forked ? pv_error(-ENOTCONN, "an offloaded socket does not survive fork: it is the parent's")
+			      : pv_error(-ENETDOWN, "the engine was stopped");
+	return its && so->stream && pv_sock_mode(so) == PV_SOCK_KERNEL ? PV_HANDED : -EBADF;
 }
 
 static void detached_add(struct pv_sock *so)
@@ -646,6 +660,8 @@ static int fd_locked(pyvma_sock *h, struct pv_sock *so)
 
 	if (fd >= 0)
 		return fd;
+	if (so->dead && so->stream && pv_engine_state() == PV_ENGINE_FORKED)
+		(void)pv_kin_claim(so);
 	kfd = pv_sock_kfd(so);
 	if (kfd < 0)
 		return -errno;

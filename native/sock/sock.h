@@ -148,6 +148,8 @@ struct pv_sock {
 	/* registry lock */
 	bool own_kfd, detached; /* detached: no handle, but the fd `detached_fd` may come back */
 	int detached_fd;
+	uint64_t serial; /* no other socket ever has it; set once */
+	uint32_t born, kfd_born; /* kin.c: how many forks there had been before the socket, and before its kernel socket */
 	uint32_t refs; /* handles, and one for each detached fd */
 	struct pv_sock_id *id[2]; /* kernel socket, exported fd; NULL: not in the registry */
 	struct pv_sock *next; /* free list, or detached ones */
@@ -382,6 +384,15 @@ void pv_ready_close(struct pv_sock *so);
 /* The engine stops, or this is a forked child: no events any more. */
 void pv_ready_stop(struct pv_sock *so);
 void pv_ready_extra(void);
+/* After a call that went to the kernel socket of a stream; without the lock. */
+void pv_ready_after(struct pv_sock *so);
+pv_inline void pv_ready_called(struct pv_sock *so)
+{
+	if (pv_unlikely(so->stream && pv_sock_mode(so) == PV_SOCK_KERNEL && so->sig_fd >= 0))
+		pv_ready_after(so);
+}
+/* The set behind it, which is made if there is none; -1: it cannot be. */
+int pv_ready_extra_fd(void);
 /* The socket's entries in sets want to hear of its events, or want no more. */
 void pv_ready_events(struct pv_sock *so, bool on);
 /* One more, or one less, fd that is polled behind our back. */

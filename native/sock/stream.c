@@ -15,6 +15,7 @@
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/kin.h"
 #include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
@@ -404,8 +405,9 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
 	if (!so->stream || pv_sock_mode(so) != PV_SOCK_STREAM) {
-		if (so->dead)
-			return pv_sock_lock_failed(NULL, so);
+		rc = so->dead ? pv_sock_lock_failed(NULL, so) : PV_HANDED;
+		if (rc != PV_HANDED)
+			return rc;
 		rc = timeout_ns >= 0 ? pv_kernel_poll(pv_sock_kfd(so), POLLIN, timeout_ns) : 1;
 		if (rc <= 0)
 			return rc ? rc : -EAGAIN;
@@ -624,7 +626,7 @@ void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so)
 		return;
 	o = pv_tcp_options(so->tc);
 	/* What is not read is lost: that is a reset, which waits for nothing. */
-	if (o->linger && o->linger_s && !pv_tcp_inq(so->tc)) {
+	if (o->linger && o->linger_s && !pv_tcp_inq(so->tc) && !pv_kin_has(so)) {
 		pv_wait_init(&w, &so->watch, o->linger_s * PV_NS_PER_S);
 		if (pv_tcp_state(so->tc) == PV_TCP_ESTABLISHED || pv_tcp_state(so->tc) == PV_TCP_CLOSE_WAIT)
 			(void)pv_tcp_shutdown(so->tc, 2, now());

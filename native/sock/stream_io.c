@@ -134,6 +134,7 @@ static pv_noinline int64_t op_rest(const struct op *op, bool send, int flags, in
 	if (!op->done)
 		return PV_HANDED;
 	n = send ? pv_kernel_sendmsg(fd, &msg, flags | MSG_NOSIGNAL, timeout_ns) : pv_kernel_recvmsg(fd, &msg, flags, timeout_ns);
+	pv_ready_called(op->so);
 	return op->done + PV_MAX(n, INT64_C(0));
 }
 

@@ -2144,6 +2144,32 @@ _cffi_f_pyvma_flush(PyObject *self, PyObject *noarg)
 #  define _cffi_f_pyvma_flush _cffi_d_pyvma_flush
 #endif
 
+static int _cffi_d_pyvma_hand_back_inherited(void)
+{
+  return pyvma_hand_back_inherited();
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_hand_back_inherited(PyObject *self, PyObject *noarg)
+{
+  int result;
+  PyObject *pyresult;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_hand_back_inherited(); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  (void)noarg; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_hand_back_inherited _cffi_d_pyvma_hand_back_inherited
+#endif
+
 static int _cffi_d_pyvma_interface_get(unsigned int x0, struct pyvma_interface * x1)
 {
   return pyvma_interface_get(x0, x1);
@@ -3140,6 +3166,44 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_sock_getsockopt _cffi_d_pyvma_sock_getsockopt
+#endif
+
+static int _cffi_d_pyvma_sock_hand_back(pyvma_sock * x0)
+{
+  return pyvma_sock_hand_back(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_hand_back(PyObject *self, PyObject *arg0)
+{
+  pyvma_sock * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(84), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_hand_back(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_hand_back _cffi_d_pyvma_sock_hand_back
 #endif
 
 static int _cffi_d_pyvma_sock_ioctl(pyvma_sock * x0, unsigned long x1, void * x2)
@@ -5077,6 +5141,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 93), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 87), (void *)_cffi_d_pyvma_epoll_wait },
   { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 276), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_hand_back_inherited", (void *)_cffi_f_pyvma_hand_back_inherited, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 208), (void *)_cffi_d_pyvma_hand_back_inherited },
   { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 200), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 35), (void *)_cffi_d_pyvma_is_sock },
   { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_kernel_interface_get },
@@ -5096,6 +5161,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getpeername },
   { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getsockname },
   { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_hand_back", (void *)_cffi_f_pyvma_sock_hand_back, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_hand_back },
   { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 174), (void *)_cffi_d_pyvma_sock_ioctl },
   { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_listen },
   { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_offload },
@@ -5607,7 +5673,7 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  79,  /* num_globals */
+  81,  /* num_globals */
   23,  /* num_struct_unions */
   2,  /* num_enums */
   5,  /* num_typenames */

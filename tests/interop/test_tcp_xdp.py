@@ -379,25 +379,30 @@ def test_a_process_that_ends_closes(clean_env: dict[str, str]) -> None:
         assert veth.kernel("s.recv(100)") == b""
 
 
-def test_a_child_has_the_listener_and_not_the_connections(veth: Veth) -> None:
+def test_a_child_uses_a_connection(veth: Veth) -> None:
     connect(veth, 4, True)
     code = """
-r, w = os.pipe()
 pid = os.fork()
 if not pid:
     try:
-        s.send(b'x')
-        said = 'sent'
-    except OSError as e:
-        said = errno.errorcode[e.errno]
-    os.write(w, said.encode())
-    os._exit(0)
-os.waitpid(pid, 0)
-os.read(r, 100).decode()
+        s.sendall(b'from a child')
+        os._exit(0 if s.recv(100) == b'to a child' else 1)
+    finally:
+        os._exit(2)
 """
-    assert veth.engine(code) == "ENOTCONN"
-    echo(veth)
-    close(veth, veth.engine)
+    veth.engine(code)
+    assert veth.kernel("s.recv(12, socket.MSG_WAITALL)") == b"from a child"
+    veth.kernel("s.sendall(b'to a child')")
+    assert veth.engine("os.waitpid(pid, 0)[1]") == 0
+    assert veth.engine("str(s.offload)") == "handed back: used by a forked child"
+    veth.engine("s.sendall(b'from both')")
+    assert veth.kernel("s.recv(9, socket.MSG_WAITALL)") == b"from both"
+    veth.kernel("s.sendall(b'end')")
+    assert veth.engine("s.recv(3, socket.MSG_WAITALL)") == b"end"
+    veth.engine("s.close()")
+    assert veth.kernel("s.recv(1)") == b""
+    veth.kernel("s.close()")
+    veth.engine("l.close()")
 
 
 def test_many_short_connections_leave_no_descriptors(veth: Veth) -> None:

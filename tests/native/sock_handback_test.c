@@ -13,7 +13,10 @@ int main(void)
 }
 #else
 #include <linux/tcp.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 
@@ -157,6 +160,16 @@ static void finish(struct both *b)
 	close(b->peer);
 }
 
+/* Bytes of a stream by their place in it. */
+static void fill(char *buf, size_t off, size_t n, unsigned int seed)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t x = (uint32_t)((off + i) / 4 + seed) * 2654435761u;
+
+		buf[i] = (char)(x >> ((off + i) % 4 * 8));
+	}
+}
+
 #define EACH_ROLE(role, family)                                                                                                    \
 	for (int family = AF_INET; family; family = family == AF_INET ? AF_INET6 : 0)                                              \
 		for (enum role role = 0; role < ROLES; role++)
@@ -254,19 +267,349 @@ TEST(what_another_program_would_inherit)
 	finish(&dup);
 }
 
+/* ---- beyond ESTABLISHED ------------------------------------------------------------------------------------------------ */
+
+static void stack_is(struct both *b, int state)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len;
+
+	do {
+		len = sizeof(info);
+		CHECK_EQ(pyvma_sock_getsockopt(b->us, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+	} while (info.tcpi_state != state);
+}
+
+static void peer_reads_end(struct both *b)
+{
+	char byte;
+
+	CHECK_EQ(recv(b->peer, &byte, 1, 0), 0);
+}
+
+TEST(half_closed_by_the_peer)
+{
+	world();
+	EACH_ROLE(role, family)
+	{
+		struct both b = connection(role, family);
+		char buf[10];
+
+		CHECK_EQ(send(b.peer, "last", 4, 0), 4);
+		CHECK_EQ(shutdown(b.peer, SHUT_WR), 0);
+		stack_is(&b, PV_TCP_CLOSE_WAIT);
+		hand_back(&b);
+		CHECK_EQ(kernel_state(b.us), PV_TCP_CLOSE_WAIT);
+		CHECK_EQ(pyvma_sock_recv(b.us, buf, sizeof(buf), 0, WAIT_NS), 4);
+		CHECK(!memcmp(buf, "last", 4));
+		CHECK_EQ(pyvma_sock_recv(b.us, buf, sizeof(buf), 0, WAIT_NS), 0);
+		to_peer(&b, "still here");
+		finish(&b);
+	}
+}
+
+TEST(half_closed_by_us)
+{
+	world();
+	EACH_ROLE(role, family)
+	{
+		struct both b = connection(role, family);
+		char byte;
+
+		to_peer(&b, "mine");
+		CHECK_EQ(pyvma_sock_shutdown(b.us, SHUT_WR), 0);
+		stack_is(&b, PV_TCP_FIN_WAIT_2);
+		hand_back(&b);
+		CHECK_EQ(kernel_state(b.us), PV_TCP_FIN_WAIT_2);
+		peer_reads_end(&b);
+		from_peer(&b, "yours");
+		close(b.peer);
+		CHECK_EQ(pyvma_sock_recv(b.us, &byte, 1, 0, WAIT_NS), 0);
+		CHECK_EQ(pyvma_sock_close(b.us), 0);
+	}
+}
+
+/* A peer whose window is closed, with all that waits for it, and a FIN behind that or not. */
+TEST(a_closed_window)
+{
+	static char out[CHUNK], in[CHUNK];
+
+	world();
+	EACH_ROLE(role, family)
+	{
+		for (int fin = 0; fin < 2; fin++) {
+			struct both b = connection(role, family);
+			size_t sent = 0, got = 0;
+			int64_t n;
+
+			while ((n = pyvma_sock_send(b.us, out, CHUNK, MSG_DONTWAIT, 0)) > 0 || sent < 2 * CHUNK) {
+				if (n > 0)
+					fill(out, sent + (size_t)n, CHUNK, 5);
+				sent += n > 0 ? (size_t)n : 0;
+				CHECK(n > 0 || n == -EAGAIN);
+			}
+			if (fin)
+				CHECK_EQ(pyvma_sock_shutdown(b.us, SHUT_WR), 0);
+			hand_back(&b);
+			for (; got < sent; got += (size_t)n) {
+				n = recv(b.peer, in, CHUNK, 0);
+				CHECK(n > 0);
+				fill(out, got, (size_t)n, 5);
+				CHECK(got < CHUNK || !memcmp(in, out, (size_t)n));
+			}
+			CHECK_EQ(got, sent);
+			if (fin)
+				peer_reads_end(&b);
+			from_peer(&b, "all there");
+			finish(&b);
+		}
+	}
+}
+
+TEST(refused)
+{
+	struct any_addr at = us_at(AF_INET, 0);
+	struct both b;
+	pyvma_sock *s;
+	char byte;
+
+	world();
+	s = stream(AF_INET);
+	CHECK_EQ(pyvma_sock_bind(s, (struct sockaddr *)&at.ss, at.len), 0);
+	CHECK_EQ(pyvma_sock_hand_back(s), -ENOTCONN);
+	CHECK_EQ(pyvma_sock_listen(s, 1), 0);
+	CHECK_EQ(pyvma_sock_hand_back(s), -ENOTCONN);
+	CHECK_EQ(pyvma_sock_close(s), 0);
+	b = connection(BY_US, AF_INET);
+	CHECK_EQ(send(b.peer, "u", 1, MSG_OOB), 1);
+	while (!(pyvma_sock_poll(b.us, POLLPRI, WAIT_NS) & POLLPRI))
+		;
+	CHECK_EQ(pyvma_sock_hand_back(b.us), -EBUSY);
+	CHECK(offloaded(b.us));
+	CHECK_EQ(pyvma_sock_recv(b.us, &byte, 1, MSG_OOB, WAIT_NS), 1);
+	from_peer(&b, "after it");
+	hand_back(&b);
+	finish(&b);
+}
+
+TEST(options_go_along)
+{
+	static const struct {
+		int level, name, val;
+	} set[] = {
+		{ IPPROTO_TCP, TCP_NODELAY, 1 },  { IPPROTO_TCP, TCP_KEEPIDLE, 77 }, { IPPROTO_TCP, TCP_KEEPINTVL, 7 },
+		{ IPPROTO_TCP, TCP_KEEPCNT, 3 },  { SOL_SOCKET, SO_KEEPALIVE, 1 },   { IPPROTO_IP, IP_TOS, 0x10 },
+		{ SOL_SOCKET, SO_REUSEADDR, 1 },  { SOL_SOCKET, SO_RCVBUF, 70000 },  { IPPROTO_TCP, TCP_USER_TIMEOUT, 9000 },
+		{ IPPROTO_TCP, TCP_LINGER2, 11 }, { SOL_SOCKET, SO_SNDBUF, 50000 },  { SOL_SOCKET, SO_OOBINLINE, 1 },
+	};
+
+	world();
+	for (enum role role = 0; role < ROLES; role++) {
+		struct both b = connection(role, AF_INET);
+		int want[pv_array_size(set)], got;
+		socklen_t len = sizeof(int);
+
+		for (size_t i = 0; i < pv_array_size(set); i++) {
+			CHECK_EQ(pyvma_sock_setsockopt(b.us, set[i].level, set[i].name, &set[i].val, sizeof(int)), 0);
+			CHECK_EQ(pyvma_sock_getsockopt(b.us, set[i].level, set[i].name, &want[i], &len), 0);
+		}
+		CHECK_EQ(pyvma_sock_set_nonblock(b.us, 1), 0);
+		hand_back(&b);
+		for (size_t i = 0; i < pv_array_size(set); i++) {
+			CHECK_EQ(pyvma_sock_getsockopt(b.us, set[i].level, set[i].name, &got, &len), 0);
+			CHECK_EQ(got, want[i]);
+		}
+		CHECK_EQ(pyvma_sock_recv(b.us, &got, 1, 0, -1), -EAGAIN);
+		CHECK(fcntl(pyvma_sock_fd(b.us), F_GETFL) & O_NONBLOCK);
+		finish(&b);
+	}
+}
+
+TEST(sets_go_along)
+{
+	struct pyvma_event ev = { EPOLLIN, 7 }, got[4];
+	struct both b;
+	pyvma_epoll *set;
+
+	world();
+	b = connection(BY_PEER, AF_INET);
+	CHECK_EQ(pyvma_epoll_open(&set), 0);
+	CHECK_EQ(pyvma_epoll_ctl_sock(set, EPOLL_CTL_ADD, b.us, &ev), 0);
+	CHECK_EQ(pyvma_epoll_wait(set, got, 4, 0), 0);
+	hand_back(&b);
+	CHECK_EQ(send(b.peer, "x", 1, 0), 1);
+	CHECK_EQ(pyvma_epoll_wait(set, got, 4, WAIT_NS), 1);
+	CHECK(got[0].data == 7 && got[0].events == EPOLLIN);
+	CHECK_EQ(pyvma_sock_recv(b.us, got, 1, 0, 0), 1);
+	CHECK_EQ(pyvma_epoll_wait(set, got, 4, 0), 0);
+	CHECK_EQ(pyvma_epoll_ctl_sock(set, EPOLL_CTL_DEL, b.us, NULL), 0);
+	pyvma_epoll_close(set);
+	finish(&b);
+}
+
+static bool shows(int fd, int events)
+{
+	struct pollfd p = { .fd = fd, .events = (short)events };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & events) == events;
+}
+
+/* An fd that stock loops watch goes on to show how ready the socket is. */
+TEST(a_watched_number_goes_along)
+{
+	static char buf[CHUNK];
+	struct epoll_event ev = { .events = EPOLLIN }, got;
+	struct both b;
+	size_t sent = 0;
+	int fd, kep;
+
+	world();
+	b = connection(BY_US, AF_INET);
+	fd = pyvma_sock_fileno(b.us);
+	kep = epoll_create1(EPOLL_CLOEXEC);
+	CHECK_EQ(epoll_ctl(kep, EPOLL_CTL_ADD, fd, &ev), 0);
+	hand_back(&b);
+	CHECK_EQ(pyvma_sock_fileno(b.us), fd);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(epoll_wait(kep, &got, 1, 0), 0);
+		CHECK(!shows(fd, POLLIN) && shows(fd, POLLOUT));
+		CHECK_EQ(send(b.peer, "x", 1, 0), 1);
+		CHECK_EQ(epoll_wait(kep, &got, 1, 60000), 1);
+		CHECK_EQ(pyvma_sock_recv(b.us, buf, 10, 0, 0), 1);
+	}
+	for (int64_t n; (n = pyvma_sock_send(b.us, buf, CHUNK, MSG_DONTWAIT, 0)) != -EAGAIN || shows(fd, POLLOUT);) {
+		CHECK(n > 0 || n == -EAGAIN);
+		sent += n > 0 ? (size_t)n : 0;
+	}
+	while (sent)
+		sent -= (size_t)recv(b.peer, buf, PV_MIN(sent, sizeof(buf)), 0);
+	CHECK_EQ(poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, 60000), 1);
+	close(b.peer);
+	CHECK_EQ(epoll_wait(kep, &got, 1, 60000), 1);
+	CHECK_EQ(pyvma_sock_recv(b.us, buf, 10, 0, WAIT_NS), 0);
+	CHECK_EQ(pyvma_sock_close(b.us), 0);
+	close(kep);
+}
+
+/* ---- fork -------------------------------------------------------------------------------------------------------------- */
+
+static void child_ends(pid_t pid)
+{
+	int status = -1;
+
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* With a number for the kernel socket before the fork, or without. */
+#define EACH_FORK(numbered, role)                                                                                                  \
+	for (int numbered = 0; numbered < 2; numbered++)                                                                           \
+		for (enum role role = 0; role < ROLES; role++)
+
+TEST(a_child_uses_it)
+{
+	world();
+	EACH_FORK(numbered, role)
+	{
+		struct both b = connection(role, role == BY_US ? AF_INET6 : AF_INET);
+		char buf[10], text[300];
+		pid_t pid;
+
+		if (numbered)
+			CHECK(pyvma_sock_fd(b.us) >= 0);
+		CHECK_EQ(send(b.peer, "unread", 6, 0), 6);
+		pid = fork();
+		if (!pid) {
+			CHECK_EQ(pyvma_sock_recv(b.us, buf, 6, MSG_WAITALL, WAIT_NS), 6);
+			CHECK(!memcmp(buf, "unread", 6));
+			CHECK_EQ(pyvma_sock_send(b.us, "child", 5, 0, -1), 5);
+			CHECK_EQ(kernel_state(b.us), PV_TCP_ESTABLISHED);
+			_exit(0);
+		}
+		CHECK_EQ(recv(b.peer, buf, 5, MSG_WAITALL), 5);
+		child_ends(pid);
+		CHECK_EQ(pyvma_sock_offload(b.us, text, sizeof(text)), PYVMA_KERNEL);
+		CHECK(!strcmp(text, "handed back: used by a forked child"));
+		to_peer(&b, "parent");
+		from_peer(&b, "both");
+		finish(&b);
+	}
+}
+
+/* As a server that forks for each connection. */
+TEST(the_parent_closes_it_at_once)
+{
+	world();
+	EACH_FORK(numbered, role)
+	{
+		struct both b = connection(role, AF_INET);
+		int go[2];
+		char buf[10];
+		pid_t pid;
+
+		if (numbered)
+			CHECK(pyvma_sock_fd(b.us) >= 0);
+		CHECK_EQ(pipe2(go, O_CLOEXEC), 0);
+		pid = fork();
+		if (!pid) {
+			close(b.peer); /* it is in the same process */
+			CHECK_EQ(read(go[0], buf, 1), 1);
+			CHECK_EQ(pyvma_sock_recv(b.us, buf, 4, MSG_WAITALL, WAIT_NS), 4);
+			CHECK_EQ(pyvma_sock_send(b.us, buf, 4, 0, -1), 4);
+			CHECK_EQ(pyvma_sock_close(b.us), 0);
+			CHECK_EQ(read(go[0], buf, 1), 1);
+			_exit(0);
+		}
+		CHECK_EQ(pyvma_sock_close(b.us), 0);
+		CHECK_EQ(write(go[1], "g", 1), 1);
+		CHECK_EQ(send(b.peer, "echo", 4, 0), 4);
+		CHECK_EQ(recv(b.peer, buf, 4, MSG_WAITALL), 4);
+		CHECK(!memcmp(buf, "echo", 4));
+		/* The child has closed it and lives. */
+		CHECK_EQ(recv(b.peer, buf, 1, 0), 0);
+		CHECK_EQ(write(go[1], "g", 1), 1);
+		child_ends(pid);
+		close(b.peer);
+		close(go[0]);
+		close(go[1]);
+	}
+}
+
+TEST(nobody_uses_it)
+{
+	world();
+	EACH_FORK(numbered, role)
+	{
+		struct both b = connection(role, AF_INET);
+		pid_t pid;
+
+		if (numbered)
+			CHECK(pyvma_sock_fd(b.us) >= 0);
+		pid = fork();
+		if (!pid)
+			_exit(0);
+		child_ends(pid);
+		to_peer(&b, "the stack's");
+		from_peer(&b, "it still is");
+		CHECK(offloaded(b.us));
+		/* While a child lives the end is the child's. */
+		pid = fork();
+		if (!pid) {
+			pause();
+			_exit(1);
+		}
+		CHECK_EQ(pyvma_sock_close(b.us), 0);
+		CHECK_EQ(recv(b.peer, &(char){ 0 }, 1, MSG_DONTWAIT), -1);
+		CHECK_EQ(kill(pid, SIGKILL), 0);
+		CHECK_EQ(waitpid(pid, NULL, 0), pid);
+		peer_reads_end(&b);
+		close(b.peer);
+	}
+}
+
 /* ---- while data flows both ways ---------------------------------------------------------------------------------------- */
 
 #define BULK (3u << 20)
-
-/* Bytes of a stream by their place in it. */
-static void fill(char *buf, size_t off, size_t n, unsigned int seed)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint32_t x = (uint32_t)((off + i) / 4 + seed) * 2654435761u;
-
-		buf[i] = (char)(x >> ((off + i) % 4 * 8));
-	}
-}
 
 struct transfer {
 	struct both b;
