@@ -163,12 +163,44 @@ def _xdp() -> Iterator[Finding]:
     if held >> CAP_SYS_ADMIN & 1:
         wanted.pop("CAP_BPF")
     missing = [name for name, bit in wanted.items() if not held >> bit & 1]
+    if missing and _daemon_reason()[0] == "":
+        yield Finding("ring xdp", OK, f"works by pyvmad, for this process has no {', '.join(missing)}")
+        return
     if missing:
-        advice = "run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the interpreter"
+        advice = "run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the interpreter; or have pyvmad run"
         yield Finding("ring xdp", NOTE, f"no {', '.join(missing)}", advice)
         return
     names = ", ".join(name for _, name in socket.if_nameindex() if name != "lo")
     yield Finding("ring xdp", OK, f"works, kernel {release}; interfaces: {names or 'none but lo'}")
+
+
+def _daemon_reason() -> tuple[str, str]:
+    """ "" when pyvmad answers this user, else why not; and the socket."""
+    from .. import settings
+    from ..daemon import Connection
+
+    path = str(settings()["daemon"])
+    if path in ("", "none"):
+        return "not asked (the setting daemon is none)", path
+    try:
+        Connection(path, "doctor", timeout=5).close()
+    except FileNotFoundError:
+        return "not there", path
+    except PermissionError:
+        return "this user is not in its group", path
+    except OSError as error:
+        return error.strerror or str(error), path
+    return "", path
+
+
+def _daemon() -> Iterator[Finding]:
+    """pyvmad, which does for others what takes privileges."""
+    reason, path = _daemon_reason()
+    if reason:
+        advice = "usermod -aG pyvma USER" if "group" in reason else "programs without privileges need it for AF_XDP: pyvmad run, as root"
+        yield Finding("pyvmad", NOTE, f"{path}: {reason}", advice)
+    else:
+        yield Finding("pyvmad", OK, f"{path}: answers")
 
 
 def _taps() -> list[str]:
@@ -258,7 +290,7 @@ def _programs() -> Iterator[Finding]:
         yield Finding("CPUs", OK, f"{cpus} to run on")
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_engine, _softnic, _verbs, _xdp, _tap, _uplink, _memory, _programs)
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_engine, _softnic, _verbs, _xdp, _daemon, _tap, _uplink, _memory, _programs)
 
 
 def findings() -> list[Finding]:

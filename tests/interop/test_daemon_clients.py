@@ -64,6 +64,8 @@ def test_a_user_of_the_group_has_af_xdp(pair: tuple[Namespace, Namespace]) -> No
     with daemon(here, "--group", "daemon") as running, Actor(netns=there.name) as peer, unprivileged(here, running.path, [GROUP]) as engine:
         tcp, udp, *texts = engine(SERVE, host=ENGINE[4])
         assert texts == ["xdp:v0", "xdp:v0"]
+        doctor = "from pyvma._cli.doctor import _daemon, _xdp; [f.state for f in (*_daemon(), *_xdp())]"
+        assert engine(doctor) == ["ok", "ok"]
         assert engine("os.geteuid(), open('/proc/self/status').read().split('CapEff:')[1].split()[0]") == (SOMEBODY, "0" * 16)
         for _ in range(2):  # the second time by another daemon, which was started anew
             engine.start(STREAM)
@@ -103,6 +105,10 @@ def test_who_is_not_in_the_group_hears_why(pair: tuple[Namespace, Namespace]) ->
         code = "from pyvma import ring; [(k.name, k.offloaded, k.reason) for k in ring.kernel_interfaces()]"
         ((name, offloaded, reason),) = engine(code)
         assert (name, offloaded) == ("v0", False)
+        doctor = "from pyvma._cli.doctor import _daemon, _xdp; [(f.subject, f.state, f.text) for f in (*_daemon(), *_xdp())]"
+        found = {subject: (state, text) for subject, state, text in engine(doctor)}
+        assert found["pyvmad"] == ("note", f"{running.path}: this user is not in its group")
+        assert found["ring xdp"][0] == "note"
         assert reason.startswith("no CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and this user is not in the group of pyvmad")
     with unprivileged(here, "/nonexistent/s", []) as engine:
         *_, tcp, _ = engine(SERVE, host=ENGINE[4])
