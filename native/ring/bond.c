@@ -223,7 +223,9 @@ static void settle(struct bond *b)
 			pv_bond_rx_drain(b, l);
 		l->deaf = now;
 	}
+	pthread_mutex_lock(&b->clock_lock);
 	b->clock_leg = stamping(b);
+	pthread_mutex_unlock(&b->clock_lock);
 	b->ring.caps.link_up = up;
 	plan_keys(b);
 	pv_bond_tx_plan(b);
@@ -516,6 +518,9 @@ static void bond_free(struct bond *b)
 		mem->free(mem->ctx, b->own, b->bits_bytes);
 	if (b->epoll_fd >= 0)
 		close(b->epoll_fd);
+	/* In a child of fork it may be some other thread's of the parent. */
+	if (!b->forgotten)
+		pthread_mutex_destroy(&b->clock_lock);
 	pv_ring_stat_close(&b->ring, mem);
 	mem->free(mem->ctx, b, sizeof(*b));
 }
@@ -592,6 +597,7 @@ int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool 
 	b->mem = mem;
 	b->cfg = *cfg;
 	b->cfg.name = NULL;
+	pthread_mutex_init(&b->clock_lock, NULL);
 	pv_pktq_init(&b->held);
 	pv_pktq_init(&b->done);
 	pv_pktq_init(&b->again);

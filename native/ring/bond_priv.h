@@ -4,6 +4,8 @@
 #ifndef PV_RING_BOND_PRIV_H
 #define PV_RING_BOND_PRIV_H
 
+#include <pthread.h>
+
 #include "ring/bond.h"
 #include "ring/bond_hash.h"
 #include "ring/own.h"
@@ -55,6 +57,7 @@ struct bond {
 	const struct pv_mem *mem;
 	struct pv_bond_cfg cfg;
 	struct bond_leg *clock_leg; /* whose stamps are told; NULL: none */
+	pthread_mutex_t clock_lock; /* clocks are asked by any thread: as long as one asks, the leg stays */
 	uint32_t sender_id, nsenders; /* the first of the legs by which traffic went, and how many they were */
 	uint64_t *own; /* bit per packet index: a part of what was cut, nobody's but ours */
 	size_t bits_bytes; /* of a table of bits */

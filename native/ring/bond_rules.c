@@ -272,16 +272,24 @@ int pv_bond_set_stamps(struct pv_ring *r, bool rx, bool tx)
 
 int pv_bond_clock(struct pv_ring *r, uint64_t *now)
 {
-	const struct bond *b = bond(r);
+	struct bond *b = bond(r);
+	int rc;
 
-	return b->clock_leg ? pv_ring_clock(b->clock_leg->ring, now) : -EOPNOTSUPP;
+	pthread_mutex_lock(&b->clock_lock);
+	rc = b->clock_leg ? pv_ring_clock(b->clock_leg->ring, now) : -EOPNOTSUPP;
+	pthread_mutex_unlock(&b->clock_lock);
+	return rc;
 }
 
 int pv_bond_clock_info(struct pv_ring *r, struct pv_ring_clock_info *out)
 {
-	const struct bond *b = bond(r);
+	struct bond *b = bond(r);
+	int rc;
 
-	return b->clock_leg ? pv_ring_clock_info(b->clock_leg->ring, out) : -EOPNOTSUPP;
+	pthread_mutex_lock(&b->clock_lock);
+	rc = b->clock_leg ? pv_ring_clock_info(b->clock_leg->ring, out) : -EOPNOTSUPP;
+	pthread_mutex_unlock(&b->clock_lock);
+	return rc;
 }
 
 /* ---- legs that come and go --------------------------------------------------------------------------------------------- */

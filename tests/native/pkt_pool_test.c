@@ -180,6 +180,51 @@ TEST(churn_and_growth)
 	CHECK(m.blocks == 0 && m.bytes == 0);
 }
 
+/* Two devices: each has a key for each piece of memory, and a packet's own is the first one's that is there. */
+TEST(several_devices)
+{
+	static struct dev d[PV_POOL_BINDERS + 1];
+	struct pv_pkt *p[170];
+	struct pv_pool *pool;
+	struct testmem m;
+
+	memset(d, 0, sizeof(d));
+	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
+	for (uint32_t i = 0; i < PV_POOL_BINDERS; i++)
+		CHECK_EQ(pv_pool_bind(pool, map, unmap, &d[i]), i + 1);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d[PV_POOL_BINDERS]), -EBUSY);
+	for (uint32_t i = 2; i < PV_POOL_BINDERS; i++)
+		pv_pool_unbind(pool, i + 1);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	/* One of them refuses: nothing was added, and the other has nothing more. */
+	d[1].fail_at = d[1].maps + 1;
+	CHECK_EQ(pv_pool_grow(pool), -EPERM);
+	CHECK_EQ(d[0].maps - d[0].unmaps, 2);
+	CHECK_EQ(d[1].maps - d[1].unmaps, 2);
+	d[1].fail_at = 0;
+	while (!pv_pool_grow(pool))
+		;
+	for (uint32_t i = 0; i < 170; i++) {
+		p[i] = pv_pkt_get(pool);
+		CHECK(p[i] != NULL);
+		check_key(&d[0], p[i]);
+		CHECK_EQ(pv_pool_key(p[i], 1), p[i]->key);
+		p[i]->key = pv_pool_key(p[i], 2);
+		check_key(&d[1], p[i]);
+	}
+	CHECK_EQ(pool->binders, 2);
+	pv_pool_unbind(pool, 1);
+	for (uint32_t i = 0; i < 170; i++) {
+		check_key(&d[1], p[i]);
+		pv_pkt_put(p[i]);
+	}
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d[0]), 1);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(d[0].maps, d[0].unmaps);
+	CHECK_EQ(d[1].maps, d[1].unmaps);
+	CHECK(m.blocks == 0 && m.bytes == 0);
+}
+
 TEST(a_device_that_refuses)
 {
 	struct dev d = { .fail_at = 3 };

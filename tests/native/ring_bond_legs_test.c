@@ -651,6 +651,53 @@ TEST(queues_for_a_leg_that_has_none)
 	rig_close(&rig);
 }
 
+/* Stamps are those of the leg that sends, and of no other; its clock is the bond's. */
+TEST(stamps_are_of_one_clock)
+{
+	struct bond_rig *br;
+	uint64_t now;
+	struct pv_pkt *p;
+	struct rig rig;
+
+	begin(&rig, open_sim_netvsc);
+	br = bond_rig(&rig);
+	pv_sim_wire_advance(br->wire[1], 777);
+	CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), 0);
+	rig_send(&rig, 0, 100, 1);
+	p = rig_recv(&rig, 1);
+	CHECK(p->flags & PV_PKT_TSTAMP);
+	pv_pkt_put(p);
+	CHECK_EQ(pv_bond_leg_set(rig.ring[0], 1, false), 0);
+	rig_send(&rig, 0, 100, 2);
+	p = rig_recv(&rig, 1);
+	CHECK(!(p->flags & PV_PKT_TSTAMP));
+	pv_pkt_put(p);
+	CHECK_EQ(pv_ring_clock(rig.ring[1], &now), 0);
+	CHECK(now != 777);
+	CHECK_EQ(pv_bond_leg_set(rig.ring[1], 1, false), 0);
+	CHECK_EQ(pv_ring_clock(rig.ring[1], &now), 0);
+	CHECK_EQ(now, 777);
+	rig_send(&rig, 0, 100, 3);
+	p = rig_recv(&rig, 1);
+	CHECK(p->flags & PV_PKT_TSTAMP);
+	CHECK_EQ(p->tstamp, 777);
+	pv_pkt_put(p);
+	/* A leg that comes stamps, too, once it is the one. */
+	del(&rig, 1, 0);
+	bond_rig_add(&rig, 1, 0, bond_rig_sim_leg(&rig, 1, 0), true);
+	CHECK_EQ(pv_bond_leg_set(rig.ring[0], 1, true), 0);
+	rig_send(&rig, 0, 100, 4);
+	p = rig_recv(&rig, 1);
+	CHECK(p->flags & PV_PKT_TSTAMP);
+	pv_pkt_put(p);
+	rig_reap_all(&rig, 0, 4);
+	del(&rig, 1, 0);
+	del(&rig, 1, 1);
+	CHECK_EQ(rig.ring[1]->caps.tstamp, PV_TSTAMP_NONE);
+	CHECK_EQ(pv_ring_clock(rig.ring[1], &now), -EOPNOTSUPP);
+	rig_close(&rig);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);
