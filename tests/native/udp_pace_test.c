@@ -597,6 +597,62 @@ TEST(the_rate_survives_the_interface)
 	line_close(&l);
 }
 
+static enum pv_txq_by kept_by(const struct line *l)
+{
+	struct pv_txq_info info;
+
+	CHECK(pv_udp_pacing_info(l->a, 0, &info));
+	return info.by;
+}
+
+/* A bond's leg keeps the rate, then goes, and the one that is left has no queues: the stack keeps it, and the leg again when it is back. */
+TEST(who_keeps_the_rate_changes_with_the_leg)
+{
+	const struct world_cfg cfg = { .seed = 1,
+				       .bond = PV_BOND_NETVSC,
+				       .plain_fallback = true,
+				       .txqs = 4,
+				       .pacing_min_kbps = 100,
+				       .pacing_max_kbps = 100000000 };
+	struct pv_ring_counters c;
+	struct line l;
+	uint32_t got;
+
+	line_open(&l, &cfg);
+	pace(&l, 1250000, 0);
+	for (uint32_t i = 0; i < 100; i++)
+		CHECK(put(&l, 1250 - WIRE) > 0);
+	CHECK_EQ(kept_by(&l), PV_TXQ_DEVICE);
+	/* One a millisecond. */
+	world_run(&l.w, 20 * MS);
+	world_leg_del(&l.w, 0, 0);
+	world_leg_del(&l.w, 1, 0);
+	CHECK_EQ(world_bond_events(&l.w), 2);
+	CHECK_EQ(kept_by(&l), PV_TXQ_SOFTWARE);
+	pv_ring_counters(l.w.host[0].ring, &c);
+	got = 0;
+	for (struct pv_udp_recv msg; sock_recv(l.b, NULL, 0, &msg) >= 0;)
+		got++;
+	CHECK_EQ(got + c.tx_lost, 100);
+	CHECK(got >= 19 && got <= 22);
+	for (uint32_t i = 0; i < 40; i++)
+		CHECK(put(&l, 1250 - WIRE) > 0);
+	world_run(&l.w, 20 * MS);
+	got = 0;
+	for (struct pv_udp_recv msg; sock_recv(l.b, NULL, 0, &msg) >= 0;)
+		got++;
+	CHECK(got >= 19 && got <= 23);
+	world_leg_add(&l.w, 0, 0);
+	world_leg_add(&l.w, 1, 0);
+	CHECK_EQ(world_bond_events(&l.w), 2);
+	CHECK_EQ(kept_by(&l), PV_TXQ_DEVICE);
+	world_run(&l.w, 50 * MS);
+	for (struct pv_udp_recv msg; sock_recv(l.b, NULL, 0, &msg) >= 0;)
+		got++;
+	CHECK_EQ(got, 40);
+	line_close(&l);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
