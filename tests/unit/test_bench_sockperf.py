@@ -131,7 +131,7 @@ def test_server_and_full_log() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--stack", "pyvma"], "preload library"),
+        (["under-load", "--stack", "all"], "--stack all is for ping-pong"),
         (["-t", "0.5"], "whole seconds"),
         (["-m", "3"], "--msg-size"),
         (["playback"], "--data-file"),
