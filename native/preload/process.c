@@ -14,6 +14,7 @@
 #include "preload/preload.h"
 
 static _Atomic(pid_t) user; /* the process that has used a socket by the engine; 0: none */
+static _Atomic(pid_t) heir; /* the process that was forked by such a one */
 
 void pl_used(void)
 {
@@ -41,6 +42,7 @@ static void forked(void)
 	if (!atomic_load_explicit(&user, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&user, 0, memory_order_relaxed);
+	atomic_store_explicit(&heir, getpid(), memory_order_relaxed);
 	for (int fd = pl_next(0, INT32_MAX); fd >= 0; fd = fd < INT32_MAX ? pl_next(fd + 1, INT32_MAX) : -1) {
 		pyvma_sock *h = pl_peek(fd);
 		char text[64];
@@ -69,8 +71,11 @@ PL_EXPORT pid_t vfork(void)
 static void hand_over(void)
 {
 	int saved = errno;
+	pid_t self = getpid();
+	bool ours =
+	    atomic_load_explicit(&user, memory_order_relaxed) == self || atomic_load_explicit(&heir, memory_order_relaxed) == self;
 
-	if (atomic_load_explicit(&user, memory_order_relaxed) == getpid() && pyvma_hand_back_inheritable() < 0)
+	if (ours && pyvma_hand_back_inheritable() < 0)
 		pl_say(pyvma_last_error(), "a connection does not survive exec");
 	errno = saved;
 }
