@@ -50,6 +50,8 @@ struct pool {
 	uint32_t nchunks, chunks_max;
 	uint32_t shift; /* log2 of the packets in a growth step */
 	struct binder binder[PV_POOL_BINDERS];
+	uint32_t
+	    primary; /* whose keys packets have that nobody gave another: one that has them alone keeps them when others come */
 };
 
 _Static_assert(offsetof(struct pool, hot) == 0, "struct pv_pool is the head of struct pool");
@@ -116,15 +118,18 @@ static void chunk_free(struct pool *p, struct chunk *c)
 	memset(c, 0, sizeof(*c));
 }
 
-/* The packets of the chunk have the key of the first binder there is. */
 static void chunk_key(const struct pool *p, struct chunk *c)
 {
-	uint32_t b = 0;
-
-	while (b + 1 < PV_POOL_BINDERS && !p->binder[b].map)
-		b++;
 	for (uint32_t i = 0; i < c->count; i++)
-		c->desc[i].key = c->key[b];
+		c->desc[i].key = c->key[p->primary];
+}
+
+/* All packets have this binder's key from now on. */
+static void key_by(struct pool *p, uint32_t b)
+{
+	p->primary = b;
+	for (uint32_t i = 0; i < p->nchunks; i++)
+		chunk_key(p, &p->chunk[i]);
 }
 
 static void chunk_unmap(struct pool *p, struct chunk *c, uint32_t b)
@@ -263,9 +268,8 @@ int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unma
 		}
 	}
 	p->binder[b].map = map;
-	pool->binders++;
-	for (uint32_t i = 0; i < p->nchunks; i++)
-		chunk_key(p, &p->chunk[i]);
+	if (!pool->binders++)
+		key_by(p, b);
 	return (int)b + 1;
 }
 
@@ -279,9 +283,11 @@ void pv_pool_unbind(struct pv_pool *pool, uint32_t binder)
 	for (uint32_t i = 0; i < p->nchunks; i++)
 		chunk_unmap(p, &p->chunk[i], b);
 	p->binder[b] = (struct binder){ 0 };
-	pool->binders--;
-	for (uint32_t i = 0; i < p->nchunks && pool->binders; i++)
-		chunk_key(p, &p->chunk[i]);
+	if (!--pool->binders)
+		return;
+	for (b = 0; !p->binder[b].map;)
+		b++;
+	key_by(p, b);
 }
 
 static const struct chunk *chunk_of(const struct pool *p, uint32_t index)

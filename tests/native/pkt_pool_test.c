@@ -218,7 +218,11 @@ TEST(several_devices)
 		check_key(&d[1], p[i]);
 		pv_pkt_put(p[i]);
 	}
+	/* Who was alone keeps the packets' own keys when another one comes. */
 	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d[0]), 1);
+	p[0] = pv_pkt_get(pool);
+	check_key(&d[1], p[0]);
+	pv_pkt_put(p[0]);
 	CHECK_EQ(pv_pool_close(pool), 0);
 	CHECK_EQ(d[0].maps, d[0].unmaps);
 	CHECK_EQ(d[1].maps, d[1].unmaps);
