@@ -1,4 +1,4 @@
-"""The daemon's log: lines on stderr, which the journal takes; refusals of one process at a limited rate."""
+"""The daemon's log: lines on stderr, which the journal takes; refusals of one user at a limited rate, however many processes it has."""
 
 from __future__ import annotations
 
@@ -38,7 +38,3 @@ class Log:
             return
         self._buckets[key] = left - 1, now, 0
         self.info(f"{text} ({suppressed} more before were not logged)" if suppressed else text)
-
-    def forget(self, key: Any) -> None:
-        """Nobody has that key any more."""
-        self._buckets.pop(key, None)

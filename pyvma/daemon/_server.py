@@ -221,7 +221,6 @@ class Server:
         process.taps.clear()
         for told in self.on_release:
             told(process, crashed)
-        self.log.forget(process.owner)
         self._forget_process(process)
 
     def adopt(self, owner: Owner) -> Process | None:
@@ -295,7 +294,7 @@ class Server:
     def _end_silent(self) -> None:
         now = time.monotonic()
         for client in [client for client in self._waiting if now - client.since > HELLO_S]:
-            self.log.refusal(client.process.owner, f"{client} did not say HELLO")
+            self.log.refusal(client.process.uid, f"{client} did not say HELLO")
             self._drop(client)
 
     def _drop(self, client: Client) -> None:
@@ -363,16 +362,16 @@ class Server:
             HANDLERS[request.kind](self, client, request, fds)
         except MalformedError as error:
             client.malformed += 1
-            self.log.refusal(client.process.owner, f"{client}: {error}")
+            self.log.refusal(client.process.uid, f"{client}: {error}")
             self._reply(client, Request(error.kind, error.number, b""), -errno.EINVAL, text=str(error))
             if client.malformed >= self.limits.malformed:
                 self._hang_up(client, crashed=True)
         except RefusedError as error:
-            self.log.refusal(client.process.owner, f"{client}: {protocol.NAMES.get(request.kind, '')} refused: {error}")
+            self.log.refusal(client.process.uid, f"{client}: {protocol.NAMES.get(request.kind, '')} refused: {error}")
             self._reply(client, request, -error.code, text=str(error))
         except OSError as error:
             text = error.strerror or str(error)
-            self.log.refusal(client.process.owner, f"{client}: {protocol.NAMES.get(request.kind, '')}: {text}")
+            self.log.refusal(client.process.uid, f"{client}: {protocol.NAMES.get(request.kind, '')}: {text}")
             self._reply(client, request, -(error.errno or errno.EIO), text=text)
 
     def _reply(
@@ -711,7 +710,7 @@ class Server:
         for client, request, result, text, flow in answers:
             if flow is not None and flow in refused:
                 result, text = -refused[flow], os.strerror(refused[flow])
-                self.log.refusal(client.process.owner, f"{client}: {flow}: {text}")
+                self.log.refusal(client.process.uid, f"{client}: {flow}: {text}")
             self._reply(client, request, result, text=text)
 
     # ---- what is there

@@ -91,7 +91,7 @@ class Vma:
     def _one(self, data: bytes, pid: int, uid: int, sender: object) -> None:
         name = f"process {pid} of user {uid} (VMA)"
         if len(data) < HEAD.size or pid <= 0:
-            self._server.log.refusal(("vma", pid), f"{name}: shorter than a header")
+            self._server.log.refusal(uid, f"{name}: shorter than a header")
             return
         code, version, _, _, said = HEAD.unpack_from(data)
         try:
@@ -104,7 +104,7 @@ class Vma:
             body = self._done(code, data[HEAD.size :], pid, uid)
             status = DONE
         except (RefusedError, OSError) as error:
-            self._server.log.refusal(("vma", pid), f"{name}: {error}")
+            self._server.log.refusal(uid, f"{name}: {error}")
             status, body = FAILED, INIT_BODY.pack(0) if code == INIT else b""
         if code in (INIT, FLOW) and isinstance(sender, (str, bytes)) and sender:
             self._answer(HEAD.pack(code | ACK, VERSION, status, 0, pid) + body, sender)

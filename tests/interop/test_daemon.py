@@ -345,7 +345,7 @@ def test_a_group_may_ask_but_not_for_others(pair: tuple[Namespace, Namespace]) -
 
 def test_malformed_messages_and_floods(lab: Lab) -> None:
     here, _, running = lab
-    chance = random.Random(SEED)
+    chance, began = random.Random(SEED), time.monotonic()
     with asker(here, running.path) as app:
         app("number, name, fds = tap(index)")
         app("dst, port, proto = given", given=(ENGINE[4], 6200, 17))
@@ -379,8 +379,10 @@ def test_malformed_messages_and_floods(lab: Lab) -> None:
         lines = [line for line in running.text().splitlines() if "Traceback" in line or "Error" in line]
         assert lines == []
         status = running.status()
-        assert status["not_logged"] > 0 or status["refusals"] < 30
-        assert running.text().count("\n") < 400 + status["refusals"] / 2
+        assert status["refusals"] > 100
+        assert status["not_logged"] > 0
+        # Ten at once and two a second, not ten of each connection.
+        assert running.text().count("\n") < 60 + 3 * (time.monotonic() - began)
 
 
 # ---- death
