@@ -1,4 +1,5 @@
-"""The kernel's side of the contract: services on the ports that contract.h names. Prints a line when they are there, ends with its stdin."""
+"""The kernel's side of the contract: services on the ports that contract.h names. Prints a line when they are there and ends with its
+stdin."""
 
 from __future__ import annotations
 
