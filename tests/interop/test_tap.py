@@ -82,11 +82,11 @@ def test_streams(net: Ends, family: int, engine_serves: bool) -> None:
     after = counters(net)
     for name in ("tcp.rx_bad_csum", "tcp.rx_malformed", "net.rx_short", "tcp.tx_resets"):
         assert after[name] == before[name], name
-    # Segments went whole both ways: most frames were far longer than the MTU.
+    # Segments went whole both ways: frames were longer than the MTU by the average, acknowledgements included.
     tap = net.engine("import pyvma.ring; i = pyvma.ring.interfaces()[0]; (i.mode, i.tso_packets, i.queues)")
     assert tap[0].startswith("vnet header") and "tso" in tap[0] and tap[1] > 0
     seen = json.loads(net.kernel_ns.ip("-j", "-s", "link", "show", tapnet.DEVICE))[0]["stats64"]
-    assert all(seen[way]["bytes"] / seen[way]["packets"] > 3000 for way in ("rx", "tx")), seen
+    assert all(seen[way]["bytes"] / seen[way]["packets"] > 1600 for way in ("rx", "tx")), seen
     close(net, engine_serves)
 
 
