@@ -20,6 +20,11 @@ struct pl_set {
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pl_set *free_sets;
 
+void pl_epoll_forked(void)
+{
+	pthread_mutex_init(&free_lock, NULL);
+}
+
 static struct pl_set *set_new(pyvma_epoll *ep)
 {
 	struct pl_set *set;

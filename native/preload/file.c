@@ -11,18 +11,22 @@
 int pl_close(int fd)
 {
 	pl_word w = pl_get(fd);
+	int rc;
 
 	if (pv_likely(!w))
 		return 0;
-	w = pl_take(fd);
-	if (pl_set_of(w)) {
+	if (w == PL_LATE || pl_set_of(w)) {
+		w = pl_take(fd);
+		if (!pl_set_of(w))
+			return 0;
 		pl_set_put(pl_set_of(w), fd);
 		return 1;
 	}
-	if (!w || w == PL_LATE)
-		return 0;
-	int rc = pyvma_sock_close((pyvma_sock *)w);
-
+	/* Somebody else is closing it, or was quicker. */
+	if (w == PL_CLOSING || !pl_change(fd, w, PL_CLOSING))
+		return -EBADF;
+	rc = pyvma_sock_close((pyvma_sock *)w);
+	(void)pl_change(fd, PL_CLOSING, 0);
 	return rc ? rc : 1;
 }
 
@@ -74,18 +78,46 @@ PL_EXPORT int dup(int fd)
 	return to;
 }
 
+/* A socket of ours is to give up its number `fd`, which must not be free meanwhile, and leads to it still: by another handle, with a number
+ * that is nobody's. NULL: there was none, or no number. */
+static pyvma_sock *leave_number(int fd)
+{
+	pyvma_sock *h = pl_peek(fd), *other = NULL;
+	int spare = h ? PL_REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+	if (spare < 0)
+		return NULL;
+	if (pyvma_sock_adopt(spare, &other) || !pl_change(fd, (pl_word)h, (pl_word)other)) {
+		if (!other || pyvma_sock_close(other))
+			(void)PL_REAL(close)(spare);
+		return NULL;
+	}
+	(void)pyvma_sock_detach(h);
+	return other;
+}
+
 /* What was there before goes as by close, silently. */
 static int dup_to(int fd, int to, int flags)
 {
+	pyvma_sock *before;
 	int rc;
 
-	if (fd == to || to < 0 || PL_REAL(fcntl)(fd, F_GETFD) < 0)
+	if (fd == to || to < 0 || flags & ~O_CLOEXEC || PL_REAL(fcntl)(fd, F_GETFD) < 0)
 		return PL_REAL(dup3)(fd, to, flags);
-	if (pl_get(to))
+	before = leave_number(to);
+	if (!before && pl_get(to))
 		(void)pl_close(to);
+	/* Until it is in the table nobody sees what is beneath. */
+	if (!before && pl_get(fd))
+		(void)pl_put(to, PL_CLOSING);
 	rc = PL_REAL(dup3)(fd, to, flags);
 	if (rc >= 0)
 		pl_dup(fd, to);
+	(void)pl_change(to, PL_CLOSING, 0);
+	if (before) {
+		(void)pl_change(to, (pl_word)before, 0); /* by now it is the kernel's */
+		(void)pyvma_sock_close(before);
+	}
 	return rc;
 }
 

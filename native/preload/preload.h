@@ -29,6 +29,8 @@
 typedef uintptr_t pl_word;
 #define PL_LATE ((pl_word)1)
 #define PL_SET ((pl_word)2)
+#define PL_CLOSING ((pl_word)3) /* a socket of ours that is about to come or to go */
+#define PL_TAGS ((pl_word)3)
 
 #define PL_CHUNK_BITS 16u
 #define PL_CHUNK (1u << PL_CHUNK_BITS)
@@ -61,6 +63,10 @@ const char *pl_sandbox(void);
 /* The calls of this thread are the engine's, or a library's that it starts: they are the kernel's. */
 extern _Thread_local unsigned int pl_inside;
 
+/* In a forked child: locks that other threads may have held are made anew. What they guard is one word at a time, or not yet seen. */
+void pl_socket_forked(void);
+void pl_epoll_forked(void);
+void pl_stdio_forked(void);
 /* One line on stderr, for what the program cannot be told in another way. */
 void pl_say(const char *why, const char *what);
 
@@ -78,15 +84,15 @@ pv_inline pyvma_sock *pl_peek(int fd)
 {
 	pl_word w = pl_get(fd);
 
-	return w & (PL_LATE | PL_SET) ? NULL : (pyvma_sock *)w;
+	return w & PL_TAGS ? NULL : (pyvma_sock *)w;
 }
 pv_inline pyvma_sock *pl_sock(int fd)
 {
 	pl_word w = pl_get(fd);
 
-	if (pv_likely(!(w & (PL_LATE | PL_SET))))
+	if (pv_likely(!(w & PL_TAGS)))
 		return (pyvma_sock *)w;
-	return w == PL_LATE ? pl_use(fd) : NULL;
+	return (w & PL_TAGS) == PL_SET ? NULL : pl_use(fd);
 }
 /* After a call that may have decided: a socket that is the kernel's leaves the table. */
 void pl_settle(int fd, pyvma_sock *h);
@@ -115,7 +121,7 @@ int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *ma
 struct pl_set;
 pv_inline struct pl_set *pl_set_of(pl_word w)
 {
-	return w & PL_SET ? (struct pl_set *)(w - PL_SET) : NULL;
+	return (w & PL_TAGS) == PL_SET ? (struct pl_set *)(w - PL_SET) : NULL;
 }
 void pl_set_get(struct pl_set *set);
 void pl_set_put(struct pl_set *set, int fd);

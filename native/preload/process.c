@@ -39,6 +39,9 @@ static bool may_be_late(int fd)
 /* In the child, after the engine's own handler. */
 static void forked(void)
 {
+	pl_socket_forked();
+	pl_epoll_forked();
+	pl_stdio_forked();
 	if (!atomic_load_explicit(&user, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&user, 0, memory_order_relaxed);

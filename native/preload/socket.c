@@ -9,12 +9,20 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/time.h>
 
 #include "preload/preload.h"
 
+#define CLOSING_TURNS 10000
+
 static pthread_mutex_t use_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void pl_socket_forked(void)
+{
+	pthread_mutex_init(&use_lock, NULL);
+}
 
 /* ---- from late to used ------------------------------------------------------------------------------------------------- */
 
@@ -53,6 +61,9 @@ pyvma_sock *pl_use(int fd)
 
 	if (pl_inside)
 		return NULL;
+	/* What is beneath is not the program's to see: it is closed in a moment, but for SO_LINGER. */
+	for (int turn = 0; pl_get(fd) == PL_CLOSING && turn < CLOSING_TURNS; turn++)
+		sched_yield();
 	pthread_mutex_lock(&use_lock);
 	if (pl_get(fd) == PL_LATE) {
 		if (!pl_on())

@@ -22,6 +22,11 @@ static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
 static _Atomic(int) nstreams;
 
+void pl_stdio_forked(void)
+{
+	pthread_mutex_init(&streams_lock, NULL);
+}
+
 static ssize_t stream_read(void *cookie, char *buf, size_t len)
 {
 	return read(((struct stream *)cookie)->fd, buf, len);
