@@ -71,6 +71,9 @@ class Lab(Net):
         if not env.get("PYTHONPATH"):
             settings.pop("PYTHONPATH", None)
         line = [sys.executable, "-m", "pyvma", "run", *options, "--", *command]
+        folder.mkdir(parents=True)
+        (folder / "engine").touch()
+        (folder / "engine").chmod(0o666)  # for users that programs become
         program = Program(self.here, folder, line, settings)
         self.programs.append(program)
         return program

@@ -37,7 +37,7 @@ class Program:
     """A process whose output, both streams, goes to a file; what is left of it ends with the block."""
 
     def __init__(self, ns: Namespace, folder: Path, command: list[str], env: dict[str, str]) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.output, self.command = folder, folder / "output", command
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
