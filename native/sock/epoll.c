@@ -721,22 +721,25 @@ static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, in
 	return got ? got : rc;
 }
 
+/* A forked child has its parent's stack still, and must not touch it: its sockets are the kernel's. */
 static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
 {
 	int64_t deadline = timeout_ns < 0 ? PV_NEVER : timeout_ns ? pv_clock_kernel_ns() + timeout_ns : 0;
 	int rc = 0, got;
 
 	for (;;) {
+		bool ours = set->nsock && pv_engine.stack && pv_engine_state() == PV_ENGINE_RUNNING;
+
 		if (set->closed)
 			return -EBADF;
-		if (set->nsock && pv_engine.stack)
+		if (ours)
 			pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
-		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !set->nsock);
+		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !ours);
 		if (got || timeout_ns == 0)
 			return got;
 		if (rc)
 			return rc == -ETIMEDOUT ? 0 : rc;
-		if (set->nsock && pv_engine.stack) {
+		if (ours) {
 			got =
 			    wait_ours(set, out, n, deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0)));
 			if (got > 0)
