@@ -232,11 +232,11 @@ static int await(struct pv_agent *a, uint32_t id, struct answer *an, int64_t unt
 	}
 }
 
-/* What the daemon refuses it says why; `fields` bytes of the answer come before that text. */
-static int refused(const struct answer *an, size_t fields, char *err, size_t errsize)
+/* What the daemon refuses it says why, without the type's fields. */
+static int refused(const struct answer *an, char *err, size_t errsize)
 {
-	if (err && an->len > fields)
-		snprintf(err, errsize, "pyvmad: %.*s", (int)(an->len - fields), (const char *)an->body + fields);
+	if (err && an->len)
+		snprintf(err, errsize, "pyvmad: %.*s", (int)an->len, (const char *)an->body);
 	else if (err)
 		snprintf(err, errsize, "pyvmad: %s", strerror(-an->result));
 	return an->result;
@@ -271,7 +271,7 @@ static int call(struct pv_agent *a, const struct request *rq, struct answer *an,
 	if (an->result < 0 || (!an->result && an->len < fields)) {
 		drop_fds(an);
 		if (an->result < 0)
-			return refused(an, fields <= an->len ? fields : 0, err, errsize);
+			return refused(an, err, errsize);
 		return say(err, errsize, -EPROTO, "pyvmad at %s answers something else", a->path);
 	}
 	return 0;

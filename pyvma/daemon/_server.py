@@ -595,7 +595,9 @@ class Server:
             raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.loans} interfaces for AF_XDP")
         loan, passed, native = self.loans.make(link, queues, flags & 3)
         process.loans[ifindex] = loan
-        allow_memory(process.owner.pid)
+        why = allow_memory(process.owner.pid)
+        if why:
+            self.log.refusal(process.uid, f"{client}: {why}")
         fields = protocol.XDP_ANSWER.pack(len(passed) - 1, protocol.XDP_NATIVE if native else 0)
         self._reply(client, request, 0, fields, fds=passed)
 

@@ -155,12 +155,16 @@ class Loan:
         return found
 
 
-def allow_memory(pid: int) -> None:
-    """The packet buffers of an AF_XDP socket are locked memory, and what users may lock is often less than a pool."""
-    with contextlib.suppress(OSError):
+def allow_memory(pid: int) -> str:
+    """The packet buffers of an AF_XDP socket are locked memory, and what users may lock is often less than a pool. "" or why not."""
+    try:
         soft, hard = resource.prlimit(pid, resource.RLIMIT_MEMLOCK)
-        if resource.RLIM_INFINITY not in (soft, hard):
-            resource.prlimit(pid, resource.RLIMIT_MEMLOCK, (max(soft, LOCKED), max(hard, LOCKED)))
+        if soft != resource.RLIM_INFINITY and soft < LOCKED:
+            hard = hard if hard == resource.RLIM_INFINITY else max(hard, LOCKED)
+            resource.prlimit(pid, resource.RLIMIT_MEMLOCK, (LOCKED, hard))
+    except OSError as error:
+        return f"its limit of locked memory cannot be raised: {error.strerror or error}"
+    return ""
 
 
 class Loans:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `
 ROUNDS = 100 if LONG else 5
 FLOWS = 2000
 SEED = 20261122
-SOMEBODY = 4242
+SOMEBODY = 20000 + secrets.randbelow(40000)
 Lab = tuple[Namespace, Namespace, Daemon]
 
 

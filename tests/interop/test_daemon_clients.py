@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import struct
 import tempfile
@@ -18,7 +19,8 @@ from veth import ENGINE, KERNEL, namespaces
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
-SOMEBODY = 4243
+# Nobody else's: locked memory is counted by user, and this may run twice at once.
+SOMEBODY = 20000 + secrets.randbelow(40000)
 SERVE = """
 l = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 l.bind((host, 0)); l.listen(); l.settimeout(30)

@@ -61,7 +61,7 @@ static void put_answer(int fd, const struct pv_agent_head *head, uint32_t id, in
 	m.head.length = (uint32_t)iov.iov_len;
 	m.body[0] = head->type == PV_AGENT_XDP ? nfds - 1 : 77;
 	if (result)
-		memcpy(m.body, "no\0", 4);
+		memcpy(m.body, "no, and at some length", 22);
 	for (uint32_t i = 0; i < nfds; i++)
 		CHECK((fds[i] = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0);
 	if (nfds) {
@@ -86,7 +86,7 @@ static bool reply(int fd, const struct pv_agent_head *head, enum behave behave)
 	case HANG_UP:
 		return false;
 	case REFUSE:
-		put_answer(fd, head, head->id, -EACCES, 2, 0);
+		put_answer(fd, head, head->id, -EACCES, 22, 0);
 		return true;
 	case SHORT:
 		put_answer(fd, head, head->id, 0, 0, nfds);
@@ -312,7 +312,7 @@ TEST(a_tap_and_what_is_no_answer)
 	before = open_fds();
 	behave(PV_AGENT_TAP, REFUSE);
 	CHECK_EQ(pv_agent_tap(a, 3, 1, &tap, err, sizeof(err)), -EACCES);
-	CHECK(!strcmp(err, "pyvmad: no"));
+	CHECK(!strcmp(err, "pyvmad: no, and at some length"));
 	behave(PV_AGENT_TAP, SHORT);
 	CHECK_EQ(pv_agent_tap(a, 3, 1, &tap, err, sizeof(err)), -EPROTO);
 	behave(PV_AGENT_TAP, NO_FDS);
