@@ -418,9 +418,11 @@ static void handle(int sig, int flags)
 	CHECK(sigaction(sig, &sa, NULL) == 0);
 }
 
+/* Again and again, as the first one may come before the call that it is to interrupt. 0: no more. */
 static void alarm_ms(int ms)
 {
-	struct itimerval t = { .it_value = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 } };
+	struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+	struct itimerval t = { .it_value = tv, .it_interval = tv };
 
 	CHECK(setitimer(ITIMER_REAL, &t, NULL) == 0);
 }
@@ -448,7 +450,8 @@ static void interrupted(void)
 	alarm_ms(20);
 	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ .tv_sec = 60 }, sizeof(struct timeval)) == 0);
 	CHECK(recv(fd, &c, 1, 0) == -1 && errno == EINTR);
-	CHECK(caught == 5);
+	alarm_ms(0);
+	CHECK(caught >= 5);
 	close(ep);
 	close(fd);
 	close(listener);
@@ -478,7 +481,9 @@ static void restarted(void)
 	CHECK(pthread_create(&thread, NULL, writes_later, &fd) == 0);
 	CHECK(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
 	alarm_ms(20);
-	CHECK(recv(fd, &c, 1, 0) == 1 && c == 'z' && caught == 1);
+	CHECK(recv(fd, &c, 1, 0) == 1 && c == 'z');
+	alarm_ms(0);
+	CHECK(caught >= 1);
 	CHECK(pthread_join(thread, NULL) == 0);
 	close(fd);
 }
@@ -768,7 +773,6 @@ int main(int argc, char **argv)
 		for (v6 = 0; v6 < 2; v6++) {
 			if (!wanted(cases[i].name, argv + 5, argc - 5))
 				continue;
-			alarm(0);
 			caught = 0;
 			running = cases[i].name;
 			cases[i].run();
