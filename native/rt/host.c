@@ -443,8 +443,9 @@ static void change(void *ctx, const struct pv_nl_msg *m)
 		/* It may be up again by the time of the dump. */
 		if (en && !(m->up && m->running))
 			en->state.link_up = false;
+		h->links |= en || entry_awaiting(h, m->name);
 		/* Of bonds any may be a leg, or what a leg is told by. */
-		h->links |= en || entry_awaiting(h, m->name) || h->bonds;
+		h->legs |= h->bonds;
 		/* A link of others may still be where a route leads. */
 		h->routes = true;
 		break;
@@ -473,6 +474,19 @@ static void wake_sleepers(struct pv_engine *e)
 		pv_engine_wake(&e->progress);
 }
 
+/* Without the tables: who takes an interface away has the kernel's lock of them meanwhile, and traffic is not to wait for that. */
+static void follow_legs(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+
+	h->legs = false;
+	h->legs_ns = PV_NEVER;
+	for (uint32_t i = 0; i < e->nports; i++)
+		/* Another kind of interface: it is closed and opened, by the tables. */
+		if (e->ports[i].bond && !pv_port_bond_follow(e, &e->ports[i]))
+			h->links = true;
+}
+
 bool pv_host_read(struct pv_engine *e)
 {
 	struct pv_host *h = e->host;
@@ -493,9 +507,11 @@ bool pv_host_read(struct pv_engine *e)
 		h->again_ns = PV_NEVER;
 		/* What cannot be read now is read at the next change. */
 		if (!read_tables(h)) {
-			h->links = h->addrs = h->blind = false;
+			h->links = h->addrs = h->legs = h->blind = false;
 			(void)bring_in_line(e, false);
 		}
+	} else if (h->legs || now_ns(e) >= h->legs_ns) {
+		follow_legs(e);
 	}
 	if (h->rings && pv_engine_hooks())
 		pv_engine_hooks()->ifaces();
@@ -594,7 +610,7 @@ int pv_host_add(struct pv_engine *e, const struct pv_ifspec *spec)
 		e->host = calloc(1, sizeof(*e->host));
 	if (!e->host)
 		return pv_error(-ENOMEM, "no memory for the kernel's interfaces");
-	e->host->again_ns = PV_NEVER;
+	e->host->again_ns = e->host->legs_ns = PV_NEVER;
 	en = &e->host->entry[e->host->n++];
 	en->spec = *spec;
 	en->retry = true;
@@ -640,21 +656,21 @@ void pv_host_stop(struct pv_engine *e)
 
 int64_t pv_host_deadline(const struct pv_engine *e)
 {
-	return e->host ? e->host->again_ns : PV_NEVER;
+	return e->host ? PV_MIN(e->host->again_ns, e->host->legs_ns) : PV_NEVER;
 }
 
-void pv_host_again_at(struct pv_engine *e, int64_t when_ns)
+void pv_host_legs_at(struct pv_engine *e, int64_t when_ns)
 {
-	if (when_ns >= e->host->again_ns)
+	if (when_ns >= e->host->legs_ns)
 		return;
-	e->host->again_ns = when_ns;
+	e->host->legs_ns = when_ns;
 	if (e->have_thread && e->progress.asleep)
 		pv_engine_wake(&e->progress);
 }
 
 bool pv_host_due(struct pv_engine *e)
 {
-	return e->host && (e->host->links || pv_clock_now(&e->clock) >= e->host->again_ns);
+	return e->host && (e->host->links || pv_clock_now(&e->clock) >= pv_host_deadline(e));
 }
 
 void pv_host_again(struct pv_engine *e)

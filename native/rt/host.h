@@ -52,8 +52,8 @@ void pv_host_again(struct pv_engine *e);
 bool pv_host_due(struct pv_engine *e);
 /* When a ring is to be opened that could not be because the interface was taken; PV_NEVER: none. */
 int64_t pv_host_deadline(const struct pv_engine *e);
-/* pv_host_read is to look at everything anew then, or earlier. */
-void pv_host_again_at(struct pv_engine *e, int64_t when_ns);
+/* Legs of bonds are to be looked at anew then, or earlier. */
+void pv_host_legs_at(struct pv_engine *e, int64_t when_ns);
 
 /* ---- for the socket layer ---------------------------------------------------------------------------------------------- */
 

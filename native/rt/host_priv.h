@@ -25,6 +25,8 @@ struct pv_host {
 	bool links, addrs, routes, rules; /* changed since the last round */
 	bool by_ports; /* routes may depend on them */
 	bool bonds; /* some entry has several devices beneath */
+	bool legs; /* links changed that may be such */
+	int64_t legs_ns; /* when they are looked at again in any case */
 	bool moved, rings; /* interfaces, rings of them were changed by this round */
 	int64_t again_ns; /* when the next ring that was taken is tried again */
 	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */

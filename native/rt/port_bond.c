@@ -431,7 +431,7 @@ bool pv_port_bond_follow(struct pv_engine *e, struct pv_port *p)
 		if (b->leg[i].tap && !b->leg[i].ring && pv_clock_now(&e->clock) >= b->leg[i].retry_ns)
 			open_leg(e, p, &b->leg[i]);
 	tell(e, p);
-	pv_host_again_at(e, next_try(b));
+	pv_host_legs_at(e, next_try(b));
 	return true;
 }
 
@@ -472,7 +472,7 @@ void pv_port_bond_events(struct pv_engine *e, struct pv_port *p)
 		look_at(e, b, &b->leg[i]);
 	settle(b);
 	tell(e, p);
-	pv_host_again_at(e, next_try(b));
+	pv_host_legs_at(e, next_try(b));
 }
 
 void pv_port_bond_glance(struct pv_engine *e, int64_t now)
@@ -579,7 +579,7 @@ int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_ho
 		return rc;
 	}
 	b->changed = false;
-	pv_host_again_at(e, next_try(b));
+	pv_host_legs_at(e, next_try(b));
 	pv_log(PV_LOG_INFO, "%s: %s", b->netdev, pv_bond_kind_text(&b->info));
 	return 0;
 }

@@ -91,6 +91,10 @@ class Guest:
             ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device)
             ns.ip("-6", "addr", "add", f"{hosts[6]}/64", "dev", device, "nodad")
             ns.ip("link", "set", device, "up")
+        # Its kernel would hear answers to ARP by the VF, too, which has no driver here.
+        peer = self.there.run("cat", "/sys/class/net/p0/address").strip()
+        for host in THERE.values():
+            self.here.ip("neigh", "replace", host, "lladdr", peer, "dev", "syn0", "nud", "permanent")
         self.put("syn0/device/class_id", CLASS)
         self.put("syn0/operstate", "up\n")
         self.datapath("s_syn")
