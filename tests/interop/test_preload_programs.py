@@ -6,6 +6,7 @@ The normal suite has a handful; PYVMA_TEST_LONG=1 runs all, for longer, and prin
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -29,6 +30,8 @@ pytestmark = [
 APPS = Path(__file__).parent / "preload_apps"
 SIZE = (64 if LONG else 4) * MIB
 LIMIT_S = 300.0 if LONG else 60.0
+WRK_S = int(os.environ.get("WRK_SECONDS", "300" if LONG else "2"))
+COPIED = (1024 if LONG else 4) * MIB  # by scp
 REQUESTS = 20_000 if LONG else 2000
 
 
@@ -315,6 +318,15 @@ def redis_server(net: Lab, family: int, start: Callable[..., Program], host: str
     return server
 
 
+@case("nginx under wrk", "nginx", "wrk", families=(4,))
+def nginx_load(net: Lab, family: int) -> None:
+    server, url, _ = nginx_started(net, family, "plain")
+    text = net.done(net.peer("wrk", "-t", "2", "-c", "64", "-d", f"{WRK_S}s", "--timeout", "30s", f"{url}/hello"), WRK_S + LIMIT_S)
+    assert "Socket errors" not in text and "Non-2xx" not in text and "Requests/sec" in text, text
+    print(text)
+    proved(over(net, server, signal.SIGQUIT), tcp_opened_passive=1, tcp_tx_bytes=1000)
+
+
 @case("redis-server, BGSAVE under load", "redis-server", "redis-benchmark", quick=(4,))
 def redis_served(net: Lab, family: int) -> None:
     host, port = net.our_host[family], a_port()
@@ -468,7 +480,7 @@ def scp(net: Lab, family: int, serves: bool) -> None:
     host, port = (net.our_host if serves else net.their_host)[family], a_port()
     start = (net.run, net.peer) if serves else (net.peer, net.run)
     server, options = sshd(net, start[0], host, port)
-    digest = make_file(net.folder / "sent", SIZE)
+    digest = make_file(net.folder / "sent", COPIED)
     there = net.folder / f"copied{port}"
     client = start[1]("scp", *options, "-P", str(port), str(net.folder / "sent"), f"root@{bracketed(host)}:{there}")
     net.done(client, LIMIT_S)
@@ -480,8 +492,8 @@ def scp(net: Lab, family: int, serves: bool) -> None:
     if serves:
         proved(counters, tcp_opened_passive=2)
     else:
-        proved(counted(client), tcp_tx_bytes=SIZE)
-        proved(counted(back), tcp_rx_bytes=SIZE)
+        proved(counted(client), tcp_tx_bytes=COPIED)
+        proved(counted(back), tcp_rx_bytes=COPIED)
 
 
 @case("OpenSSH server (scp)", "sshd", "scp")

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,20 +61,40 @@ def engines(program: Program) -> set[int]:
     return {int(line.split("\t")[0]) for line in path.read_text().splitlines()} if path.exists() else set()
 
 
+def offloads(program: Program) -> bool:
+    """Has one of its processes a socket that is offloaded?"""
+    from pyvma.stats import StatsError, attach
+
+    for pid in engines(program):
+        try:
+            with attach(pid) as process:
+                if any(record["state"] == "offloaded" for record in process.snapshot().sockets):
+                    return True
+        except StatsError:
+            continue
+    return False
+
+
 class Lab(Net):
-    """`run` starts a program over the engine; `peer` (Net) one over the kernel, on the other side."""
+    """`run` starts a program over the engine; `peer` (Net) one over the kernel, on the other side.
+
+    `reports` is a folder that every user may enter, which pytest's are not.
+    """
+
+    reports: Path
 
     def run(self, *command: str, options: tuple[str, ...] = (), **env: str) -> Program:
         """`pyvma run OPTIONS -- COMMAND`. The program is `process` itself."""
         folder = self.folder / f"{len(self.programs)}-{secrets.token_hex(4)}"
-        report = str(folder / "engine")
-        settings = environment(PYVMA_INTERFACES=";".join(self.interfaces), PYVMA_EXIT_STATS=report, **env)
+        report = self.reports / folder.name
+        settings = environment(PYVMA_INTERFACES=";".join(self.interfaces), PYVMA_EXIT_STATS=str(report), **env)
         if not env.get("PYTHONPATH"):
             settings.pop("PYTHONPATH", None)
         line = [sys.executable, "-m", "pyvma", "run", *options, "--", *command]
         folder.mkdir(parents=True)
-        (folder / "engine").touch()
-        (folder / "engine").chmod(0o666)  # for users that programs become
+        (folder / "engine").symlink_to(report)
+        report.touch()
+        report.chmod(0o666)  # for users that programs become
         program = Program(self.here, folder, line, settings)
         self.programs.append(program)
         return program
@@ -87,6 +108,8 @@ class Lab(Net):
             return f":{port} " in ns.run("ss", "-lnu" if udp else "-lnt")
 
         wait_for(f"port {port} of {program.command}", looked, START_LIMIT_S)
+        if (program.folder / "engine").is_symlink():  # ours: what comes before it waits for the first time is the kernel's
+            wait_for(f"an offloaded socket of {program.command}", lambda: offloads(program), START_LIMIT_S)
 
     def done(self, program: Program, limit_s: float = 60.0, status: int = 0) -> str:
         """Waits for its end; what it printed."""
@@ -114,10 +137,13 @@ def lab(folder: Path) -> Iterator[Lab]:
     """Both namespaces; what a test left running ends with it."""
     with veth.namespaces() as (here, there):
         made = Lab(here, there, veth.ENGINE, veth.KERNEL, ["xdp:device=v0"], folder)
+        made.reports = Path(tempfile.mkdtemp())
+        made.reports.chmod(0o755)
         try:
             yield made
         finally:
             made.end_all()
+            shutil.rmtree(made.reports)
 
 
 def make_file(path: Path, size: int) -> str:
