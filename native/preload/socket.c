@@ -16,6 +16,7 @@
 #include "preload/preload.h"
 
 #define CLOSING_TURNS 10000
+#define SAME_TURNS 64u
 
 static pthread_mutex_t use_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -79,6 +80,7 @@ pyvma_sock *pl_use(int fd)
 
 bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo)
 {
+	static _Thread_local unsigned int turns;
 	struct timeval tv = { 0 };
 	socklen_t len = sizeof(tv);
 
@@ -87,7 +89,8 @@ bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo)
 		return pyvma_wait_restarts() && pyvma_sock_getsockopt(h, SOL_SOCKET, timeo, &tv, &len) == 0 && !tv.tv_sec &&
 		       !tv.tv_usec;
 	case -EBADF:
-		return pl_get(fd) != (pl_word)h && PL_REAL(fcntl)(fd, F_GETFD) >= 0;
+		/* The memory of a handle may be the next one's, which is the same number's: but not for ever. */
+		return PL_REAL(fcntl)(fd, F_GETFD) >= 0 && (pl_get(fd) != (pl_word)h || ++turns % SAME_TURNS);
 	}
 	return false;
 }
