@@ -208,10 +208,9 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
     for side in heard.values():
         assert side["again"] == 0
     assert echoes["count"] > SWITCHES
-    # What its device had taken when it went, and no more.
+    # What its device had taken when it went, and no more. A device without a link completes what it drops: only its own counter knows.
     assert 0 <= lost["out"] <= device["tx_link_down"]
     assert 0 <= lost["in"] <= flying
-    assert device["tx_link_down"] <= bond["tx_lost"] + bond["tx_errors"] + bond["tx_moved"]
     assert bond["plug_outs"] == SWITCHES + 1
     assert max(files) - min(files) <= 4 and files[-1] <= files[0] + 2
     assert max(rules) == min(rules)
