@@ -106,8 +106,8 @@ class Guest:
         file.write_text(text)
 
     def datapath(self, port: str) -> None:
-        """Frames for the guest go there from now on."""
-        self.bridge(f"fdb replace {self.mac} dev {port} master static")
+        """Frames for the guest go there from now on, wherever others of its address come from."""
+        self.bridge(f"fdb replace {self.mac} dev {port} master static sticky")
 
     def _link_in(self) -> None:
         """Sysfs has an interface no later than rtnetlink tells of it."""
