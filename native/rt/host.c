@@ -107,10 +107,13 @@ static void host_resolve(void *ctx, uint32_t kernel_index, const struct pv_addr 
 	struct pv_engine *e = ctx;
 	struct pv_nl *nl = e->host ? e->host->nl : NULL;
 	struct pv_nl_msg m;
+	bool fixed;
 
 	if (!nl)
 		return;
-	if (pv_nl_neigh_use(nl, kernel_index, addr) == -EPERM && e->agent)
+	/* One that was written by hand stays so only as long as nobody says that it is in use. */
+	fixed = !pv_nl_neigh_get(nl, kernel_index, addr, &m) && m.permanent;
+	if (!fixed && pv_nl_neigh_use(nl, kernel_index, addr) == -EPERM && e->agent)
 		pv_agent_neigh(e->agent, kernel_index, addr);
 	if (!pv_nl_neigh_get(nl, kernel_index, addr, &m) && m.usable)
 		tell_neigh(e, &m);

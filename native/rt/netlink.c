@@ -156,6 +156,7 @@ static bool parse_neigh(const struct nlmsghdr *nh, struct pv_nl_msg *msg)
 	msg->usable =
 	    nd->ndm_state & NEIGH_USABLE && a.at[NDA_LLADDR] && mnl->mnl_attr_get_payload_len(a.at[NDA_LLADDR]) == PV_ETH_ALEN;
 	msg->failed = nd->ndm_state & NUD_FAILED;
+	msg->permanent = nd->ndm_state & NUD_PERMANENT;
 	return true;
 }
 

@@ -36,6 +36,7 @@ struct pv_nl_msg {
 	uint8_t prefix_len; /* of the family */
 	bool usable; /* address: not tentative, not a failed duplicate; neighbour: `mac` may be used */
 	bool failed; /* neighbour: the kernel gave up */
+	bool permanent; /* neighbour: written by hand */
 	bool rule; /* PV_NL_ROUTE: it was a policy rule */
 };
 

@@ -1,0 +1,176 @@
+"""Bonds end to end: two devices of the software NIC, each with an uplink to the peer's bridge, and sysfs that says that they are slaves of
+the kernel's bond0 (a veth, which has the address: this kernel need not have bonding). The Linux kernel is the peer.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from actor import Actor
+from exchange import wait_for
+from lab import LONG
+from netns import Namespace, sh, usable
+from netvsc import Batch
+
+import pyvma.stats
+from pyvma.ring import softnic
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
+
+HERE, THERE = "10.82.0.1", "10.82.0.2"
+ENDS = (
+    f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom netvsc_ends import *\nimport threading\nstop = threading.Event()"
+)
+MODES = {"active-backup 1": "layer2 0", "balance-xor 2": "layer2 0", "802.3ad 4": "layer3+4 1"}
+FLAP_S = 0.05
+FLAPS = 1200 if LONG else 20
+
+
+@dataclass
+class Bonded:
+    here: Namespace
+    there: Namespace
+    root: Path
+    mac: str
+    ports: list[str]
+    bridge: Batch
+    ip: Batch
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PYVMA_SYSFS_ROOT": str(self.root), "PYVMA_SOFTNIC": ";".join(self.ports)}
+
+    def put(self, path: str, text: str) -> None:
+        file = self.root / "class/net" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+
+    def bonding(self, mode: str) -> None:
+        """Both slaves up, the first one active."""
+        for name, text in (("mode", mode), ("slaves", "s0 s1"), ("active_slave", "s0"), ("fail_over_mac", "none 0")):
+            self.put(f"bond0/bonding/{name}", text)
+        self.put("bond0/bonding/xmit_hash_policy", MODES[mode])
+        for leg in range(2):
+            self.put(f"s{leg}/bonding_slave/state", "active" if leg == 0 or not mode.startswith("active") else "backup")
+            self.put(f"s{leg}/operstate", "up")
+        self.towards(0)
+
+    def towards(self, leg: int) -> None:
+        """The peer's switch sends to the bond by this port from now on."""
+        self.bridge(f"fdb replace {self.mac} dev tap{leg} master static")
+
+    def flap(self, leg: int, mode: str) -> None:
+        """A leg loses its link: the device and the switch notice at once, bonding tells of it a little later."""
+        other = 1 - leg
+        self.towards(other)
+        softnic.set_link(self.ports[leg], False)
+        self.put(f"s{leg}/operstate", "down")
+        if mode.startswith("active"):
+            self.put("bond0/bonding/active_slave", f"s{other}")
+        self.ip(f"link set s{leg} down")
+
+    def mend(self, leg: int) -> None:
+        softnic.set_link(self.ports[leg], True)
+        self.put(f"s{leg}/operstate", "up")
+        self.ip(f"link set s{leg} up")
+
+
+@contextmanager
+def _uplinks(switch: Namespace, fabrics: list[str]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for leg, fabric in enumerate(fabrics):
+            command = ["-m", "pyvma", "softnic", "uplink", "--fabric", fabric, "--port", "9", "--dev", f"tap{leg}"]
+            process = switch.popen(sys.executable, *command)
+            stack.callback(process.wait, 10)
+            stack.callback(process.terminate)
+        wait_for("the uplinks", lambda: all(f"tap{leg}" in switch.run("ip", "-o", "link") for leg in range(2)))
+        yield
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Bonded]:
+    fabrics = [f"t{secrets.token_hex(4)}" for _ in range(2)]
+    mac = f"02:82:{secrets.token_hex(1)}:{secrets.token_hex(1)}:00:01"
+    root = Path(tempfile.mkdtemp(prefix="pyvma-sysfs-"))
+    with Namespace() as here, Namespace() as switch, Namespace() as there, _uplinks(switch, fabrics):
+        beyond = ("netns", switch.name)
+        sh("ip", "link", "add", "bond0", "address", mac, "netns", here.name, "type", "veth", "peer", "s_bond", *beyond)
+        sh("ip", "link", "add", "p0", "netns", there.name, "type", "veth", "peer", "s_peer", *beyond)
+        switch.ip("link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
+        for port in ("s_bond", "s_peer", "tap0", "tap1"):
+            switch.ip("link", "set", port, "master", "br0", "up")
+        switch.ip("link", "set", "br0", "up")
+        for port in ("s_bond", "tap0", "tap1"):
+            switch.run("bridge", "link", "set", "dev", port, "learning", "off")
+        for ns, device, host in ((here, "bond0", HERE), (there, "p0", THERE)):
+            ns.ip("addr", "add", f"{host}/24", "dev", device)
+            ns.ip("link", "set", device, "up")
+        # Its kernel would hear answers to ARP by the slaves, which have no driver here.
+        peer = there.run("cat", "/sys/class/net/p0/address").strip()
+        here.ip("neigh", "replace", THERE, "lladdr", peer, "dev", "bond0", "nud", "permanent")
+        ports = [f"{fabric}/0,mac={mac}" for fabric in fabrics]
+        found = Bonded(here, there, root, mac, ports, Batch(switch, "bridge"), Batch(here, "ip"))
+        for leg, fabric in enumerate(fabrics):
+            here.ip("link", "add", f"s{leg}", "type", "veth", "peer", "name", f"s{leg}p")
+            here.ip("link", "set", f"s{leg}p", "up")
+            here.ip("link", "set", f"s{leg}", "up")
+            found.put(f"s{leg}/device/infiniband/softnic_{fabric}_0/node_type", "1: CA")
+            found.put(f"s{leg}/address", mac)
+        try:
+            yield found
+        finally:
+            found.bridge.close()
+            found.ip.close()
+            shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_transfer_over_flapping_legs(net: Bonded, mode: str) -> None:
+    net.bonding(mode)
+    interface = f"bond:device=bond0,lib={softnic.library()}"
+    with Actor([interface], netns=net.here.name, env=net.environment) as app, Actor(netns=net.there.name) as peer:
+        for actor in (app, peer):
+            actor(ENDS)
+        port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
+        app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
+        assert app("t.offload.state, t.offload.text") == ("offloaded", "bond:bond0")
+        peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
+        app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
+        for number in range(FLAPS):
+            net.flap(number % 2, mode)
+            time.sleep(FLAP_S)
+            net.mend(number % 2)
+            time.sleep(FLAP_S / 5)
+        sent, digest = app("stop.set()\nsending.result()", limit_s=120)
+        assert peer("receiving.result()") == (sent, digest)
+        with pyvma.stats.attach(app.process.pid) as process:
+            rings = process.snapshot().rings
+            (bond,) = [ring for ring in rings if not ring.figure("master")]
+            legs = [ring for ring in rings if ring.figure("master")]
+            print(f"\n{mode}: {FLAPS} flaps, {sent} bytes, hash equal; moves {bond.moves}, by the legs {[leg.tx_packets for leg in legs]}")
+            assert len(legs) == 2
+            assert all(leg.tx_packets > 0 for leg in legs)
+            assert bond.moves >= 1
+
+
+def test_what_is_no_bond_says_so(net: Bonded) -> None:
+    """A mode that is the kernel's alone, and devices that are not there."""
+    net.bonding("802.3ad 4")
+    net.put("bond0/bonding/mode", "balance-rr 0")
+    state = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind((host, 0))\n(s.offload.state, s.offload.text)"
+    with Actor(["bond:device=bond0"], netns=net.here.name, env=net.environment) as app:
+        kernel, text = app(state, host=HERE)
+        assert kernel == "kernel" and "a bond of mode 0" in text
+    net.bonding("802.3ad 4")
+    with Actor(["bond:device=bond0,fabric=another"], netns=net.here.name, env=net.environment) as app:
+        kernel, text = app(state, host=HERE)
+        assert kernel == "kernel" and "is no port of the fabric another" in text
