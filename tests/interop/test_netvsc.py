@@ -221,3 +221,13 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
     app("for x in (u, v): x.close()\nserving.result()")
     app.close()
     wait_for("the rules to go", lambda: machine.rules() == 0)
+
+
+def test_without_the_daemon(machine: Guest) -> None:
+    """Nobody is at its socket: sockets are the kernel's, and say why."""
+    environment = {**machine.environment, "PYVMA_DAEMON": str(machine.root / "nobody.sock")}
+    with Actor([machine.interface], netns=machine.here.name, env=environment) as app:
+        app(BIND, family=4, host=HERE[4])
+        state, text = app("(s.offload.state, s.offload.text)")
+    assert state == "kernel"
+    assert "no TAP device" in text and "nobody.sock" in text
