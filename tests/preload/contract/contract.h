@@ -26,15 +26,25 @@ struct kind {
 	unsigned int bit;
 };
 
+struct state;
+
 /* In which the case is. */
 extern const struct kind *kind;
+extern const struct state *state;
 extern bool blocking;
 extern int arg; /* the call's */
+
+/* Of a state: the peer answers what is sent; it ends its side of a stream when we end ours. */
+#define ANSWERS 1u
+#define ENDS 2u
+/* It takes long: once over IPv4 without blocking, once over IPv6 with. */
+#define SLOW 4u
 
 struct state {
 	const char *name;
 	unsigned int kinds;
 	int (*make)(void);
+	unsigned int peer;
 };
 
 struct call {
@@ -68,5 +78,8 @@ socklen_t any(struct sockaddr_storage *out);
 int fresh(void);
 /* Waits until the fd shows one of these, two seconds at most. */
 void settle(int fd, short events);
+/* Waits as long for `more` bytes beside the `before` that FIONREAD told. */
+int unread(int fd);
+void arrive(int fd, int before, int more);
 
 #endif

@@ -167,12 +167,13 @@ static void ancillary(int fd, size_t room)
 		rc("hops", setsockopt(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &on, sizeof(on)));
 		rc("class", setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on)));
 	}
-	rc("stamp", setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on)));
 	if (kind->type == SOCK_DGRAM) {
-		while (recv(fd, buf, 10, MSG_DONTWAIT) >= 0)
+		/* Segments of a stream that are there already may have times all the same: somebody else may have wanted them. */
+		rc("stamp", setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on)));
+		while (recv(fd, buf, 10, MSG_DONTWAIT) > 0)
 			;
-		if (send(fd, "again", 5, MSG_NOSIGNAL) == 5)
-			settle(fd, 1);
+		if (send(fd, "again", 5, MSG_NOSIGNAL) == 5 && state->peer & ANSWERS)
+			arrive(fd, 0, 5);
 	}
 	message(fd, MSG_DONTWAIT, room);
 }
@@ -335,8 +336,8 @@ static void splice_(int fd)
 
 	if (pipe(p) || write(p[1], "pipe", 4) != 4)
 		abort();
-	rc("out", splice(p[0], NULL, fd, NULL, 4, SPLICE_F_NONBLOCK));
 	rc("in", splice(fd, NULL, p[1], NULL, 10, SPLICE_F_NONBLOCK));
+	rc("out", splice(p[0], NULL, fd, NULL, 4, SPLICE_F_NONBLOCK));
 	rc("neither", splice(fd, NULL, fd, NULL, 10, SPLICE_F_NONBLOCK));
 	close(p[0]);
 	close(p[1]);
@@ -345,8 +346,10 @@ static void splice_(int fd)
 /* There and back. */
 static void echo(int fd)
 {
-	if (rc("send", send(fd, "ping", 4, MSG_NOSIGNAL)) == 4)
-		settle(fd, 1);
+	int before = kind->type == SOCK_STREAM ? unread(fd) : 0;
+
+	if (rc("send", send(fd, "ping", 4, MSG_NOSIGNAL)) == 4 && state->peer & ANSWERS)
+		arrive(fd, before, 4);
 	got(recv(fd, buf, 10, MSG_DONTWAIT));
 }
 

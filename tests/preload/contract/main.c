@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ static const struct kind kinds[] = {
 };
 
 const struct kind *kind;
+const struct state *state;
 bool blocking;
 int arg;
 static const char *hosts[2];
@@ -110,6 +112,19 @@ void settle(int fd, short events)
 	poll(&p, 1, 2000);
 }
 
+int unread(int fd)
+{
+	int n = 0;
+
+	return ioctl(fd, FIONREAD, &n) < 0 ? 0 : n;
+}
+
+void arrive(int fd, int before, int more)
+{
+	for (int i = 0; i < 2000 && unread(fd) < before + more; i++)
+		usleep(1000);
+}
+
 static void on_pipe(int sig)
 {
 	(void)sig;
@@ -175,8 +190,11 @@ int main(int argc, char **argv)
 		for (const struct state *s = states; s->name; s++) {
 			if (!(s->kinds & kind->bit))
 				continue;
+			state = s;
 			for (int b = 0; b < 2; b++) {
 				blocking = b;
+				if (s->peer & SLOW && blocking != (kind->family == AF_INET6))
+					continue;
 				for (size_t t = 0; t < TABLES; t++)
 					if (t < TABLES - 1 ||
 					    (!blocking && strstr(" fresh bound connected listening accepted ", s->name)))

@@ -2,6 +2,7 @@
 /* Calls about addresses and connections. */
 #include "contract.h"
 
+#include <netinet/tcp.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -129,14 +130,31 @@ static void names(int fd)
 	rc("negative", getpeername(fd, (void *)&a, &len));
 }
 
+/* Until nothing comes from the peer any more. */
+static void ended(int fd)
+{
+	struct tcp_info info = { 0 };
+
+	for (int i = 0; i < 2000 && info.tcpi_state != TCP_CLOSE && info.tcpi_state != TCP_TIME_WAIT; i++) {
+		socklen_t len = sizeof(info);
+
+		if (i)
+			usleep(1000);
+		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+			return;
+	}
+}
+
 static void shutdown_one(int fd, int how)
 {
 	char c;
 
 	rc("rc", shutdown(fd, how));
+	if (kind->type == SOCK_STREAM && how != SHUT_RD && state->peer & ENDS)
+		ended(fd);
 	rc("again", shutdown(fd, how));
-	rc("send", send(fd, "x", 1, MSG_DONTWAIT));
 	rc("recv", recv(fd, &c, 1, MSG_DONTWAIT));
+	rc("send", send(fd, "x", 1, MSG_DONTWAIT));
 }
 
 static void shutdown_rd(int fd)

@@ -8,6 +8,7 @@ import contextlib
 import socket
 import struct
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 ECHO, GREET, BYE, RESET, SILENT, KNOCK, URGENT = range(7001, 7008)
@@ -57,10 +58,20 @@ async def urgent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     await echo(reader, writer)
 
 
-async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Reads nothing: the transport stops when its buffer is full, and so does the kernel's."""
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(30)
+async def silent(loop: asyncio.AbstractEventLoop, host: str) -> None:
+    """Reads nothing, and has little room. Those that are not the last ones any more are closed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)  # what is accepted has it, too, and keeps it
+        listener.bind((host, SILENT))
+        listener.listen(1024)
+        listener.setblocking(False)
+        last: deque[socket.socket] = deque()
+        while True:
+            last.append((await loop.sock_accept(listener))[0])
+            if len(last) > 8:
+                last.popleft().close()
 
 
 async def knock(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,12 +97,16 @@ def closing(handler: Handler) -> Handler:
 async def main(hosts: list[str]) -> None:
     loop = asyncio.get_running_loop()
     for host in hosts:
-        for port, handler in ((ECHO, echo), (GREET, greet), (BYE, bye), (RESET, reset), (SILENT, silent), (KNOCK, knock), (URGENT, urgent)):
-            await asyncio.start_server(closing(handler), host, port, limit=1024 if handler is silent else 65536, backlog=1024)
+        for port, handler in ((ECHO, echo), (GREET, greet), (BYE, bye), (RESET, reset), (KNOCK, knock), (URGENT, urgent)):
+            await asyncio.start_server(closing(handler), host, port, backlog=1024)
         for port, text in ((ECHO, None), (GREET, b"hello")):
             await loop.create_datagram_endpoint(lambda text=text: Answer(text), local_addr=(host, port))  # type: ignore[misc]
+    quiet = [loop.create_task(silent(loop, host)) for host in hosts]
+    await asyncio.sleep(0)
     print("ready", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
+    for task in quiet:
+        task.cancel()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include "contract.h"
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static int queued(void)
 {
 	struct sockaddr_storage a;
 	socklen_t len = peer(ECHO, &a);
-	int fd = fresh();
+	int fd = fresh(), other;
 	char one[4];
 
 	if (fd < 0 || sendto(fd, "one", 3, 0, (void *)&a, len) != 3)
@@ -63,7 +64,12 @@ static int queued(void)
 	settle(fd, POLLIN);
 	if (recv(fd, one, sizeof(one), MSG_PEEK) != 3 || sendto(fd, "", 0, 0, (void *)&a, len) != 0)
 		return -1;
-	usleep(3000);
+	/* What is answered behind it comes behind it. */
+	other = fresh();
+	if (other < 0 || sendto(other, "two", 3, 0, (void *)&a, len) != 3)
+		return -1;
+	settle(other, POLLIN);
+	close(other);
 	return fd;
 }
 
@@ -130,13 +136,18 @@ static int full(void)
 	if (fd < 0)
 		return fd;
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
-	for (int quiet = 0; quiet < 5;) {
+	/* Nothing is under way, and there is no room: what is left waits for a window. */
+	for (int quiet = 0; quiet < 3;) {
+		struct tcp_info info = { 0 };
+		socklen_t len = sizeof(info);
+
 		if (send(fd, block, sizeof(block), MSG_DONTWAIT) > 0) {
 			quiet = 0;
-		} else {
-			quiet++;
-			usleep(2000);
+			continue;
 		}
+		getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+		quiet = info.tcpi_unacked ? 0 : quiet + 1;
+		usleep(1000);
 	}
 	return fd;
 }
@@ -220,22 +231,22 @@ static int duplicate(void)
 }
 
 const struct state states[] = {
-	{ "fresh", BOTH, fresh },
-	{ "bound", BOTH, bound },
-	{ "connected", BOTH, connected },
-	{ "greeted", BOTH, greeted },
-	{ "duplicate", BOTH, duplicate },
-	{ "queued", UDP, queued },
-	{ "refused", UDP, refused },
-	{ "closed_by_peer", TCP, closed_by_peer },
-	{ "reset_by_peer", TCP, reset_by_peer },
-	{ "shut_rd", BOTH, shut_rd },
-	{ "shut_wr", BOTH, shut_wr },
-	{ "full", TCP, full },
-	{ "listening", TCP, listening },
-	{ "knocked", TCP, knocked },
-	{ "accepted", TCP, accepted },
-	{ "connecting", TCP, connecting },
-	{ "urgent", TCP, urgent },
-	{ NULL, 0, NULL },
+	{ "fresh", BOTH, fresh, 0 },
+	{ "bound", BOTH, bound, 0 },
+	{ "connected", BOTH, connected, ANSWERS | ENDS },
+	{ "greeted", BOTH, greeted, ANSWERS | ENDS },
+	{ "duplicate", BOTH, duplicate, ANSWERS | ENDS },
+	{ "queued", UDP, queued, 0 },
+	{ "refused", UDP, refused, 0 },
+	{ "closed_by_peer", TCP, closed_by_peer, ENDS },
+	{ "reset_by_peer", TCP, reset_by_peer, 0 },
+	{ "shut_rd", BOTH, shut_rd, ANSWERS | ENDS },
+	{ "shut_wr", BOTH, shut_wr, ENDS },
+	{ "full", TCP, full, SLOW },
+	{ "listening", TCP, listening, 0 },
+	{ "knocked", TCP, knocked, 0 },
+	{ "accepted", TCP, accepted, ANSWERS | ENDS },
+	{ "connecting", TCP, connecting, 0 },
+	{ "urgent", TCP, urgent, ENDS },
+	{ NULL, 0, NULL, 0 },
 };

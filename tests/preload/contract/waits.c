@@ -58,7 +58,9 @@ static void select_(int fd)
 {
 	fd_set r, w, x;
 	struct timeval t = { .tv_usec = 2000 }, bad = { .tv_sec = -1 };
+	int closed = dup(fd);
 
+	close(closed);
 	FD_ZERO(&r);
 	FD_ZERO(&w);
 	FD_ZERO(&x);
@@ -74,8 +76,8 @@ static void select_(int fd)
 	FD_SET(fd, &r);
 	rc("read", select(fd + 1, &r, NULL, NULL, &t));
 	FD_ZERO(&r);
-	FD_SET(999, &r);
-	rc("closed", select(1000, &r, NULL, NULL, &t));
+	FD_SET(closed, &r);
+	rc("closed", select(closed + 1, &r, NULL, NULL, &t));
 }
 
 static void pselect_(int fd)
@@ -229,8 +231,8 @@ static void epoll_edges(int fd)
 		while (recv(fd, c, sizeof(c), MSG_DONTWAIT) > 0)
 			;
 		told(ep);
-		if (send(fd, "abc", 3, MSG_NOSIGNAL | MSG_DONTWAIT) == 3)
-			settle(fd, POLLIN);
+		if (send(fd, "abc", 3, MSG_NOSIGNAL | MSG_DONTWAIT) == 3 && state->peer & ANSWERS)
+			arrive(fd, 0, 3);
 		told(ep);
 		told(ep);
 	}
