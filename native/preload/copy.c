@@ -113,7 +113,7 @@ static int64_t pipe_to_sock(int in, int out, size_t len, unsigned int flags, cha
 		return seen < 0 ? -errno : 0;
 	rc = read_all(own[0], buf, (size_t)seen);
 	if (rc > 0)
-		rc = send_piece(out, buf, (size_t)rc, (flags & SPLICE_F_MORE ? MSG_MORE : 0) | MSG_NOSIGNAL);
+		rc = send_piece(out, buf, (size_t)rc, flags & SPLICE_F_MORE ? MSG_MORE : 0);
 	if (rc > 0)
 		(void)read_all(in, buf, (size_t)rc);
 	return rc;

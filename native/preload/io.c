@@ -9,7 +9,8 @@
 
 PL_EXPORT ssize_t read(int fd, void *buf, size_t len)
 {
-	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recv(h, buf, len, 0, -1));
+	/* Without room nothing is asked of the socket (sock_read_iter in Linux), not even whether it has failed. */
+	PL_CALL(fd, SO_RCVTIMEO, pv_likely(len) ? pyvma_sock_recv(h, buf, len, 0, -1) : 0);
 	return PL_REAL(read)(fd, buf, len);
 }
 
@@ -19,18 +20,31 @@ PL_EXPORT ssize_t write(int fd, const void *buf, size_t len)
 	return PL_REAL(write)(fd, buf, len);
 }
 
+/* Vectors without a byte are nothing to a socket (do_iter_readv_writev in Linux). */
+static bool has_room(const struct iovec *iov, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (iov[i].iov_len)
+			return true;
+	return false;
+}
+
 static int64_t read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
 
-	return n < 0 || n > IOV_LIMIT ? -EINVAL : pyvma_sock_recvmsg(h, &msg, flags, -1);
+	if (n < 0 || n > IOV_LIMIT)
+		return -EINVAL;
+	return has_room(iov, n) ? pyvma_sock_recvmsg(h, &msg, flags, -1) : 0;
 }
 
 static int64_t write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
 
-	return n < 0 || n > IOV_LIMIT ? -EINVAL : pyvma_sock_sendmsg(h, &msg, flags, -1);
+	if (n < 0 || n > IOV_LIMIT)
+		return -EINVAL;
+	return has_room(iov, n) ? pyvma_sock_sendmsg(h, &msg, flags, -1) : 0;
 }
 
 PL_EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
@@ -89,7 +103,7 @@ PL_EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 
 PL_EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t alen)
 {
-	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendto(h, buf, len, flags, addr, alen, -1));
+	PL_CALL(fd, SO_SNDTIMEO, addr && pl_too_long(alen) ? -EINVAL : pyvma_sock_sendto(h, buf, len, flags, addr, alen, -1));
 	return PL_REAL(sendto)(fd, buf, len, flags, addr, alen);
 }
 

@@ -73,12 +73,17 @@ static int64_t recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, in
 {
 	int64_t until = 0, left;
 	unsigned int i = 0;
+	int error = 0;
+	socklen_t len = sizeof(error);
 
 	if (ts) {
 		if (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec >= PL_NS_PER_S)
 			return -EINVAL;
 		until = pl_now_ns() + PV_MIN((int64_t)ts->tv_sec, INT64_C(1) << 32) * PL_NS_PER_S + ts->tv_nsec;
 	}
+	/* An error that waits is told before anything is received, even if nothing is to be. */
+	if (!pyvma_sock_getsockopt(h, SOL_SOCKET, SO_ERROR, &error, &len) && error)
+		return -error;
 	n = PV_MIN(n, MSGS_LIMIT);
 	while (i < n) {
 		int64_t rc = pyvma_sock_recvmsg(h, &msgs[i].msg_hdr, flags & ~MSG_WAITFORONE, -1);

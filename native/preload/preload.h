@@ -138,6 +138,12 @@ void pl_set_put(struct pl_set *set, int fd);
 			return pl_result(pl_rc);                                                                                   \
 	}
 
+/* No address is: whatever the socket (move_addr_to_kernel in Linux). */
+pv_inline bool pl_too_long(socklen_t len)
+{
+	return len > sizeof(struct sockaddr_storage);
+}
+
 /* Is the call to be made again? As signal(7) says for SA_RESTART, unless the socket has the timeout `timeo`. */
 bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo);
 

@@ -131,14 +131,14 @@ PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 		if (!h)
 			return rc;
 	}
-	rc = pyvma_sock_bind(h, addr, len);
+	rc = pl_too_long(len) ? -EINVAL : pyvma_sock_bind(h, addr, len);
 	pl_settle(fd, h);
 	return (int)pl_result(rc);
 }
 
 static int connect_by(int fd, pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 {
-	int rc = pyvma_sock_connect(h, addr, len, -1);
+	int rc = pl_too_long(len) ? -EINVAL : pyvma_sock_connect(h, addr, len, -1);
 
 	pl_settle(fd, h);
 	return rc;

@@ -18,6 +18,7 @@
 #define CHUNK 64u
 #define ALWAYS (uint32_t)(EPOLLERR | EPOLLHUP)
 #define FLAGS (uint32_t)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
+#define EXCLUSIVE_OK (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 #define BELL UINT64_MAX
 
 _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
@@ -134,28 +135,53 @@ static void kernel_drop(struct pv_entry *en)
 	/* A closed set's goes as a whole; a forked child closes the set that its parent goes on with. */
 	if (!en->set->closed)
 		epoll_ctl(en->set->kep, EPOLL_CTL_DEL, en->kfd, NULL);
+	if (en->twin)
+		close(en->kfd);
+	en->twin = false;
 	en->kfd = -1;
 	en->set->nkernel--;
+}
+
+/* The kernel knows an entry by file and number: for a socket that is in the set by another number already its fd needs another one, too. */
+static int kernel_add(struct pv_entry *en, int fd, uint32_t events)
+{
+	int rc = kernel_ctl(en, EPOLL_CTL_ADD, fd, events), twin;
+
+	en->leg = fd;
+	if (rc != -EEXIST || !en->so)
+		return rc ? rc : fd;
+	twin = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (twin < 0)
+		return -errno;
+	rc = kernel_ctl(en, EPOLL_CTL_ADD, twin, events);
+	if (rc) {
+		close(twin);
+		return rc;
+	}
+	en->twin = true;
+	return twin;
 }
 
 /* Brings the kernel's set in line with what the entry is now. */
 static int kernel_sync(struct pv_entry *en)
 {
 	uint32_t events;
-	int fd = kernel_part(en, &events), rc;
+	int fd = kernel_part(en, &events), rc = -ENOENT;
 
-	if (en->kfd >= 0 && en->kfd != fd)
+	if (en->kfd >= 0 && en->leg != fd)
 		kernel_drop(en);
 	if (fd < 0)
 		return 0;
-	rc = kernel_ctl(en, en->kfd == fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, events);
-	/* Closed and opened again behind our back: the kernel has forgotten it. */
-	if (rc == -ENOENT && en->kfd == fd)
-		rc = kernel_ctl(en, EPOLL_CTL_ADD, fd, events);
-	if (rc)
+	if (en->kfd >= 0)
+		rc = kernel_ctl(en, EPOLL_CTL_MOD, en->kfd, events);
+	if (rc != -ENOENT)
+		return rc;
+	/* Not there; or closed and opened again behind our back: the kernel has forgotten it. */
+	rc = kernel_add(en, fd, events);
+	if (rc < 0)
 		return rc;
 	en->set->nkernel += en->kfd < 0;
-	en->kfd = fd;
+	en->kfd = rc;
 	return 0;
 }
 
@@ -213,6 +239,8 @@ uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
 		/* As Linux: an error alone is no datagram. */
 		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))
 			r |= POLLIN | POLLRDNORM;
+		if (pv_udp_shut(so->u) & 1)
+			r |= POLLRDHUP;
 		if (so->core_leg && pv_udp_failed(so->u))
 			r |= POLLERR;
 		if (so->core_leg && pv_udp_writable(so->u))
@@ -240,6 +268,8 @@ static bool tell(struct pv_entry *en, struct pyvma_event *out)
 	/* What was seen here a receive that does not wait must find. */
 	if (en->kernel_bits && en->so)
 		en->so->dg->kernel_seen_ns = 0;
+	if (en->kernel_bits & EPOLLERR && en->so)
+		en->so->dg->error_seen_ns = 0;
 	en->kernel_bits = 0;
 	pv_list_del(&en->on_ready);
 	if (!bits)
@@ -633,7 +663,14 @@ static int check_ctl(int op, const struct pyvma_event *ev)
 {
 	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)
 		return -EINVAL;
-	return op != EPOLL_CTL_DEL && !ev ? -EFAULT : 0;
+	if (op == EPOLL_CTL_DEL)
+		return 0;
+	if (!ev)
+		return -EFAULT;
+	/* Asked for when it is added, and with few other flags (do_epoll_ctl in Linux). */
+	if (ev->events & EPOLLEXCLUSIVE && (op == EPOLL_CTL_MOD || ev->events & ~EXCLUSIVE_OK))
+		return -EINVAL;
+	return 0;
 }
 
 /* A connection that a forked child inherited is watched where it can be used. */

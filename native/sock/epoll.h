@@ -25,7 +25,9 @@ struct pv_entry {
 	uint32_t index, gen; /* what the kernel's set calls it */
 	int key; /* the fd it was added by; -1: by its handle */
 	int kfd; /* in the kernel's set; -1: not */
+	int leg; /* of what `kfd` is, or is a duplicate */
 	bool used, spent; /* spent: EPOLLONESHOT, and told */
+	bool twin; /* `kfd` is a duplicate, and the entry's own */
 };
 
 struct epoll_event;

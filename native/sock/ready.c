@@ -368,8 +368,10 @@ int pv_ready_kernel(struct pv_sock *so, int events)
 		p.events &= (short)~(POLLOUT | POLLWRNORM);
 	if (poll(&p, 1, 0) <= 0)
 		return 0;
-	/* What was seen here a receive that does not wait must find. */
+	/* What was seen here a receive that does not wait must find, and an error the next send. */
 	so->dg->kernel_seen_ns = 0;
+	if (p.revents & POLLERR)
+		so->dg->error_seen_ns = 0;
 	return p.revents;
 }
 

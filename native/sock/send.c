@@ -304,6 +304,9 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 	struct pv_endpoint to;
 	int64_t n = 0;
 
+	/* An address of no length is none to a stream and to sendmsg only. */
+	if (pv_unlikely(addr && !addrlen && so && !so->stream))
+		return -EINVAL;
 	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && pv_addr_parse(so, addr, addrlen, &to) && to.port)) {
 		struct pv_iov iov = { buf, len };
 		struct pv_udp_send m = { .iov = &iov, .iovcnt = 1, .to = &to, .ttl = -1, .tos = -1 };

@@ -315,6 +315,13 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	return sigpipe(n, flags);
 }
 
+static bool cannot_send(const struct pv_tcp *tc)
+{
+	enum pv_tcp_state state = pv_tcp_state(tc);
+
+	return state != PV_TCP_ESTABLISHED && state != PV_TCP_CLOSE_WAIT && state != PV_TCP_SYN_SENT && state != PV_TCP_SYN_RCVD;
+}
+
 /* `iov` is room for the message's entries, which are changed on the way. */
 static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, struct pv_iov *iov, int flags,
 			int64_t timeout_ns)
@@ -322,12 +329,15 @@ static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct m
 	size_t total = copy_iov(iov, msg);
 	uint32_t stamp = 0;
 	struct op op;
-	int64_t n = msg->msg_controllen ? pv_cmsg_parse_stream(so, msg, &stamp) : 0;
+	int64_t bad = msg->msg_controllen ? pv_cmsg_parse_stream(so, msg, &stamp) : 0, n = pv_stream_lock(h, so);
 
-	if (!n)
-		n = pv_stream_lock(h, so);
 	if (n)
 		return n;
+	/* One that cannot send says so before it reads what is asked (tcp_sendmsg_locked in Linux). */
+	if (bad && !cannot_send(so->tc)) {
+		pv_sock_unlock();
+		return bad;
+	}
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
 	op.stamp = (stamp ? stamp : so->st->tsflags) & PV_STAMP_TX;
 	if (op.stamp & PV_STAMP_TX_HW)

@@ -401,6 +401,10 @@ static int set_ours(struct pv_sock *so, int level, int name, const void *val, so
 		return -EINVAL;
 	if (level == IPPROTO_TCP && name == TCP_CONGESTION)
 		return congestion(so, val, len);
+	/* Of those that may listen (do_tcp_setsockopt in Linux). */
+	if (level == IPPROTO_TCP && name == TCP_FASTOPEN && pv_tcp_state(so->tc) != PV_TCP_CLOSED &&
+	    pv_tcp_state(so->tc) != PV_TCP_LISTEN)
+		return -EINVAL;
 	if (level == IPPROTO_TCP && (name == TCP_QUICKACK || name == TCP_MAXSEG || name == TCP_WINDOW_CLAMP)) {
 		if ((int)len < (int)sizeof(on))
 			return -EINVAL;
@@ -642,6 +646,16 @@ static int get_plain(const struct pv_sock *so, int name, void *val, socklen_t *l
 	return -ENOPROTOOPT;
 }
 
+static int get_mtu(struct pv_sock *so, void *val, socklen_t *len)
+{
+	struct pv_tcp_info i;
+
+	pv_tcp_get_info(so->tc, &i, pv_clock_now(&pv_engine.clock));
+	return pv_tcp_state(so->tc) == PV_TCP_CLOSED || pv_tcp_state(so->tc) == PV_TCP_LISTEN || !i.pmtu
+		   ? -ENOTCONN
+		   : give_int((int)i.pmtu, val, len);
+}
+
 static int get_locked(struct pv_sock *so, int level, int name, void *val, socklen_t *len)
 {
 	const struct pv_tcp_opts *o = pv_tcp_options(so->tc);
@@ -666,6 +680,8 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 
 		return give(&l, sizeof(l), val, len);
 	}
+	if ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU && so->family == AF_INET6))
+		return get_mtu(so, val, len);
 	if (!row && level == SOL_SOCKET && pv_sock_kfd_made(so) < 0)
 		return get_plain(so, name, val, len);
 	return row ? give_row(so, row, val, len) : -ENOPROTOOPT;

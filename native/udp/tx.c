@@ -445,7 +445,11 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 	bool stamp;
 	int rc;
 
-	rc = len > UINT16_MAX ? -EMSGSIZE : find_dst(u, msg, now_ns, &d);
+	/* Of IPv6 a missing address comes before the length (udpv6_sendmsg). */
+	if (len > UINT16_MAX)
+		rc = u->family == PV_AF_INET6 && !msg->to && !u->connected ? -EDESTADDRREQ : -EMSGSIZE;
+	else
+		rc = find_dst(u, msg, now_ns, &d);
 	if (rc)
 		return refused(u, NULL, 0, rc);
 	port = msg->to ? msg->to->port : u->rport;
