@@ -151,15 +151,11 @@ static int kernel_add(struct pv_entry *en, int fd, uint32_t events)
 	if (rc != -EEXIST || !en->so)
 		return rc ? rc : fd;
 	twin = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (twin < 0)
-		return -errno;
-	rc = kernel_ctl(en, EPOLL_CTL_ADD, twin, events);
-	if (rc) {
+	rc = twin < 0 ? -errno : kernel_ctl(en, EPOLL_CTL_ADD, twin, events);
+	en->twin = !rc;
+	if (rc && twin >= 0)
 		close(twin);
-		return rc;
-	}
-	en->twin = true;
-	return twin;
+	return rc ? rc : twin;
 }
 
 /* Brings the kernel's set in line with what the entry is now. */
@@ -663,14 +659,10 @@ static int check_ctl(int op, const struct pyvma_event *ev)
 {
 	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)
 		return -EINVAL;
-	if (op == EPOLL_CTL_DEL)
-		return 0;
-	if (!ev)
-		return -EFAULT;
+	if (op == EPOLL_CTL_DEL || !ev)
+		return op == EPOLL_CTL_DEL ? 0 : -EFAULT;
 	/* Asked for when it is added, and with few other flags (do_epoll_ctl in Linux). */
-	if (ev->events & EPOLLEXCLUSIVE && (op == EPOLL_CTL_MOD || ev->events & ~EXCLUSIVE_OK))
-		return -EINVAL;
-	return 0;
+	return ev->events & EPOLLEXCLUSIVE && (op == EPOLL_CTL_MOD || ev->events & ~EXCLUSIVE_OK) ? -EINVAL : 0;
 }
 
 /* A connection that a forked child inherited is watched where it can be used. */

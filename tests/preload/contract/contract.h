@@ -78,6 +78,9 @@ socklen_t any(struct sockaddr_storage *out);
 int fresh(void);
 /* Waits until the fd shows one of these, two seconds at most. */
 void settle(int fd, short events);
+/* A small number that is nobody else's between the cases that use it. */
+#define LOW_FD 20
+void hold(int fd);
 /* Waits as long for `more` bytes beside the `before` that FIONREAD told. */
 int unread(int fd);
 void arrive(int fd, int before, int more);

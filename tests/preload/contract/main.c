@@ -112,6 +112,16 @@ void settle(int fd, short events)
 	poll(&p, 1, 2000);
 }
 
+void hold(int fd)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (null < 0 || dup2(null, fd) < 0)
+		abort();
+	if (null != fd)
+		close(null);
+}
+
 int unread(int fd)
 {
 	int n = 0;
@@ -183,6 +193,7 @@ int main(int argc, char **argv)
 		return 2;
 	hosts[0] = argv[1];
 	hosts[1] = argv[2];
+	hold(LOW_FD);
 	first = argc > 3 ? strtol(argv[3], NULL, 10) : 0;
 	sigaction(SIGPIPE, &pipe, NULL);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {

@@ -25,15 +25,16 @@ static void poll_(int fd)
 
 static void poll_several(int fd)
 {
-	int p[2];
+	int p[2], closed = dup(fd);
 	struct pollfd set[4];
 
 	if (pipe(p) || write(p[1], "x", 1) != 1)
 		return;
+	close(closed);
 	set[0] = (struct pollfd){ .fd = p[0], .events = POLLIN };
 	set[1] = (struct pollfd){ .fd = fd, .events = POLLIN };
 	set[2] = (struct pollfd){ .fd = -1, .events = POLLIN };
-	set[3] = (struct pollfd){ .fd = 999, .events = POLLIN };
+	set[3] = (struct pollfd){ .fd = closed, .events = POLLIN };
 	rc("rc", poll(set, 4, 100));
 	for (int i = 0; i < 4; i++)
 		say(" %x", set[i].revents);
@@ -54,13 +55,18 @@ static void ppoll_(int fd)
 	rc("bad", ppoll(&p, 1, &bad, NULL));
 }
 
+/* Sets have no room for numbers as large as those of a program with many fds. */
+static int low(int fd)
+{
+	return dup2(fd, LOW_FD);
+}
+
 static void select_(int fd)
 {
 	fd_set r, w, x;
 	struct timeval t = { .tv_usec = 2000 }, bad = { .tv_sec = -1 };
-	int closed = dup(fd);
 
-	close(closed);
+	fd = low(fd);
 	FD_ZERO(&r);
 	FD_ZERO(&w);
 	FD_ZERO(&x);
@@ -76,8 +82,10 @@ static void select_(int fd)
 	FD_SET(fd, &r);
 	rc("read", select(fd + 1, &r, NULL, NULL, &t));
 	FD_ZERO(&r);
-	FD_SET(closed, &r);
-	rc("closed", select(closed + 1, &r, NULL, NULL, &t));
+	FD_SET(fd, &r);
+	close(fd);
+	rc("closed", select(fd + 1, &r, NULL, NULL, &t));
+	hold(fd);
 }
 
 static void pselect_(int fd)
@@ -85,11 +93,14 @@ static void pselect_(int fd)
 	fd_set r;
 	struct timespec t = { .tv_nsec = 2000000 };
 
+	fd = low(fd);
 	FD_ZERO(&r);
 	FD_SET(fd, &r);
 	rc("rc", pselect(fd + 1, &r, NULL, NULL, &t, NULL));
 	say(":%d", !!FD_ISSET(fd, &r));
 	say(" t=%ld", t.tv_nsec);
+	close(fd);
+	hold(fd);
 }
 
 static void told(int ep)
