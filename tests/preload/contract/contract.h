@@ -37,7 +37,7 @@ extern int arg; /* the call's */
 /* Of a state: the peer answers what is sent; it ends its side of a stream when we end ours. */
 #define ANSWERS 1u
 #define ENDS 2u
-/* It takes long: once over IPv4 without blocking, once over IPv6 with. */
+/* It takes long: data is moved over IPv4 without blocking, and waited for over IPv6 with. */
 #define SLOW 4u
 
 struct state {

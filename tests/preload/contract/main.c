@@ -204,11 +204,11 @@ int main(int argc, char **argv)
 			state = s;
 			for (int b = 0; b < 2; b++) {
 				blocking = b;
-				if (s->peer & SLOW && blocking != (kind->family == AF_INET6))
-					continue;
 				for (size_t t = 0; t < TABLES; t++)
-					if (t < TABLES - 1 ||
-					    (!blocking && strstr(" fresh bound connected listening accepted ", s->name)))
+					if (s->peer & SLOW
+						? t == (blocking ? 3u : 0u) && blocking == (kind->family == AF_INET6)
+						: t < TABLES - 1 ||
+						      (!blocking && strstr(" fresh bound connected listening accepted ", s->name)))
 						table(s, tables[t]);
 			}
 		}

@@ -11,7 +11,7 @@ static void connect_port(int fd, int port)
 	struct sockaddr_storage a;
 	socklen_t len = peer(port, &a);
 
-	if (rc("rc", connect(fd, (void *)&a, len)) < 0 && errno == EINPROGRESS) {
+	if (rc("rc", connect(fd, (void *)&a, len)) < 0 && errno == EINPROGRESS && strcmp(state->name, "connecting")) {
 		int error = -1;
 
 		settle(fd, 4);
