@@ -112,8 +112,11 @@ struct pv_sock {
 	bool shut_rd;
 	bool loses; /* in a child of the fork under way it is lost, and not the kernel's */
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
-	bool kernel_mcast4, kernel_mcast6; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
-	bool rcvbuf_set, sndbuf_set; /* by the program: streams do not tune them any more */
+	bool kernel_mcast4 : 1,
+	    kernel_mcast6 : 1; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
+	bool rcvbuf_set : 1, sndbuf_set : 1; /* by the program: streams do not tune them any more */
+	bool own_kfd, detached; /* registry lock; detached: no handle, but the fd `detached_fd` may come back */
+	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
 	uint32_t rx_flags; /* PV_RX_* */
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
 	uint32_t accept_turns; /* of a stream: accepts since its kernel half was asked */
@@ -123,6 +126,7 @@ struct pv_sock {
 	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
 	uint16_t pacing_packet;
 	bool paced; /* the progress thread works for it (pacing.c) */
+	bool cloexec; /* of an fd that is made late; set before the socket is shared */
 	struct pv_dgram *dg; /* never NULL */
 	struct pv_sock_stat *st; /* what it counts and shows (shown.h); never NULL, and never another one */
 	struct pv_list on_core; /* all sockets with `u` */
@@ -139,18 +143,15 @@ struct pv_sock {
 	bool stream;
 	int16_t family, type, proto;
 	uint32_t st_id; /* pv_stats_show */
-	bool cloexec; /* of an fd that is made late */
 	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own; PV_KFD_* */
-	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
 	struct pv_kfd_note *notes; /* kfd.c */
 	struct pv_hold *hold; /* kfd.c: what becomes the kernel socket */
 
 	/* registry lock */
-	bool own_kfd, detached; /* detached: no handle, but the fd `detached_fd` may come back */
 	int detached_fd;
+	uint32_t refs; /* handles, and one for each detached fd */
 	uint64_t serial; /* no other socket ever has it; set once */
 	uint32_t born, kfd_born; /* kin.c: how many forks there had been before the socket, and before its kernel socket */
-	uint32_t refs; /* handles, and one for each detached fd */
 	struct pv_sock_id *id[2]; /* kernel socket, exported fd; NULL: not in the registry */
 	struct pv_sock *next; /* free list, or detached ones */
 };
