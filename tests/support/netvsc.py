@@ -10,6 +10,7 @@ by an entry of the bridge's table, as Hyper-V's switch has one datapath in force
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -166,6 +168,38 @@ class Guest:
     def rules(self) -> int:
         """Redirections that are in force on the synthetic interface."""
         return self.here.run("tc", "filter", "show", "dev", "syn0", "ingress", check=False).count("mirred")
+
+    def drops(self) -> Counter[str]:
+        """Frames of all kinds that the path dropped so far, by "way place: reason", outside of the application; the way is "out" or "in".
+
+        A veth counts at its sender what its other end had no room for, a TAP device at its sender what its reader was too late for. What
+        came to the guest's kernel was not redirected. The fabric also takes frames for an address that no port has.
+        """
+        from pyvma.ring import softnic
+
+        found: Counter[str] = Counter()
+        for name, ns in (("here", self.here), ("switch", self.switch), ("there", self.there)):
+            for link in json.loads(ns.run("ip", "-j", "-s", "link", "show")):
+                device, stats = link["ifname"], link["stats64"]
+                way = "out" if device in ("syn0", "s_peer") else "in"
+                found[f"{way} {name} {device}: tx dropped"] = stats["tx"]["dropped"] + stats["tx"]["errors"]
+                if device.startswith(("tap", "pvma")):
+                    found[f"out {name} {device}: rx dropped"] = stats["rx"]["dropped"] + stats["rx"]["errors"]
+            for qdisc in json.loads(ns.run("tc", "-j", "-s", "qdisc", "show")):
+                way = "out" if qdisc["dev"] in ("syn0", "s_peer") else "in"
+                found[f"{way} {name} {qdisc['dev']} {qdisc['kind']}: drops"] += qdisc.get("drops", 0)
+        for way, name, ns in (("in", "here", self.here), ("out", "there", self.there)):
+            heads, values = [line.split() for line in ns.run("cat", "/proc/net/snmp").splitlines() if line.startswith("Udp:")]
+            for reason in ("NoPorts", "InErrors"):
+                found[f"{way} {name} UDP: {reason}"] = int(values[heads.index(reason)])
+        vf, uplink = (softnic.counters(port) for port in (self.port, f"{self.fabric}/{UPLINK_PORT}"))
+        for place, counters in (("VF", vf), ("uplink", uplink)):
+            for reason in ("rx_no_rule", "rx_queue_full", "rx_too_long", "rx_link_down", "tx_link_down", "tx_too_long"):
+                way = "out" if (place == "VF") == reason.startswith("tx") else "in"
+                found[f"{way} {place}: {reason}"] = counters[reason]
+        reached = sum(vf[name] for name in ("rx_packets", "rx_no_rule", "rx_queue_full", "rx_too_long", "rx_link_down", "rx_rule_drop"))
+        found["in fabric: no such address"] = uplink["tx_packets"] - reached
+        return found
 
     def close(self) -> None:
         """The commands that stay."""
