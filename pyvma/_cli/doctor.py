@@ -197,7 +197,8 @@ def _daemon() -> Iterator[Finding]:
     """pyvmad, which does for others what takes privileges."""
     reason, path = _daemon_reason()
     if reason:
-        advice = "usermod -aG pyvma USER" if "group" in reason else "programs without privileges need it for AF_XDP: pyvmad run, as root"
+        needed = "needed for AF_XDP without privileges, and for NetVSC (bond:): as root, pyvmad run"
+        advice = "usermod -aG pyvma USER" if "group" in reason else needed
         yield Finding("pyvmad", NOTE, f"{path}: {reason}", advice)
     else:
         yield Finding("pyvmad", OK, f"{path}: answers")

@@ -193,6 +193,32 @@ TEST(neighbour_has_another_mac)
 	teardown();
 }
 
+/* To the kernel an entry that somebody says is in use (NTF_USE) is no longer permanent: it would ask the peer, and may hear nothing. */
+TEST(neighbour_written_by_hand_stays_so)
+{
+	static const char *const local[] = { "10.1.0.1", "fd01::1" }, *const remote[] = { "10.1.0.2", "fd01::2" };
+	char command[100];
+
+	make_world();
+	make_pair();
+	for (int i = 0; i < 2; i++)
+		ip("neigh replace %s lladdr 02:00:00:00:01:02 dev v0 nud permanent", remote[i]);
+	start("xdp:device=v0");
+	WAIT_FOR(e->nports == 1 && e->ports[0].ring->caps.link_up);
+	for (int i = 0; i < 2; i++) {
+		int peer = peer_open(remote[i], 7000);
+		struct us s;
+
+		us_open(&s, local[i], 7001);
+		ping_pong(&s, peer, remote[i], 7000);
+		snprintf(command, sizeof(command), "timeout 20 ip neigh show %s dev v0 | grep -q PERMANENT", remote[i]);
+		CHECK_EQ(system(command), 0);
+		us_close(&s);
+		close(peer);
+	}
+	teardown();
+}
+
 /* More changes than the kernel keeps for us, so that some are lost, the neighbour's among them. */
 TEST(news_are_lost)
 {

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -102,6 +103,19 @@ def test_doctor_without_the_software_nic(clean_env: Env, tmp_path: Any) -> None:
     told = {item["subject"]: item for item in found}
     assert told["ring softnic"]["state"] == "note"
     assert "libibverbs-dev" in told["ring softnic"]["advice"]
+
+
+def test_doctor_without_the_daemon(clean_env: Env, tmp_path: Any) -> None:
+    """A note for whoever needs it, which says where it was looked for, why it does not answer, and what it is for."""
+    missing, dead = tmp_path / "missing.sock", tmp_path / "dead.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
+        gone.bind(str(dead))
+    for path, reason in ((missing, "not there"), (dead, "Connection refused"), ("none", "not asked (the setting daemon is none)")):
+        done = pyvma(clean_env, "doctor", "--json", PYVMA_DAEMON=str(path))
+        assert done.returncode == 0, done.stdout
+        (found,) = [item for item in json.loads(done.stdout) if item["subject"] == "pyvmad"]
+        assert (found["state"], found["text"]) == ("note", f"{path}: {reason}")
+        assert "AF_XDP" in found["advice"] and "NetVSC" in found["advice"] and "pyvmad run" in found["advice"]
 
 
 def test_config(clean_env: Env) -> None:

@@ -102,6 +102,28 @@ def test_fields_of_the_full_view_are_those_of_vma(sample: Path) -> None:
     assert len(set(masters)) == 1
 
 
+def test_a_bond_in_the_full_view(tmp_path: Path) -> None:
+    """The bond under its own heading, with the legs' sums and no queue; its legs name it, and which of them sends."""
+    link, flag = "link", ("active", "flag", {"mask": 1})
+    ring = type_of("ring", ("interface", "text", 16), ("name", "text", 32), ("master", link), flag, ("rx_packets", "counter"))
+    made = Maker([ring], pid=PID, program="feed", head={"start_ticks": 1})
+    bond = made.add("ring", interface="syn0", name="bond:syn0", rx_packets=30)
+    made.add("ring", interface="syn0", name="tap:pvma0", master=bond, rx_packets=10)
+    made.add("ring", interface="syn0", name="verbs:vf/1", master=bond, active=True, rx_packets=20)
+    made.add("ring", interface="eth9", name="xdp:eth9", rx_packets=7)
+    made.write(tmp_path)
+    text = told(tmp_path, "-p", str(PID), "-v", "3")
+    parts = [part.strip().splitlines() for part in text.split("=" * 54)]
+    rings = {lines[0].split("=")[0]: lines for lines in parts if lines and lines[0].startswith("RING_")}
+    numbers = [line.strip() for line in text.splitlines() if line.startswith(("\tRING_", "\tCQ="))]
+    assert numbers == ["CQ=[2]", "CQ=[3]", "RING_BOND=[0]", "RING_TAP=[1]", "RING_ETH=[2]", "RING_ETH=[3]"]
+    (place,) = [line.split()[-1] for line in rings["RING_BOND"] if line.startswith("Master of:")]
+    masters = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.startswith("Master:")]
+    assert masters == [place, f"{place}, active"]
+    assert any(line.startswith("Rx Offload:") and "0 / 30 " in line for line in rings["RING_BOND"])
+    assert any(line.startswith("Interface:") and line.endswith("syn0, bond:syn0") for line in rings["RING_BOND"])
+
+
 def test_some_sockets_only(sample: Path) -> None:
     text = told(sample, "-p", str(PID), "-s", "3,8-9")
     assert [line.split()[0] for line in text.splitlines() if " Rx: " in line] == ["8", "9"]
