@@ -118,7 +118,7 @@ static void fill_caps(struct bond *b)
 {
 	struct pv_ring_caps *c = &b->ring.caps, was = *c;
 	bool first = true;
-	uint32_t depth = 0;
+	uint32_t depth = 0, work = 0;
 
 	c->inline_size = c->max_sge = c->tso_max = c->txqs = c->pacing_min_kbps = c->pacing_max_kbps = c->dm_bytes = c->headroom =
 	    0;
@@ -128,9 +128,11 @@ static void fill_caps(struct bond *b)
 	for (uint32_t i = 0; i < b->nlegs; i++) {
 		agree(c, &b->leg[i]->ring->caps, !i);
 		depth += b->leg[i]->ring->caps.rx_depth;
+		work += !b->leg[i]->gone;
 		if (pv_bond_needs_no_rules(b->leg[i]))
 			c->flow_kinds |= ALL_FLOWS;
 	}
+	c->rx_partial |= work < b->expected;
 	for (uint32_t i = 0; i < b->nusable; i++, first = false)
 		agree_sending(c, &b->usable[i]->ring->caps, first);
 	if (!b->nlegs) {
@@ -147,8 +149,6 @@ static void fill_caps(struct bond *b)
 	c->tstamp_khz = b->clock_leg ? b->clock_leg->ring->caps.tstamp_khz : 0;
 	c->tstamp_mask = b->clock_leg ? b->clock_leg->ring->caps.tstamp_mask : 0;
 	c->tx_tstamp = b->clock_leg && b->clock_leg->ring->caps.tx_tstamp;
-	if (b->cfg.fail_over_mac && b->only)
-		memcpy(c->mac, b->only->ring->caps.mac, PV_ETH_ALEN);
 	snprintf(c->mode, sizeof(c->mode), "%s, %u legs%s%.30s",
 		 b->cfg.mode == PV_BOND_ACTIVE_BACKUP ? "active-backup"
 		 : b->cfg.mode == PV_BOND_XOR         ? "balance-xor"
@@ -257,7 +257,8 @@ void pv_bond_lost(struct bond *b, struct bond_leg *l)
 		return;
 	l->gone = true;
 	say(b, PV_RING_EV_MOVED);
-	pv_bond_look(b);
+	l->up = false;
+	settle(b);
 }
 
 /* ---- legs -------------------------------------------------------------------------------------------------------------- */
@@ -290,30 +291,57 @@ static struct bond_leg *find(const struct bond *b, uint32_t id)
 	return NULL;
 }
 
+/* What is cut goes into packets of the pool. */
+static bool holds(const struct pv_pool *pool, uint32_t mtu)
+{
+	const struct pv_pool_cfg *pc = pv_pool_config(pool);
+
+	return pc->buf_size - pc->headroom >= mtu + 18;
+}
+
 static int leg_check(const struct bond *b, const struct pv_ring *leg, const struct pv_bond_leg_cfg *cfg)
 {
-	if (leg->pool != b->ring.pool || (b->cfg.mtu && leg->caps.mtu < b->cfg.mtu))
+	if (leg->pool != b->ring.pool || (b->cfg.mtu ? leg->caps.mtu < b->cfg.mtu : !holds(leg->pool, leg->caps.mtu)))
 		return -EINVAL;
 	if (find(b, cfg->id))
 		return -EEXIST;
 	return b->nlegs == PV_BOND_LEGS_MAX ? -ENOSPC : 0;
 }
 
-static void watch(struct bond *b, struct bond_leg *l)
+static int watch(const struct bond *b, const struct bond_leg *l)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	int fd = pv_ring_notify_fd(l->ring);
 
-	if (fd >= 0)
-		(void)epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+	return fd >= 0 && epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
-static void unwatch(struct bond *b, struct bond_leg *l)
+static void unwatch(const struct bond *b, const struct bond_leg *l)
 {
 	int fd = pv_ring_notify_fd(l->ring);
 
 	if (fd >= 0)
 		(void)epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* The hash counts legs: they are in the kernel's order. */
+static void put_in(struct bond *b, struct bond_leg *l)
+{
+	uint32_t i = b->nlegs++;
+
+	for (; i && b->leg[i - 1]->cfg.at > l->cfg.at; i--)
+		b->leg[i] = b->leg[i - 1];
+	b->leg[i] = l;
+}
+
+static void take_out(struct bond *b, const struct bond_leg *l)
+{
+	uint32_t i = 0;
+
+	while (b->leg[i] != l)
+		i++;
+	for (b->nlegs--; i < b->nlegs; i++)
+		b->leg[i] = b->leg[i + 1];
 }
 
 int pv_bond_leg_add(struct pv_ring *r, struct pv_ring *leg, const struct pv_bond_leg_cfg *cfg)
@@ -331,14 +359,17 @@ int pv_bond_leg_add(struct pv_ring *r, struct pv_ring *leg, const struct pv_bond
 	l->cfg = *cfg;
 	l->out = b->mem->alloc(b->mem->ctx, b->bits_bytes);
 	/* Buffers first: what a rule brings finds them. Keys before buffers. */
-	b->leg[b->nlegs++] = l;
+	put_in(b, l);
 	plan_keys(b);
-	if (l->out && b->started)
+	rc = l->out ? watch(b, l) : -ENOMEM;
+	if (!rc && b->started)
 		pv_bond_rx_fill(b, l);
-	rc = l->out ? pv_bond_rules_catch_up(b, l) : -ENOMEM;
+	rc = rc ? rc : pv_bond_rules_catch_up(b, l);
 	if (rc) {
-		/* The buffers are the leg's, which closes with them; its rules are taken back. */
-		b->nlegs--;
+		/* The buffers are the leg's, which closes with them. */
+		if (l->out)
+			unwatch(b, l);
+		take_out(b, l);
 		leg_free(b, l);
 		plan_keys(b);
 		return rc;
@@ -347,7 +378,6 @@ int pv_bond_leg_add(struct pv_ring *r, struct pv_ring *leg, const struct pv_bond
 		b->cfg.mtu = b->ring.caps.mtu = leg->caps.mtu;
 		b->ring.stat->mtu = leg->caps.mtu;
 	}
-	watch(b, l);
 	l->deaf = b->cfg.mode == PV_BOND_ACTIVE_BACKUP;
 	l->up = leg->caps.link_up;
 	settle(b);
@@ -358,14 +388,10 @@ int pv_bond_leg_del(struct pv_ring *r, uint32_t id)
 {
 	struct bond *b = bond(r);
 	struct bond_leg *l = find(b, id);
-	uint32_t i = 0;
 
 	if (!l)
 		return -ENOENT;
-	while (b->leg[i] != l)
-		i++;
-	for (b->nlegs--; i < b->nlegs; i++)
-		b->leg[i] = b->leg[i + 1];
+	take_out(b, l);
 	l->up = false;
 	if (!l->deaf)
 		pv_bond_rx_drain(b, l);
@@ -394,6 +420,32 @@ int pv_bond_leg_set(struct pv_ring *r, uint32_t id, bool active)
 	l->up = !l->gone && l->ring->caps.link_up;
 	settle(b);
 	return 0;
+}
+
+int pv_bond_leg_place(struct pv_ring *r, uint32_t id, uint32_t at)
+{
+	struct bond *b = bond(r);
+	struct bond_leg *l = find(b, id);
+
+	if (!l)
+		return -ENOENT;
+	if (l->cfg.at == at)
+		return 0;
+	take_out(b, l);
+	l->cfg.at = at;
+	put_in(b, l);
+	settle(b);
+	return 0;
+}
+
+void pv_bond_expect(struct pv_ring *r, uint32_t legs)
+{
+	struct bond *b = bond(r);
+
+	if (b->expected == legs)
+		return;
+	b->expected = legs;
+	fill_caps(b);
 }
 
 struct pv_ring *pv_bond_leg(struct pv_ring *r, uint32_t i, struct pv_bond_leg_cfg *out)
@@ -562,8 +614,6 @@ static const struct pv_ring_ops bond_ops = {
 
 static int cfg_check(const struct pv_bond_cfg *cfg, const struct pv_pool *pool, char *err, size_t errsize)
 {
-	const struct pv_pool_cfg *pc = pv_pool_config(pool);
-
 	if (cfg->mode != PV_BOND_ACTIVE_BACKUP && cfg->mode != PV_BOND_NETVSC && cfg->mode != PV_BOND_XOR &&
 	    cfg->mode != PV_BOND_8023AD)
 		return fail(err, errsize, -EOPNOTSUPP, "bonding mode %d is the kernel's alone", (int)cfg->mode);
@@ -571,8 +621,9 @@ static int cfg_check(const struct pv_bond_cfg *cfg, const struct pv_pool *pool, 
 		return fail(err, errsize, -EOPNOTSUPP, "transmit hash policy %u is the kernel's alone", cfg->hash_policy);
 	if (cfg->fail_over_mac > 1)
 		return fail(err, errsize, -EOPNOTSUPP, "fail_over_mac %u is the kernel's alone", cfg->fail_over_mac);
-	if (cfg->mtu && pc->buf_size - pc->headroom < cfg->mtu + 18)
-		return fail(err, errsize, -EINVAL, "packets of %u bytes do not hold frames of MTU %u", pc->buf_size, cfg->mtu);
+	if (cfg->mtu && !holds(pool, cfg->mtu))
+		return fail(err, errsize, -EINVAL, "packets of %u bytes do not hold frames of MTU %u",
+			    pv_pool_config(pool)->buf_size, cfg->mtu);
 	return 0;
 }
 

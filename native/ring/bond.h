@@ -27,7 +27,8 @@ enum pv_bond_mode {
 
 struct pv_bond_cfg {
 	enum pv_bond_mode mode;
-	uint32_t fail_over_mac; /* 0: legs have the bond's MAC; 1: the bond has the active leg's */
+	uint32_t
+	    fail_over_mac; /* 0: legs have the bond's MAC; 1: each keeps its own, and the bond has had the active one's when it was opened */
 	uint32_t hash_policy;
 	uint8_t mac[PV_ETH_ALEN];
 	uint32_t mtu;
@@ -38,19 +39,27 @@ struct pv_bond_leg_cfg {
 	uint32_t id; /* the caller's; the kernel's ifindex of the leg's interface */
 	bool active; /* may be sent by, and is the one where only one is (active-backup, NetVSC) */
 	bool fallback; /* PV_BOND_NETVSC: the TAP leg */
+	uint32_t at; /* its place among the slaves: legs are in this order whenever they come, equal ones as they came */
 	/* pv_bond_leg says, pv_bond_leg_add does not look: */
 	bool gone; /* its device does not answer any more: nothing goes or comes by it, and it waits for pv_bond_leg_del */
 	bool sends; /* it is sent by */
 };
 
+/* 0, or with a text in `err`: -EOPNOTSUPP (a mode, hash policy or fail_over_mac that is the kernel's alone), -EINVAL (the pool's packets do not
+ * hold frames of this MTU), -ENOMEM, -EMFILE, -ENFILE. */
 int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_bond_cfg *cfg, char *err,
 		 size_t errsize);
-/* The leg's rules, queues and stamps are in force when this returns. 0 or -errno: `leg` is still the caller's then. */
+/* The leg's rules, queues and stamps are in force when this returns. 0; -EINVAL (another pool, an MTU below the bond's, packets too small for
+ * its own where the bond was given none), -EEXIST, -ENOSPC, -ENOMEM, or what epoll says: `leg` is still the caller's then. */
 int pv_bond_leg_add(struct pv_ring *bond, struct pv_ring *leg, const struct pv_bond_leg_cfg *cfg);
-/* Closes the leg; its traffic goes by what is left before this returns. -ENOENT. */
+/* Closes the leg; its traffic goes by what is left before this returns. 0 or -ENOENT. */
 int pv_bond_leg_del(struct pv_ring *bond, uint32_t id);
-/* What bonding says of a leg: link state, active slave. */
+/* What bonding says of a leg: link state, active slave. 0 or -ENOENT. */
 int pv_bond_leg_set(struct pv_ring *bond, uint32_t id, bool active);
+/* Its place among the slaves is another one by now. 0 or -ENOENT. */
+int pv_bond_leg_place(struct pv_ring *bond, uint32_t id, uint32_t at);
+/* How many legs there should be that are heard: while there are fewer that work, caps.rx_partial is set. 0, as it begins: any number will do. */
+void pv_bond_expect(struct pv_ring *bond, uint32_t legs);
 /* The leg `i`, from 0; NULL: no more. */
 struct pv_ring *pv_bond_leg(struct pv_ring *bond, uint32_t i, struct pv_bond_leg_cfg *out);
 
