@@ -478,13 +478,15 @@ static int ask(uint64_t serial)
 	return fd >= 0 ? fd : rc;
 }
 
+/* One that is in repair mode is not usable, and stays so when its maker was killed meanwhile. */
 static bool is_connection(int fd)
 {
 	struct tcp_info info = { 0 };
-	socklen_t len = sizeof(info);
+	socklen_t len = sizeof(info), size = sizeof(int);
+	int repair = 0;
 
 	return fd >= 0 && getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state != PV_TCP_CLOSED &&
-	       info.tcpi_state != PV_TCP_LISTEN;
+	       info.tcpi_state != PV_TCP_LISTEN && getsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &repair, &size) == 0 && !repair;
 }
 
 /* `fd`: the connection, -1: it is under the socket's number. */
@@ -517,25 +519,27 @@ static int adopt(struct pv_sock *so, int fd)
 	return 0;
 }
 
+/* The parent may be handing it back at this moment, because it closes it. What the shared kernel socket says is certain when the parent has
+ * answered, even that it knows nothing of it any more: it answers between two hand-backs, not in the midst of one. */
 static int claim(struct pv_sock *so)
 {
 	int kfd = pv_sock_kfd_made(so), fd;
 
 	if (!so->dead)
 		return 0;
-	if (is_connection(kfd))
-		return adopt(so, -1);
 	fd = legacy_take(so->serial);
 	if (fd < 0)
 		fd = ask(so->serial);
+	if (is_connection(kfd)) {
+		if (fd >= 0)
+			close(fd);
+		return adopt(so, -1);
+	}
 	if (fd < 0) {
 		pv_log(PV_LOG_WARN, "fork: a connection of the parent's cannot be used: %s", pv_error_text());
 		return fd;
 	}
-	if (!is_connection(kfd))
-		return adopt(so, fd);
-	close(fd);
-	return adopt(so, -1);
+	return adopt(so, fd);
 }
 
 int pv_kin_claim(struct pv_sock *so)

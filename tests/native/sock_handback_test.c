@@ -575,6 +575,36 @@ TEST(the_parent_closes_it_at_once)
 	}
 }
 
+/* The parent hands it back because it closes it, while the child asks: whoever is first, the child's call works. */
+TEST(the_parent_closes_it_meanwhile)
+{
+	world();
+	for (int round = 0; round < 60; round++) {
+		struct both b = connection(BY_PEER, AF_INET);
+		char buf[10];
+		pid_t pid;
+
+		if (round % 3)
+			CHECK(pyvma_sock_fd(b.us) >= 0);
+		CHECK_EQ(send(b.peer, "echo", 4, 0), 4);
+		pid = fork();
+		if (!pid) {
+			close(b.peer);
+			for (int i = 0; i < round % 20 * 2000; i++)
+				__asm__ volatile("" ::: "memory");
+			CHECK_EQ(pyvma_sock_recv(b.us, buf, 4, MSG_WAITALL, WAIT_NS), 4);
+			CHECK_EQ(pyvma_sock_send(b.us, buf, 4, 0, -1), 4);
+			_exit(0);
+		}
+		CHECK_EQ(pyvma_sock_close(b.us), 0);
+		CHECK_EQ(recv(b.peer, buf, 4, MSG_WAITALL), 4);
+		CHECK(!memcmp(buf, "echo", 4));
+		child_ends(pid);
+		CHECK_EQ(recv(b.peer, buf, 1, 0), 0);
+		close(b.peer);
+	}
+}
+
 TEST(nobody_uses_it)
 {
 	world();
