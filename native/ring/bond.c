@@ -251,12 +251,13 @@ void pv_bond_look(struct bond *b)
 		settle(b);
 }
 
-void pv_bond_lost(struct bond *b, struct bond_leg *l)
+/* Of a backup that had nothing out there is nothing to tell, but whoever asks for events finds it by that. */
+void pv_bond_lost(struct bond *b, struct bond_leg *l, bool flushed)
 {
 	if (l->gone)
 		return;
 	l->gone = true;
-	say(b, PV_RING_EV_MOVED);
+	say(b, flushed || l->ring->tx_pending ? PV_RING_EV_MOVED : PV_RING_EV_NONE);
 	l->up = false;
 	settle(b);
 }
@@ -271,6 +272,17 @@ void pv_bond_add_up(struct pv_ring_counters *to, const struct pv_ring_counters *
 	_Static_assert(sizeof(*to) % sizeof(uint64_t) == 0, "counters are numbers of 64 bits");
 	for (size_t i = 0; i < sizeof(*to) / sizeof(*t); i++)
 		t[i] += f[i];
+}
+
+/* What the legs have counted by now, for whoever reads the statistics: asks no device for more, with every sleep. */
+static void publish(struct bond *b)
+{
+	struct pv_ring_counters sum = b->left;
+
+	pv_bond_add_up(&sum, &b->mine);
+	for (uint32_t i = 0; i < b->nlegs; i++)
+		pv_bond_add_up(&sum, &b->leg[i]->ring->stat->c);
+	b->ring.stat->c = sum;
 }
 
 static void leg_free(struct bond *b, struct bond_leg *l)
@@ -402,7 +414,7 @@ int pv_bond_leg_del(struct pv_ring *r, uint32_t id)
 	leg_free(b, l);
 	b->mine.plug_outs++;
 	settle(b);
-	pv_bond_counters(r, &b->ring.stat->c);
+	publish(b);
 	return 0;
 }
 
@@ -464,7 +476,7 @@ struct pv_ring *pv_bond_leg(struct pv_ring *r, uint32_t i, struct pv_bond_leg_cf
 
 /* ---- the ring's other operations --------------------------------------------------------------------------------------- */
 
-void pv_bond_counters(struct pv_ring *r, struct pv_ring_counters *out)
+static void bond_counters(struct pv_ring *r, struct pv_ring_counters *out)
 {
 	struct bond *b = bond(r);
 	struct pv_ring_counters c, sum = b->left;
@@ -482,7 +494,7 @@ static int bond_arm(struct pv_ring *r)
 	struct bond *b = bond(r);
 	int rc = 0, any = b->nlegs ? -EOPNOTSUPP : 0;
 
-	pv_bond_counters(r, &b->ring.stat->c);
+	publish(b);
 	if (b->held.count || b->events)
 		return 1;
 	for (uint32_t i = 0; i < b->nlegs; i++) {
@@ -494,7 +506,7 @@ static int bond_arm(struct pv_ring *r)
 		if (rc == 1)
 			return 1;
 		if (rc == -ENODEV) {
-			pv_bond_lost(b, l);
+			pv_bond_lost(b, l, false);
 			return 1;
 		}
 		if (rc != -EOPNOTSUPP)
@@ -519,7 +531,7 @@ static void leg_events(struct bond *b, struct bond_leg *l)
 
 	while (!l->gone && (ev = pv_ring_event(l->ring)) != PV_RING_EV_NONE)
 		if (ev == PV_RING_EV_GONE || ev == PV_RING_EV_ERROR)
-			pv_bond_lost(b, l);
+			pv_bond_lost(b, l, false);
 }
 
 static enum pv_ring_event bond_event(struct pv_ring *r)
@@ -535,7 +547,8 @@ static enum pv_ring_event bond_event(struct pv_ring *r)
 			return (enum pv_ring_event)ev;
 		}
 	}
-	pv_bond_counters(r, &b->ring.stat->c);
+	b->events = 0;
+	publish(b);
 	return PV_RING_EV_NONE;
 }
 
@@ -607,7 +620,7 @@ static const struct pv_ring_ops bond_ops = {
 	.set_stamps = pv_bond_set_stamps,
 	.clock = pv_bond_clock,
 	.clock_info = pv_bond_clock_info,
-	.counters = pv_bond_counters,
+	.counters = bond_counters,
 	.event = bond_event,
 	.forget = bond_forget,
 };

@@ -108,9 +108,8 @@ static inline void bond_hold(struct pv_pktq *q, struct pv_pkt *p)
 /* Looks at all legs' links: who is sent by from now on. */
 void pv_bond_look(struct bond *b);
 bool pv_bond_needs_no_rules(const struct bond_leg *l);
-/* The leg does not answer any more. */
-void pv_bond_lost(struct bond *b, struct bond_leg *l);
-void pv_bond_counters(struct pv_ring *r, struct pv_ring_counters *out);
+/* The leg does not answer any more; `flushed`: it gave back frames that may not have left. */
+void pv_bond_lost(struct bond *b, struct bond_leg *l, bool flushed);
 void pv_bond_add_up(struct pv_ring_counters *to, const struct pv_ring_counters *from);
 
 /* bond_tx.c */

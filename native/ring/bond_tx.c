@@ -273,7 +273,7 @@ int pv_bond_tx_kick(struct pv_ring *r)
 		if (rc == -EAGAIN)
 			all = rc;
 		else if (rc == -ENODEV)
-			pv_bond_lost(b, l);
+			pv_bond_lost(b, l, false);
 	}
 	return all;
 }
@@ -307,7 +307,7 @@ uint32_t pv_bond_leg_reap(struct bond *b, struct bond_leg *l, struct pv_pkt **pk
 		}
 	}
 	if (flushed)
-		pv_bond_lost(b, l);
+		pv_bond_lost(b, l, true);
 	return k;
 }
 

@@ -148,7 +148,7 @@ enum pv_ring_event {
 	PV_RING_EV_LINK_DOWN,
 	PV_RING_EV_GONE,
 	PV_RING_EV_ERROR,
-	PV_RING_EV_MOVED /* a bond: its traffic goes by another leg, or a leg is gone; see pv_stack_iface_moved */
+	PV_RING_EV_MOVED /* a bond: its traffic goes by another leg, or a leg is gone with frames; see pv_stack_iface_moved */
 };
 
 struct pv_ring_ops {

@@ -68,28 +68,38 @@ static void kind_of(const char *ifname, char *kind, size_t size)
 	snprintf(kind, size, "%.7s", ours ? info.bus_info : "");
 }
 
+/* The kernel answers within the call that asks; what an answer that did not fit left behind is of another number. */
+static ssize_t answer(const struct tapdev *t, uint8_t *buf, size_t size)
+{
+	const struct nlmsghdr *nlh = (const struct nlmsghdr *)(const void *)buf;
+	ssize_t n;
+
+	do {
+		n = recv(t->link_fd, buf, size, MSG_DONTWAIT);
+		if (n < (ssize_t)NLMSG_LENGTH(sizeof(struct ifinfomsg)))
+			return -1;
+	} while (nlh->nlmsg_seq != t->asked);
+	return NLMSG_OK(nlh, (uint32_t)n) && nlh->nlmsg_type == RTM_NEWLINK ? n : -1;
+}
+
 /* What the kernel dropped on the way to us, by RTM_GETLINK; 0 where it does not say. */
-static uint64_t dropped(uint32_t ifindex)
+static uint64_t dropped(struct tapdev *t)
 {
 	struct {
 		struct nlmsghdr nlh;
 		struct ifinfomsg ifi;
-	} ask_link = { .nlh = { .nlmsg_len = sizeof(ask_link), .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST },
-		       .ifi = { .ifi_index = (int)ifindex } };
-	_Alignas(struct nlmsghdr) char buf[8192];
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	} ask_link = { .nlh = { .nlmsg_len = sizeof(ask_link),
+				.nlmsg_type = RTM_GETLINK,
+				.nlmsg_flags = NLM_F_REQUEST,
+				.nlmsg_seq = ++t->asked },
+		       .ifi = { .ifi_index = (int)t->ifindex } };
+	_Alignas(struct nlmsghdr) uint8_t buf[8192];
 	const struct nlmsghdr *nlh = (const struct nlmsghdr *)(const void *)buf;
 	struct rtnl_link_stats64 stats = { 0 };
 	const struct rtattr *a;
-	ssize_t n;
 	int left;
 
-	if (fd < 0)
-		return 0;
-	/* The kernel answers within the call that asks. */
-	n = send(fd, &ask_link, sizeof(ask_link), 0) < 0 ? -1 : recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
-	close(fd);
-	if (n < (ssize_t)NLMSG_LENGTH(sizeof(struct ifinfomsg)) || !NLMSG_OK(nlh, (uint32_t)n) || nlh->nlmsg_type != RTM_NEWLINK)
+	if (t->link_fd < 0 || send(t->link_fd, &ask_link, sizeof(ask_link), 0) < 0 || answer(t, buf, sizeof(buf)) < 0)
 		return 0;
 	left = (int)IFLA_PAYLOAD(nlh);
 	for (a = IFLA_RTA((const struct ifinfomsg *)NLMSG_DATA(nlh)); RTA_OK(a, left); a = RTA_NEXT(a, left))
@@ -100,7 +110,7 @@ static uint64_t dropped(uint32_t ifindex)
 
 uint64_t pv_tapdev_drops(struct tapdev *t)
 {
-	uint64_t now = dropped(t->ifindex), more = now > t->drops ? now - t->drops : 0;
+	uint64_t now = dropped(t), more = now > t->drops ? now - t->drops : 0;
 
 	t->drops += more;
 	return more;
@@ -338,6 +348,8 @@ void pv_tapdev_release(struct tapdev *t)
 			close(t->fd[i]);
 	if (t->epoll_fd >= 0)
 		close(t->epoll_fd);
+	if (t->link_fd >= 0)
+		close(t->link_fd);
 	if (t->posted)
 		mem->free(mem->ctx, t->posted, t->rx_size * sizeof(struct pv_pkt *));
 	if (t->spill)
@@ -387,7 +399,8 @@ static int open_device(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 	rc = open_epoll(t);
 	if (rc)
 		return say_errno(err, errsize, rc, "epoll", t->ifname);
-	t->drops = dropped(t->ifindex);
+	t->link_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	t->drops = dropped(t);
 	fill_caps(t, cfg, uso);
 	return 0;
 }
@@ -436,7 +449,7 @@ int pv_tapdev_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_poo
 	t->mem = mem;
 	t->nqueues = cfg->queues;
 	t->offload = !cfg->no_offload;
-	t->epoll_fd = t->send_fd = -1;
+	t->epoll_fd = t->send_fd = t->link_fd = -1;
 	memset(t->fd, -1, sizeof(t->fd));
 	if (cfg->steer)
 		t->steer = *cfg->steer;

@@ -47,9 +47,11 @@ struct tapdev {
 
 	struct pv_pktq done; /* sent, or refused: to be reaped */
 	uint32_t unkicked;
-	bool offload, gone, gone_told, link_told;
+	bool offload, gone, gone_told;
 	uint32_t events; /* times that event was called */
 	uint64_t drops; /* of the kernel's count, what we told */
+	int link_fd; /* to ask for it by, or -1 */
+	uint32_t asked;
 	uint32_t ifindex;
 	char ifname[IFNAMSIZ];
 	struct pv_tapdev_steer steer;

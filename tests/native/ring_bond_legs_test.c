@@ -3,112 +3,13 @@
  * Legs that come, go, lose their link or their device, under every mode and transmit hash policy: who sends, what happens to frames in
  * flight, rules, queues, buffers, sums and segments.
  */
-#include "ring_bond_rig.h"
-#include "ring/bond_hash.h"
-#include "ring/frame.h"
-
-#define FLOWS 24u
-
-static struct pv_ring_counters count(struct rig *rig, int side)
-{
-	struct pv_ring_counters c;
-
-	pv_ring_counters(rig->ring[side], &c);
-	return c;
-}
-
-/* ---- flows ------------------------------------------------------------------------------------------------------------- */
-
-/* Flow `i`: IPv4 and IPv6, TCP and UDP in turn. */
-static struct contract_ip flow(uint32_t i, uint32_t payload)
-{
-	uint8_t host = (uint8_t)(1 + i / 4);
-	bool six = i & 1;
-
-	return (struct contract_ip){ .src = six ? contract_addr6(1) : contract_addr4(1),
-				     .dst = six ? contract_addr6((uint8_t)(100 + host)) : contract_addr4((uint8_t)(100 + host)),
-				     .src_port = (uint16_t)(40000 + 7 * i),
-				     .dst_port = (uint16_t)(100 + i),
-				     .proto = i & 2 ? 6 : 17,
-				     .payload = payload };
-}
-
-static bool is_udp(uint32_t i)
-{
-	return !(i & 2);
-}
-
-/* By which leg it should go when both are there. */
-static uint32_t leg_for(enum pv_bond_mode mode, uint32_t policy, const struct pv_pkt *p)
-{
-	return mode == PV_BOND_XOR || mode == PV_BOND_8023AD ? pv_bond_hash(p->data, p->len, policy) % 2 : 0;
-}
-
-static uint32_t flow_of(const struct pv_pkt *p)
-{
-	struct pv_frame f;
-
-	CHECK(pv_frame_parse(p->data, p->len, &f));
-	CHECK(f.dst_port >= 100 && f.dst_port < 100 + FLOWS);
-	CHECK(!(pv_frame_check_csum(p->data, p->len, PV_CSUM_IP4 | PV_CSUM_UDP | PV_CSUM_TCP) & (PV_PKT_L3_BAD | PV_PKT_L4_BAD)));
-	return f.dst_port - 100u;
-}
-
-/* What came, by flow. */
-static uint32_t receive(struct rig *rig, uint32_t seen[FLOWS])
-{
-	struct pv_pkt *p[PV_RING_BATCH_MAX];
-	uint32_t n, all = 0;
-
-	do {
-		rig->kind->settle(rig);
-		n = pv_ring_rx_poll(rig->ring[1], p, PV_RING_BATCH_MAX);
-		for (uint32_t i = 0; i < n; i++) {
-			seen[flow_of(p[i])]++;
-			pv_pkt_put(p[i]);
-		}
-		all += n;
-		rig_fill(rig, 1);
-	} while (n);
-	return all;
-}
-
-/* One frame of each flow; where `policy` is known they must go by the legs that it says. */
-static void all_flows(struct rig *rig, enum pv_bond_mode mode, uint32_t policy, bool both)
-{
-	uint32_t seen[FLOWS] = { 0 }, want[BOND_RIG_LEGS] = { 0 };
-	struct pv_ring_counters before[BOND_RIG_LEGS], after;
-	struct bond_rig *br = bond_rig(rig);
-
-	for (uint32_t k = 0; k < 2; k++)
-		if (br->leg[0][k])
-			pv_ring_counters(br->leg[0][k], &before[k]);
-	for (uint32_t i = 0; i < FLOWS; i++) {
-		struct contract_ip d = flow(i, 600);
-		struct pv_pkt *p = contract_ip_frame(rig, 0, &d);
-
-		want[leg_for(mode, policy, p)]++;
-		rig_post(rig, 0, p);
-	}
-	rig_kick(rig, 0);
-	CHECK_EQ(receive(rig, seen), FLOWS);
-	for (uint32_t i = 0; i < FLOWS; i++)
-		CHECK_EQ(seen[i], 1);
-	for (uint32_t k = 0; both && k < 2; k++) {
-		pv_ring_counters(br->leg[0][k], &after);
-		CHECK_EQ(after.tx_packets - before[k].tx_packets, want[k]);
-	}
-	rig_reap_all(rig, 0, FLOWS);
-}
+#include "ring_bond_flows.h"
 
 /* ---- the matrix -------------------------------------------------------------------------------------------------------- */
 
 enum failure { LINK, GONE, REMOVED, FAILURES };
 
 static const struct rig_kind kind = { .name = "bond", .rx_queues = 2, .settle = bond_rig_nic_settle, .close = bond_rig_nic_close };
-static const struct rig_kind sim_kind = {
-	.name = "bond", .rx_queues = 2, .settle = bond_rig_sim_settle, .close = bond_rig_sim_close
-};
 static enum pv_bond_mode the_mode;
 static uint32_t the_policy;
 
@@ -124,19 +25,6 @@ static void open_matrix(struct rig *rig)
 	}
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(pv_ring_flow_add(rig->ring[i], &all, &rig->all_rule[i]), 0);
-}
-
-static void events(struct rig *rig)
-{
-	for (int i = 0; i < 2; i++)
-		while (pv_ring_event(rig->ring[i]) != PV_RING_EV_NONE)
-			;
-}
-
-static void del(struct rig *rig, int side, uint32_t leg)
-{
-	CHECK_EQ(pv_bond_leg_del(rig->ring[side], leg + 1), 0);
-	bond_rig(rig)->leg[side][leg] = NULL;
 }
 
 static void plug(struct rig *rig, uint32_t leg, bool in)
@@ -262,27 +150,6 @@ TEST(matrix_netvsc)
 }
 
 /* ---- frames in flight, one by one -------------------------------------------------------------------------------------- */
-
-static void open_sim_netvsc(struct rig *rig)
-{
-	bond_rig_sim(rig, 2, PV_BOND_NETVSC);
-}
-
-static void open_sim_backup(struct rig *rig)
-{
-	bond_rig_sim(rig, 2, PV_BOND_ACTIVE_BACKUP);
-}
-
-static void begin(struct rig *rig, void (*open)(struct rig *rig))
-{
-	static struct rig_kind k;
-
-	k = sim_kind;
-	k.open = open;
-	rig_open(rig, &k);
-	rig_fill(rig, 0);
-	rig_fill(rig, 1);
-}
 
 static struct pv_pkt *in_pieces(struct rig *rig, struct pv_pkt *whole, uint32_t piece)
 {
@@ -695,118 +562,6 @@ TEST(stamps_are_of_one_clock)
 	del(&rig, 1, 1);
 	CHECK_EQ(rig.ring[1]->caps.tstamp, PV_TSTAMP_NONE);
 	CHECK_EQ(pv_ring_clock(rig.ring[1], &now), -EOPNOTSUPP);
-	rig_close(&rig);
-}
-
-/* ---- what the owner says of legs --------------------------------------------------------------------------------------- */
-
-static void add_at(struct rig *rig, uint32_t leg, uint32_t at)
-{
-	const struct pv_bond_leg_cfg cfg = { .id = leg + 1, .active = true, .at = at };
-
-	bond_rig(rig)->leg[0][leg] = bond_rig_sim_leg(rig, 0, leg);
-	CHECK_EQ(pv_bond_leg_add(rig->ring[0], bond_rig(rig)->leg[0][leg], &cfg), 0);
-}
-
-static void open_sim_xor(struct rig *rig)
-{
-	bond_rig_sim(rig, 2, PV_BOND_XOR);
-}
-
-/* A slave whose leg opens late is where the kernel has it, and so the hash sends by the same one. */
-TEST(legs_are_in_the_order_of_slaves)
-{
-	struct pv_bond_leg_cfg cfg;
-	struct rig rig;
-
-	begin(&rig, open_sim_xor);
-	for (uint32_t k = 0; k < 2; k++)
-		del(&rig, 0, k);
-	add_at(&rig, 1, 1);
-	add_at(&rig, 0, 0);
-	for (uint32_t k = 0; k < 2; k++) {
-		CHECK(pv_bond_leg(rig.ring[0], k, &cfg) != NULL);
-		CHECK_EQ(cfg.id, k + 1);
-		CHECK_EQ(cfg.at, k);
-	}
-	all_flows(&rig, PV_BOND_XOR, 1, true);
-	/* The first slave was released, and enslaved again behind the other. */
-	CHECK_EQ(pv_bond_leg_place(rig.ring[0], 1, 2), 0);
-	CHECK(pv_bond_leg(rig.ring[0], 0, &cfg) != NULL);
-	CHECK_EQ(cfg.id, 2);
-	CHECK_EQ(pv_bond_leg_place(rig.ring[0], 1, 0), 0);
-	all_flows(&rig, PV_BOND_XOR, 1, true);
-	CHECK_EQ(pv_bond_leg_place(rig.ring[0], 9, 0), -ENOENT);
-	rig_close(&rig);
-}
-
-/* While a slave that is up has no leg, or one that is gone, not all that comes to the bond comes to us. */
-TEST(a_leg_that_should_be_there)
-{
-	struct rig rig;
-
-	begin(&rig, open_sim_xor);
-	CHECK(!rig.ring[0]->caps.rx_partial);
-	pv_bond_expect(rig.ring[0], 2);
-	CHECK(!rig.ring[0]->caps.rx_partial);
-	pv_sim_vanish(bond_rig(&rig)->leg[0][1]);
-	events(&rig);
-	CHECK(rig.ring[0]->caps.rx_partial);
-	del(&rig, 0, 1);
-	CHECK(rig.ring[0]->caps.rx_partial);
-	add_at(&rig, 1, 1);
-	CHECK(!rig.ring[0]->caps.rx_partial);
-	del(&rig, 0, 0);
-	CHECK(rig.ring[0]->caps.rx_partial);
-	pv_bond_expect(rig.ring[0], 1);
-	CHECK(!rig.ring[0]->caps.rx_partial);
-	rig_close(&rig);
-}
-
-/* With fail_over_mac 1 the owner sees that its address is another one by what the kernel says: the bond's stays. */
-TEST(the_address_stays)
-{
-	struct pv_bond_cfg cfg = { .mode = PV_BOND_ACTIVE_BACKUP, .fail_over_mac = 1, .mtu = RIG_MTU };
-	struct pv_bond_leg_cfg lc = { .id = 1, .active = true };
-	struct pv_sim_ring_cfg sc = { .mtu = RIG_MTU, .rx_depth = RIG_DEPTH, .tx_depth = RIG_DEPTH };
-	struct pv_ring *r, *leg;
-	struct rig rig;
-	char err[128];
-
-	begin(&rig, open_sim_backup);
-	for (uint32_t k = 0; k < 2; k++)
-		del(&rig, 0, k);
-	rig_mac(0, cfg.mac);
-	CHECK_EQ(pv_bond_open(&r, &rig.mem.mem, rig.pool[0], &cfg, err, sizeof(err)), 0);
-	for (; lc.id <= 2; lc.id++, lc.active = false) {
-		rig_mac((int)lc.id - 1, sc.mac);
-		CHECK_EQ(pv_sim_open(&leg, bond_rig(&rig)->wire[lc.id - 1], rig.pool[0], &sc), 0);
-		CHECK_EQ(pv_bond_leg_add(r, leg, &lc), 0);
-	}
-	CHECK_EQ(pv_bond_leg_set(r, 2, true), 0);
-	CHECK(pv_mac_eq(r->caps.mac, cfg.mac));
-	pv_ring_close(r);
-	rig_close(&rig);
-}
-
-/* A bond that takes its MTU of its first leg has packets that hold its frames, or does not take it. */
-TEST(packets_too_small_for_a_leg)
-{
-	const struct pv_bond_cfg cfg = { .mode = PV_BOND_ACTIVE_BACKUP };
-	const struct pv_bond_leg_cfg lc = { .id = 1 };
-	struct pv_sim_ring_cfg sc = { .mtu = RIG_MTU, .rx_depth = RIG_DEPTH, .tx_depth = RIG_DEPTH };
-	struct pv_ring *r, *leg;
-	struct rig rig;
-	char err[128];
-
-	begin(&rig, open_sim_backup);
-	del(&rig, 0, 0);
-	CHECK_EQ(pv_bond_open(&r, &rig.mem.mem, rig.pool[0], &cfg, err, sizeof(err)), 0);
-	CHECK_EQ(pv_sim_open(&leg, bond_rig(&rig)->wire[0], rig.pool[0], &sc), 0);
-	leg->caps.mtu = 9000;
-	CHECK_EQ(pv_bond_leg_add(r, leg, &lc), -EINVAL);
-	pv_ring_close(leg);
-	pv_ring_close(r);
 	rig_close(&rig);
 }
 
