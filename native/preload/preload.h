@@ -66,6 +66,7 @@ extern _Thread_local unsigned int pl_inside;
 /* In a forked child: locks that other threads may have held are made anew. What they guard is one word at a time, or not yet seen. */
 void pl_socket_forked(void);
 void pl_epoll_forked(void);
+void pl_wait_forked(void);
 void pl_stdio_forked(void);
 /* One line on stderr, for what the program cannot be told in another way. */
 void pl_say(const char *why, const char *what);

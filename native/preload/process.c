@@ -14,7 +14,7 @@
 #include "preload/preload.h"
 
 static _Atomic(pid_t) user; /* the process that has used a socket by the engine; 0: none */
-static _Atomic(pid_t) heir; /* the process that was forked by such a one */
+static _Atomic(pid_t) heir; /* the process that was forked by such a one, or by its child */
 
 void pl_used(void)
 {
@@ -41,8 +41,9 @@ static void forked(void)
 {
 	pl_socket_forked();
 	pl_epoll_forked();
+	pl_wait_forked();
 	pl_stdio_forked();
-	if (!atomic_load_explicit(&user, memory_order_relaxed))
+	if (!atomic_load_explicit(&user, memory_order_relaxed) && !atomic_load_explicit(&heir, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&user, 0, memory_order_relaxed);
 	atomic_store_explicit(&heir, getpid(), memory_order_relaxed);

@@ -53,6 +53,19 @@ static struct waiter *waiter_get(void)
 	return w;
 }
 
+/* The thread's set is, in the kernel, its parent's too: what is put into it here would wake that. */
+void pl_wait_forked(void)
+{
+	struct waiter *w;
+
+	pthread_once(&waiter_once, waiter_key_make);
+	w = pthread_getspecific(waiter_key);
+	if (w && w->ep) {
+		pyvma_epoll_close(w->ep);
+		w->ep = NULL;
+	}
+}
+
 static bool same(const struct waiter *w, const struct pollfd *fds, nfds_t n)
 {
 	if (!w->ep || w->n != n)

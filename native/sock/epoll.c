@@ -132,8 +132,8 @@ static void kernel_drop(struct pv_entry *en)
 {
 	if (en->kfd < 0)
 		return;
-	/* A closed set's goes as a whole; a forked child closes the set that its parent goes on with. */
-	if (!en->set->closed)
+	/* A closed set's goes as a whole; a forked child closes the set, and sockets in it, that its parent goes on with. */
+	if (!en->set->closed && (!en->so || en->set->pid == getpid()))
 		epoll_ctl(en->set->kep, EPOLL_CTL_DEL, en->kfd, NULL);
 	if (en->twin)
 		close(en->kfd);
@@ -524,7 +524,7 @@ int pyvma_epoll_open(pyvma_epoll **out)
 	memset(set->st, 0, sizeof(*set->st));
 	set->st->fd = kep;
 	set->st->shown = pv_stats_show(NULL, &pv_epoll_stat_type, set->st);
-	*set = (struct pyvma_epoll){ .st = set->st, .kep = kep, .bell = bell, .closed = rc, .users = 1 };
+	*set = (struct pyvma_epoll){ .st = set->st, .pid = getpid(), .kep = kep, .bell = bell, .closed = rc, .users = 1 };
 	pv_list_init(&set->watch.waiters);
 	pv_list_init(&set->ready);
 	pv_list_init(&set->unused);

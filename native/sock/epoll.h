@@ -45,6 +45,7 @@ struct pyvma_epoll {
 	uint32_t users; /* threads inside */
 	uint32_t sleepers; /* of them in the kernel's epoll_wait */
 	uint32_t turns; /* since the kernel's set was looked at */
+	pid_t pid; /* whose it is: a forked child has the same set of the kernel's */
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
 	bool slept; /* the wait under way has */

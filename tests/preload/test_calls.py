@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("calls")
-    for name in ("calls", "peer"):
+    for name in ("calls", "edges", "peer"):
         command = [
             "cc",
             "-D_GNU_SOURCE",
@@ -82,6 +82,15 @@ def test_calls(programs: Path, tmp_path: Path) -> None:
     assert all(line.startswith("ok ") for line in kernel)
     # The engine saw the traffic: each case talks to the peer.
     assert counters.read_text()
+
+
+def test_edges(programs: Path) -> None:
+    """Cancelled threads, signals, children and grandchildren."""
+    for env in ({}, {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}):
+        with namespaces() as (here, there), peer(there, programs / "peer"):
+            lines = cases_of(here, programs / "edges", env)
+        assert lines
+        assert all(line.startswith("ok ") for line in lines)
 
 
 CLIENT = "import socket; s = socket.create_connection(({0!r}, {1}), 20); print(sum(len(d) for d in iter(lambda: s.recv(65536), b'')))"
