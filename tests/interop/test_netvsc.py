@@ -141,6 +141,15 @@ def received(actor: Actor) -> int:
         return whole - sum(ring.figure("rx_packets") for ring in found if str(ring["name"]).startswith("tap:"))
 
 
+def dropped_inside(bond: dict[str, Any], sock: dict[str, int]) -> dict[str, int]:
+    """What the application's own counters say, as `Guest.drops` has it: what a device gave back when it went, and what had no room."""
+    return {
+        **{f"out bond: {name}": bond[name] for name in ("tx_lost", "tx_errors")},
+        **{f"in bond: {name}": bond[name] for name in ("rx_no_buf", "rx_errors", "rx_backup")},
+        "in socket: rx_dropped": sock["rx_dropped"],
+    }
+
+
 def start_work(app: Actor, peer: Actor) -> None:
     """Streams both ways, a transfer and an echo, each in a thread of its own at either end."""
     for actor in (app, peer):
@@ -209,18 +218,12 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
     bond = app(
         "import pyvma.stats\nnext(dict(r) for r in pyvma.stats.own().rings if not r.figure('master'))",
     )
-    own = app("u.stats")
     came = received(app) - taken
     device = {name: value - device[name] for name, value in softnic.counters(machine.port).items()}
     dropped = +(machine.drops() - dropped)
     # What the fabric gave the device, and a device that went did not give the application.
     dropped["in VF: its queues when it went"] = device["rx_packets"] - came
-    # What a device had taken and gave back, or dropped since it had no link: that it completes like what it sent.
-    for name in ("tx_lost", "tx_errors"):
-        dropped[f"out bond: {name}"] = bond[name]
-    for name in ("rx_no_buf", "rx_errors", "rx_backup"):
-        dropped[f"in bond: {name}"] = bond[name]
-    dropped["in socket: rx_dropped"] = own["rx_dropped"]
+    dropped.update(dropped_inside(bond, app("u.stats")))
     known = {way: sum(count for place, count in dropped.items() if place.startswith(f"{way} ")) for way in ("out", "in")}
     lost = {"out": told["app"] - heard["peer"]["seen"], "in": told["peer"] - heard["app"]["seen"]}
     places = ", ".join(f"{place} {count}" for place, count in sorted(dropped.items()) if count)
