@@ -68,6 +68,8 @@ void pl_socket_forked(void);
 void pl_epoll_forked(void);
 void pl_wait_forked(void);
 void pl_stdio_forked(void);
+/* What streams of sockets hold is written: the C library does so behind all handlers of exit, and that is too late. */
+void pl_stdio_flush(void);
 /* One line on stderr, for what the program cannot be told in another way. */
 void pl_say(const char *why, const char *what);
 

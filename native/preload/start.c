@@ -14,6 +14,7 @@
 
 _Thread_local unsigned int pl_inside;
 static _Atomic(int) state; /* 0: not known, 1: on, -1: off */
+static _Atomic(bool) loaded; /* the constructors of this library, and so of those it needs, have run */
 
 PL_EXPORT const char *pyvma_preload_version(void);
 const char *pyvma_preload_version(void)
@@ -64,6 +65,22 @@ bool pl_on(void)
 		return false;
 	if (pv_likely(known))
 		return known > 0;
+	/* A socket that another library's constructor makes before is the kernel's: the engine has not set itself up. */
+	if (!atomic_load_explicit(&loaded, memory_order_acquire))
+		return false;
 	atomic_compare_exchange_strong(&state, &none, look() ? 1 : -1);
 	return atomic_load_explicit(&state, memory_order_relaxed) > 0;
+}
+
+/* Behind the program's own handlers, and before the engine's, which were registered before. What is used later is the kernel's. */
+static void at_exit(void)
+{
+	pl_stdio_flush();
+	pl_off(NULL);
+}
+
+__attribute__((constructor)) static void at_load(void)
+{
+	atomic_store_explicit(&loaded, true, memory_order_release);
+	(void)atexit(at_exit);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,6 +124,20 @@ PL_EXPORT int fileno(FILE *file)
 PL_EXPORT int fileno_unlocked(FILE *file)
 {
 	return fileno(file);
+}
+
+/* One that a thread waits in is left alone: it would be waited for. */
+void pl_stdio_flush(void)
+{
+	pthread_mutex_lock(&streams_lock);
+	for (struct stream *s = streams; s; s = s->next) {
+		if (ftrylockfile(s->file))
+			continue;
+		if (__fpending(s->file))
+			(void)fflush_unlocked(s->file);
+		funlockfile(s->file);
+	}
+	pthread_mutex_unlock(&streams_lock);
 }
 
 /* ---- dprintf ----------------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #include "rt/control.h"
 #include "rt/error.h"
 #include "rt/host.h"
+#include "rt/libc.h"
 #include "rt/log.h"
 #include "rt/mem.h"
 #include "rt/recorder.h"
@@ -280,14 +281,23 @@ void pv_engine_fork_unlock(void)
 	pthread_mutex_unlock(&start_mutex);
 }
 
+static bool at_exit; /* since the load */
+
 static void stop_at_exit(void)
 {
 	pyvma_stop();
 }
 
+/* Handlers run in reverse. A program under the preload library knows of no engine: what its own handlers send, the earliest, too, is sent. */
+__attribute__((constructor)) static void first_at_exit(void)
+{
+	if (pv_libc_preloaded())
+		at_exit = atexit(stop_at_exit) == 0;
+}
+
 int pv_engine_start(void)
 {
-	static bool at_exit;
+	static bool set_up;
 	int rc = 0;
 
 	if (pv_likely(pv_engine_state() != PV_ENGINE_NEW))
@@ -296,8 +306,8 @@ int pv_engine_start(void)
 	/* What is wrong may be set right: a start that failed leaves nothing and may be repeated. */
 	if (pv_engine_state() == PV_ENGINE_NEW)
 		rc = start_locked(&pv_engine);
-	if (!at_exit && pv_engine_state() == PV_ENGINE_RUNNING) {
-		at_exit = atexit(stop_at_exit) == 0;
+	if (!set_up && pv_engine_state() == PV_ENGINE_RUNNING) {
+		set_up = at_exit || atexit(stop_at_exit) == 0;
 		pv_fork_setup();
 	}
 	pthread_mutex_unlock(&start_mutex);

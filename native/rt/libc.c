@@ -24,6 +24,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
+
 #define DECLARE(type, name, params, args)                                                                                          \
 	type __wrap_##name params;                                                                                                 \
 	static type(*real_##name) params;
@@ -46,14 +48,17 @@ static void *find(void *libc, const char *name)
 	return found;
 }
 
-/* Before everything of this library's that makes a call. */
+bool pv_libc_preloaded(void)
+{
+	return dlsym(RTLD_DEFAULT, "pyvma_preload_version") != NULL;
+}
+
+/* When the library is loaded, or by the first call: constructors of other libraries may run before ours. Threads find the same. */
 __attribute__((constructor(101))) static void find_all(void)
 {
 	void *libc = RTLD_DEFAULT;
 
-	if (real_close)
-		return;
-	if (dlsym(RTLD_DEFAULT, "pyvma_preload_version"))
+	if (pv_libc_preloaded())
 		libc = dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD);
 #define FIND(type, name, params, args) *(void **)(void *)&real_##name = find(libc, #name);
 	PV_LIBC_CALLS(FIND)
@@ -62,10 +67,12 @@ __attribute__((constructor(101))) static void find_all(void)
 	*(void **)(void *)&real_fcntl = find(libc, "fcntl");
 }
 
+#define REAL(name) (pv_likely(real_##name) ? real_##name : (find_all(), real_##name))
+
 #define DEFINE(type, name, params, args)                                                                                           \
 	type __wrap_##name params                                                                                                  \
 	{                                                                                                                          \
-		return real_##name args;                                                                                           \
+		return REAL(name) args;                                                                                            \
 	}
 PV_LIBC_CALLS(DEFINE)
 #undef DEFINE
@@ -79,7 +86,7 @@ int __wrap_fcntl(int fd, int cmd, ...)
 	void *arg = va_arg(ap, void *);
 
 	va_end(ap);
-	return real_fcntl(fd, cmd, arg);
+	return REAL(fcntl)(fd, cmd, arg);
 }
 
 int __wrap_fcntl64(int fd, int cmd, ...) __attribute__((alias("__wrap_fcntl")));
@@ -92,5 +99,5 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
 	void *arg = va_arg(ap, void *);
 
 	va_end(ap);
-	return real_ioctl(fd, request, arg);
+	return REAL(ioctl)(fd, request, arg);
 }

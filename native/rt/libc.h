@@ -7,6 +7,11 @@
 #ifndef PV_RT_LIBC_H
 #define PV_RT_LIBC_H
 
+#include <stdbool.h>
+
+/* Is the preload library in the process? By the dynamic linker's names: true also before its constructors have run. */
+bool pv_libc_preloaded(void);
+
 #define PV_LIBC_CALLS(X)                                                                                                           \
 	X(int, accept, (int fd, struct sockaddr *addr, socklen_t *len), (fd, addr, len))                                           \
 	X(int, accept4, (int fd, struct sockaddr *addr, socklen_t *len, int flags), (fd, addr, len, flags))                        \
