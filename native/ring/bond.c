@@ -226,6 +226,9 @@ static void settle(struct bond *b)
 	pthread_mutex_lock(&b->clock_lock);
 	b->clock_leg = stamping(b);
 	pthread_mutex_unlock(&b->clock_lock);
+	/* Its ticks are not what the owner reckons with until it says so. */
+	if (b->stamp_leg != b->clock_leg)
+		b->stamp_leg = NULL;
 	b->ring.caps.link_up = up;
 	plan_keys(b);
 	pv_bond_tx_plan(b);
@@ -541,6 +544,7 @@ static enum pv_ring_event bond_event(struct pv_ring *r)
 	for (uint32_t i = 0; i < b->nlegs; i++)
 		leg_events(b, b->leg[i]);
 	pv_bond_look(b);
+	pv_bond_rx_top_up(b);
 	for (uint32_t ev = PV_RING_EV_LINK_UP; ev <= PV_RING_EV_MOVED; ev++) {
 		if (b->events & 1u << ev) {
 			b->events &= ~(1u << ev);
@@ -581,6 +585,8 @@ static void bond_free(struct bond *b)
 	pv_bond_rules_free(b);
 	if (b->own)
 		mem->free(mem->ctx, b->own, b->bits_bytes);
+	if (b->left_by)
+		mem->free(mem->ctx, b->left_by, b->bits_bytes * 8 * sizeof(*b->left_by));
 	if (b->epoll_fd >= 0)
 		close(b->epoll_fd);
 	/* In a child of fork it may be some other thread's of the parent. */
@@ -668,9 +674,10 @@ int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool 
 	b->free_rule = UINT32_MAX;
 	b->bits_bytes = (PV_MAX(pc->max, pc->count) + 63) / 64 * sizeof(uint64_t);
 	b->own = mem->alloc(mem->ctx, b->bits_bytes);
+	b->left_by = mem->alloc(mem->ctx, b->bits_bytes * 8 * sizeof(*b->left_by));
 	b->txq = mem->alloc(mem->ctx, (PV_RING_TXQ_MAX + 1) * sizeof(*b->txq));
 	b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (!b->own || !b->txq || b->epoll_fd < 0) {
+	if (!b->own || !b->left_by || !b->txq || b->epoll_fd < 0) {
 		rc = b->epoll_fd < 0 ? -errno : -ENOMEM;
 		bond_free(b);
 		return fail(err, errsize, rc, "no memory or descriptor for a bond");

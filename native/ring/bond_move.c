@@ -13,11 +13,6 @@
 
 #include "base/cksum.h"
 
-struct left {
-	struct pv_pkt *p;
-	bool kept, first; /* by its owner; of a chain */
-};
-
 /* A leg may have begun the sum that it was asked for. */
 static bool is_tcp(struct pv_pkt *p)
 {
@@ -34,13 +29,7 @@ static bool is_tcp(struct pv_pkt *p)
 static void lose(struct bond *b, struct pv_pkt *p)
 {
 	b->mine.tx_lost++;
-	if (!bond_bit(b->own, p)) {
-		bond_hold(&b->done, p);
-		return;
-	}
-	bond_bit_clear(b->own, p);
-	b->own_out--;
-	pv_pkt_put(p);
+	pv_bond_done(b, p);
 }
 
 /* False: its leg is full. */
@@ -73,6 +62,9 @@ void pv_bond_again(struct bond *b)
 	while ((p = pv_pktq_pop(&b->again))) {
 		p->next = NULL;
 		pv_ring_give(p);
+		/* What a queue was given leaves, though it is closed by now. */
+		if (p->flags & PV_PKT_TX_QUEUE && !b->txq[p->txq].open)
+			p->flags &= ~PV_PKT_TX_QUEUE;
 		if (!is_tcp(p)) {
 			lose(b, p);
 			continue;
@@ -103,9 +95,10 @@ static void reap_all(struct bond *b, struct bond_leg *l)
 	}
 }
 
-/* The packets that the leg still has, in the order of their indices: `each` of them. */
-static uint32_t each_out(const struct bond *b, const struct bond_leg *l, struct left *left)
+/* The packets that the leg still has, in the order of their indices: how many they are. */
+static uint32_t each_out(const struct bond *b, const struct bond_leg *l)
 {
+	struct bond_left *left = b->left_by;
 	uint32_t n = 0;
 
 	for (uint32_t w = 0; w < b->bits_bytes / sizeof(uint64_t); w++) {
@@ -114,9 +107,7 @@ static uint32_t each_out(const struct bond *b, const struct bond_leg *l, struct 
 			struct pv_pkt *head = pv_pool_pkt(b->ring.pool, index);
 
 			for (struct pv_pkt *p = head; p; p = p->frag, n++) {
-				if (!left)
-					continue;
-				left[n] = (struct left){ .p = p, .kept = p->flags & PV_PKT_KEPT, .first = p == head };
+				left[n] = (struct bond_left){ .p = p, .kept = p->flags & PV_PKT_KEPT, .first = p == head };
 				p->flags |= PV_PKT_KEPT;
 			}
 		}
@@ -124,8 +115,10 @@ static uint32_t each_out(const struct bond *b, const struct bond_leg *l, struct 
 	return n;
 }
 
-static void put_together(struct bond *b, const struct bond_leg *l, struct left *left, uint32_t n)
+static void put_together(struct bond *b, const struct bond_leg *l, uint32_t n)
 {
+	const struct bond_left *left = b->left_by;
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct pv_pkt *p = left[i].p;
 
@@ -156,25 +149,12 @@ static void close_ring(struct bond *b, struct pv_ring *r)
 
 void pv_bond_close_leg(struct bond *b, struct bond_leg *l)
 {
-	const struct pv_mem *mem = b->mem;
-	uint32_t n, pending;
-	struct left *left;
+	uint32_t n;
 
 	if (!l->gone && l->ring->caps.link_up)
 		(void)pv_ring_tx_kick(l->ring);
 	reap_all(b, l);
-	pending = l->ring->tx_pending;
-	n = each_out(b, l, NULL);
-	left = n ? mem->alloc(mem->ctx, n * sizeof(*left)) : NULL;
-	if (left)
-		(void)each_out(b, l, left);
+	n = each_out(b, l);
 	close_ring(b, l->ring);
-	if (left) {
-		put_together(b, l, left, n);
-		mem->free(mem->ctx, left, n * sizeof(*left));
-	} else if (n) {
-		/* No memory to remember them by: the pool has them. */
-		b->mine.tx_lost += pending;
-		b->ring.tx_pending -= PV_MIN(b->ring.tx_pending, pending);
-	}
+	put_together(b, l, n);
 }

@@ -10,6 +10,12 @@
 #include "ring/bond_hash.h"
 #include "ring/own.h"
 
+/* A packet that a leg which closes still has. */
+struct bond_left {
+	struct pv_pkt *p;
+	bool kept, first; /* by its owner; of a chain */
+};
+
 struct bond_leg {
 	struct pv_ring *ring;
 	struct pv_bond_leg_cfg cfg;
@@ -19,6 +25,7 @@ struct bond_leg {
 	bool gone; /* its device does not answer any more: waits for pv_bond_leg_del */
 	bool deaf; /* what comes by it is dropped */
 	bool dirty; /* wants a kick */
+	bool short_of; /* buffers: the pool had too few when it came */
 	uint32_t rx_out; /* buffers that it should have */
 	uint64_t *out; /* bit per packet index: posted to it, and not reaped */
 	uint64_t *handle; /* by slot of the bond's rules; 0: it has none */
@@ -56,11 +63,13 @@ struct bond {
 	/* cold */
 	const struct pv_mem *mem;
 	struct pv_bond_cfg cfg;
-	struct bond_leg *clock_leg; /* whose stamps are told; NULL: none */
+	struct bond_leg *clock_leg; /* whose clock is the bond's; NULL: none */
+	struct bond_leg *stamp_leg; /* the same, once set_stamps has been called for it: whose stamps are told */
 	pthread_mutex_t clock_lock; /* clocks are asked by any thread: as long as one asks, the leg stays */
 	uint32_t sender_id, nsenders; /* the first of the legs by which traffic went, and how many they were */
 	uint64_t *own; /* bit per packet index: a part of what was cut, nobody's but ours */
 	size_t bits_bytes; /* of a table of bits */
+	struct bond_left *left_by; /* room for all packets: a leg that goes needs no memory */
 	struct bond_rule *rule;
 	uint32_t nrules, rules_room, free_rule;
 	struct bond_txq *txq; /* by number, the first with its own rate */
@@ -116,6 +125,8 @@ void pv_bond_add_up(struct pv_ring_counters *to, const struct pv_ring_counters *
 uint32_t pv_bond_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 int pv_bond_tx_kick(struct pv_ring *r);
 uint32_t pv_bond_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+/* The packet is done with: its owner reaps it, and a part of our own goes to the pool. */
+void pv_bond_done(struct bond *b, struct pv_pkt *p);
 /* What a leg must be given with care, by its capabilities. */
 void pv_bond_tx_plan(struct bond *b);
 /* The leg that the packet goes by; NULL: none. */
@@ -136,6 +147,8 @@ uint32_t pv_bond_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_bond_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 /* Buffers for a leg that came later, out of the pool. */
 void pv_bond_rx_fill(struct bond *b, struct bond_leg *l);
+/* More for those that came while the pool was short. */
+void pv_bond_rx_top_up(struct bond *b);
 /* What it has received by now is received, whatever becomes of it. */
 void pv_bond_rx_drain(struct bond *b, struct bond_leg *l);
 

@@ -167,6 +167,8 @@ static void txq_off(struct bond_leg *l, uint32_t n)
 {
 	if (l->txq[n] && !l->gone)
 		(void)pv_ring_txq_close(l->ring, l->txq[n]);
+	/* What it gives back from now on is of the first queue: the bond's number may be another's soon. */
+	l->txq_back[l->txq[n]] = 0;
 	l->txq[n] = 0;
 }
 
@@ -203,6 +205,9 @@ int pv_bond_txq_close(struct pv_ring *r, uint32_t txq)
 		return -ENOENT;
 	for (uint32_t i = 0; i < b->nlegs; i++)
 		txq_off(b->leg[i], txq);
+	for (struct pv_pkt *p = b->again.head; p; p = p->next)
+		if (p->txq == txq)
+			p->flags &= ~PV_PKT_TX_QUEUE;
 	b->txq[txq] = (struct bond_txq){ 0 };
 	return 0;
 }
@@ -242,7 +247,9 @@ uint32_t pv_bond_txq_pending(struct pv_ring *r, uint32_t txq)
 		if (!l->gone && (!txq || l->txq[txq]))
 			n += pv_ring_txq_pending(l->ring, txq ? l->txq[txq] : 0);
 	}
-	return n + (txq ? 0 : b->again.count);
+	for (const struct pv_pkt *p = b->again.head; p; p = p->next)
+		n += !txq || (p->flags & PV_PKT_TX_QUEUE && p->txq == txq);
+	return n;
 }
 
 /* ---- stamps ------------------------------------------------------------------------------------------------------------ */
@@ -267,6 +274,7 @@ int pv_bond_set_stamps(struct pv_ring *r, bool rx, bool tx)
 		if (b->leg[i] == b->clock_leg)
 			rc = one;
 	}
+	b->stamp_leg = b->clock_leg;
 	return rc;
 }
 

@@ -87,9 +87,11 @@ void pv_bond_rx_fill(struct bond *b, struct bond_leg *l)
 	struct pv_pool *pool = b->ring.pool;
 
 	/* A quarter of the pool stays for sending. */
-	for (uint32_t n = missing(l); n && pool->nfree > pool->total / 4; n--) {
-		struct pv_pkt *p = pv_pkt_get(pool);
+	l->short_of = false;
+	for (uint32_t n = missing(l); n; n--) {
+		struct pv_pkt *p = pool->nfree > pool->total / 4 ? pv_pkt_get(pool) : NULL;
 
+		l->short_of = !p;
 		if (!p)
 			return;
 		if (!give(l, &p, 1)) {
@@ -97,6 +99,13 @@ void pv_bond_rx_fill(struct bond *b, struct bond_leg *l)
 			return;
 		}
 	}
+}
+
+void pv_bond_rx_top_up(struct bond *b)
+{
+	for (uint32_t i = 0; i < b->nlegs; i++)
+		if (b->leg[i]->short_of)
+			pv_bond_rx_fill(b, b->leg[i]);
 }
 
 /* ---- frames ------------------------------------------------------------------------------------------------------------ */
@@ -133,7 +142,7 @@ static uint32_t take(struct bond *b, struct bond_leg *l, struct pv_pkt **pkts, u
 	}
 	b->ring.rx_more += more;
 	b->posted -= PV_MIN(b->posted, got + more);
-	for (uint32_t i = 0; b->rx_stamps && l != b->clock_leg && i < got; i++)
+	for (uint32_t i = 0; b->rx_stamps && l != b->stamp_leg && i < got; i++)
 		pkts[i]->flags &= ~PV_PKT_TSTAMP;
 	return got;
 }

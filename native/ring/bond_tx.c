@@ -86,16 +86,22 @@ static void fill_sums(struct pv_pkt *p, uint32_t flags)
 	pv_cksum_put(field, h.proto == 17 ? pv_cksum_finish_udp(sum) : pv_cksum_finish(sum));
 }
 
-static void done(struct bond *b, struct pv_pkt *p)
+void pv_bond_done(struct bond *b, struct pv_pkt *p)
 {
-	bond_hold(&b->done, p);
+	if (pv_likely(!b->own_out) || !bond_bit(b->own, p)) {
+		bond_hold(&b->done, p);
+		return;
+	}
+	bond_bit_clear(b->own, p);
+	b->own_out--;
+	pv_pkt_put(p);
 }
 
 /* Taken, counted, reaped: it does not leave. */
 static void refuse(struct bond *b, struct pv_pkt *p)
 {
 	b->mine.tx_errors++;
-	done(b, p);
+	pv_bond_done(b, p);
 }
 
 /* Parts are packets of our own, and the whole is done at once. Those that the leg does not take now go later. */
@@ -117,7 +123,7 @@ static void cut(struct bond *b, struct pv_pkt *p)
 		b->own_out++;
 		bond_hold(&b->again, part);
 	}
-	done(b, p);
+	pv_bond_done(b, p);
 }
 
 /* ---- posting ----------------------------------------------------------------------------------------------------------- */
@@ -292,7 +298,7 @@ uint32_t pv_bond_leg_reap(struct bond *b, struct bond_leg *l, struct pv_pkt **pk
 		bond_bit_clear(l->out, p);
 		if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE))
 			p->txq = l->txq_back[p->txq];
-		if (pv_unlikely(p->flags & PV_PKT_TX_TSTAMP) && l != b->clock_leg)
+		if (pv_unlikely(p->flags & PV_PKT_TX_TSTAMP) && l != b->stamp_leg)
 			p->flags &= ~PV_PKT_TSTAMP;
 		if (pv_unlikely(p->flags & PV_PKT_TX_FLUSHED)) {
 			p->flags &= ~PV_PKT_TX_FLUSHED;

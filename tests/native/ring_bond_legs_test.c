@@ -406,7 +406,7 @@ TEST(what_a_bond_is_not)
 		CHECK(pv_bond_open(&r, &rig.mem.mem, rig.pool[0], &bad[i], err, sizeof(err)) < 0);
 		CHECK(err[0]);
 	}
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		rig.mem.fail_in = i;
 		CHECK_EQ(pv_bond_open(&r, &rig.mem.mem, rig.pool[0], &good, err, sizeof(err)), -ENOMEM);
 	}
@@ -544,6 +544,12 @@ TEST(stamps_are_of_one_clock)
 	CHECK_EQ(pv_bond_leg_set(rig.ring[1], 1, false), 0);
 	CHECK_EQ(pv_ring_clock(rig.ring[1], &now), 0);
 	CHECK_EQ(now, 777);
+	/* Until the owner has asked anew it would take them for those of the clock before. */
+	rig_send(&rig, 0, 100, 3);
+	p = rig_recv(&rig, 1);
+	CHECK(!(p->flags & PV_PKT_TSTAMP));
+	pv_pkt_put(p);
+	CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), 0);
 	rig_send(&rig, 0, 100, 3);
 	p = rig_recv(&rig, 1);
 	CHECK(p->flags & PV_PKT_TSTAMP);
@@ -553,11 +559,12 @@ TEST(stamps_are_of_one_clock)
 	del(&rig, 1, 0);
 	bond_rig_add(&rig, 1, 0, bond_rig_sim_leg(&rig, 1, 0), true);
 	CHECK_EQ(pv_bond_leg_set(rig.ring[0], 1, true), 0);
+	CHECK_EQ(pv_ring_set_stamps(rig.ring[1], true, false), 0);
 	rig_send(&rig, 0, 100, 4);
 	p = rig_recv(&rig, 1);
 	CHECK(p->flags & PV_PKT_TSTAMP);
 	pv_pkt_put(p);
-	rig_reap_all(&rig, 0, 4);
+	rig_reap_all(&rig, 0, 5);
 	del(&rig, 1, 0);
 	del(&rig, 1, 1);
 	CHECK_EQ(rig.ring[1]->caps.tstamp, PV_TSTAMP_NONE);

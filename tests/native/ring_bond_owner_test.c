@@ -161,6 +161,120 @@ TEST(a_backup_is_lost)
 	rig_close(&rig);
 }
 
+/* ---- what is short ----------------------------------------------------------------------------------------------------- */
+
+/* A leg that cuts nothing, has queues, and room for `depth` frames. */
+static void small_leg(struct rig *rig, uint32_t leg, uint32_t depth)
+{
+	struct pv_sim_ring_cfg cfg = { .mtu = RIG_MTU,
+				       .rx_depth = RIG_DEPTH,
+				       .tx_depth = depth,
+				       .txqs = 2,
+				       .pacing_min_kbps = 100,
+				       .pacing_max_kbps = 100000000 };
+	struct pv_ring *ring;
+
+	rig_mac(0, cfg.mac);
+	CHECK_EQ(pv_sim_open(&ring, bond_rig(rig)->wire[leg], rig->pool[0], &cfg), 0);
+	bond_rig_add(rig, 0, leg, ring, false);
+}
+
+/* Parts of a segment that a full leg has not taken yet are the queue's, leave when it was closed, and are nobody's to reap but the bond's. */
+TEST(parts_of_a_queue_that_is_closed)
+{
+	const struct contract_tso d = { .gso = 1000, .payload = 3000, .piece = 1000, .df = true };
+	struct pv_pkt *p, *out[8];
+	struct pv_ring *small;
+	struct rig rig;
+	int txq;
+
+	begin(&rig, open_sim_netvsc);
+	del(&rig, 0, 1);
+	small_leg(&rig, 1, 2);
+	small = bond_rig(&rig)->leg[0][1];
+	txq = pv_ring_txq_open(rig.ring[0], NULL);
+	CHECK(txq > 0);
+	p = contract_tso_packet(&rig, &d);
+	CHECK_EQ(pv_bond_leg_set(rig.ring[0], 1, false), 0);
+	p->flags |= PV_PKT_TX_QUEUE;
+	p->txq = (uint8_t)txq;
+	rig_post(&rig, 0, p);
+	CHECK_EQ(small->tx_pending, 2);
+	CHECK_EQ(pv_ring_txq_pending(rig.ring[0], (uint32_t)txq), pv_ring_txq_pending(small, 1) + 1);
+	CHECK_EQ(pv_ring_txq_close(rig.ring[0], (uint32_t)txq), 0);
+	for (uint32_t i = 0, reaped = 0; i < 3; i++) {
+		rig_kick(&rig, 0);
+		p = rig_recv(&rig, 1);
+		CHECK_EQ(pv_frame_check_csum(p->data, p->len, PV_CSUM_IP4 | PV_CSUM_TCP), PV_PKT_L3_OK | PV_PKT_L4_OK);
+		pv_pkt_put(p);
+		for (uint32_t n = pv_ring_tx_reap(rig.ring[0], out, 8); n; n--, reaped++)
+			pv_pkt_put(out[n - 1]);
+		CHECK_EQ(reaped, 1);
+	}
+	CHECK_EQ(rig.ring[0]->tx_pending, 0);
+	CHECK_EQ(count(&rig, 0).tx_errors, 0);
+	rig_close(&rig);
+}
+
+/* A leg that goes needs no memory: what it had is lost, counted, and its owner's again. */
+TEST(no_memory_while_a_leg_goes)
+{
+	const struct pv_ring_rate slow = { .kbps = 100 };
+	struct rig rig;
+	int txq;
+
+	begin(&rig, open_sim_netvsc);
+	del(&rig, 0, 1);
+	txq = pv_ring_txq_open(rig.ring[0], &slow);
+	CHECK(txq > 0);
+	for (uint32_t i = 0; i < 8; i++) {
+		struct pv_pkt *p = contract_queued(&rig, (uint32_t)txq, 100, i);
+
+		CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
+	}
+	pv_sim_set_link(bond_rig(&rig)->leg[0][0], false);
+	rig.mem.fail_in = 0;
+	del(&rig, 0, 0);
+	rig.mem.fail_in = -1;
+	CHECK_EQ(count(&rig, 0).tx_lost, 8);
+	CHECK_EQ(rig.ring[0]->tx_pending, 8);
+	rig_reap_all(&rig, 0, 8);
+	CHECK_EQ(rig.ring[0]->tx_pending, 0);
+	rig_close(&rig);
+}
+
+/* A leg that comes while the pool is short has its buffers once it is not. */
+TEST(buffers_for_a_leg_come_later)
+{
+	struct pv_pkt *p[RIG_PACKETS];
+	struct pv_pool *pool;
+	uint32_t n = 0, was;
+	struct rig rig;
+
+	begin(&rig, open_sim_netvsc);
+	pool = rig.pool[1];
+	del(&rig, 1, 0);
+	while ((p[n] = pv_pkt_get(pool)))
+		n++;
+	bond_rig_add(&rig, 1, 0, bond_rig_sim_leg(&rig, 1, 0), true);
+	events(&rig);
+	while (n)
+		pv_pkt_put(p[--n]);
+	was = pool->nfree;
+	events(&rig);
+	CHECK_EQ(was - pool->nfree, RIG_DEPTH);
+	was = pool->nfree;
+	events(&rig);
+	CHECK_EQ(was, pool->nfree);
+	for (uint32_t i = 0; i < RIG_DEPTH; i++) {
+		rig_send(&rig, 0, 100, i);
+		rig_expect(&rig, 1, 100, i);
+		rig_reap(&rig, 0);
+	}
+	CHECK_EQ(bond_rig(&rig)->leg[1][0]->stat->c.rx_packets, RIG_DEPTH);
+	rig_close(&rig);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);
