@@ -77,6 +77,9 @@ static int keep_maps(const struct xdp_ring *r, struct pv_xdp_loan *out)
 		return 0;
 	if (out->rules_fd >= 0)
 		close(out->rules_fd);
+	if (out->config_fd >= 0)
+		close(out->config_fd);
+	out->rules_fd = out->config_fd = -1;
 	return -EMFILE;
 }
 
