@@ -204,7 +204,9 @@ static bool is_down(const struct tree *t)
 	static const char *const words[] = { "down", "lowerlayerdown", "notpresent", "dormant" };
 	char text[TEXT_MAX];
 
-	for (size_t i = 0; read_text(t, "operstate", text) && i < pv_array_size(words); i++)
+	if (!read_text(t, "operstate", text))
+		return false;
+	for (size_t i = 0; i < pv_array_size(words); i++)
 		if (!strcmp(text, words[i]))
 			return true;
 	return false;
