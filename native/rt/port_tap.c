@@ -47,19 +47,13 @@ static int rule_add(void *ctx, const struct pv_flow *flow, uint64_t *handle)
 static int rule_del(void *ctx, uint64_t handle)
 {
 	struct pv_port_tap *t = ctx;
+	struct rule *r = (struct rule *)(uintptr_t)handle;
 
-	pv_list_for_each(it, &t->rules) {
-		struct rule *r = pv_list_entry(it, struct rule, link);
-
-		if ((uint64_t)(uintptr_t)r != handle)
-			continue;
-		if (t->agent)
-			(void)pv_agent_flow_del(t->agent, t->ifindex, t->tap, &r->flow);
-		pv_list_del(&r->link);
-		free(r);
-		return 0;
-	}
-	return -ENOENT;
+	if (t->agent)
+		(void)pv_agent_flow_del(t->agent, t->ifindex, t->tap, &r->flow);
+	pv_list_del(&r->link);
+	free(r);
+	return 0;
 }
 
 static int from_daemon(struct pv_port_tap *t, struct pv_agent_tap *tap)
