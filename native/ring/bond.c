@@ -56,6 +56,8 @@ static struct bond_leg *choose(const struct bond *b)
 				l = b->leg[i];
 		return l ? l : first_up(b, false, true) ? first_up(b, false, true) : first_up(b, false, false);
 	}
+	if (b->elsewhere)
+		return NULL;
 	l = first_up(b, true, false);
 	return l ? l : first_up(b, false, false);
 }
@@ -463,6 +465,16 @@ void pv_bond_expect(struct pv_ring *r, uint32_t legs)
 	fill_caps(b);
 }
 
+void pv_bond_elsewhere(struct pv_ring *r, bool elsewhere)
+{
+	struct bond *b = bond(r);
+
+	if (b->elsewhere == elsewhere)
+		return;
+	b->elsewhere = elsewhere;
+	settle(b);
+}
+
 struct pv_ring *pv_bond_leg(struct pv_ring *r, uint32_t i, struct pv_bond_leg_cfg *out)
 {
 	struct bond *b = bond(r);
@@ -472,7 +484,7 @@ struct pv_ring *pv_bond_leg(struct pv_ring *r, uint32_t i, struct pv_bond_leg_cf
 	if (out) {
 		*out = b->leg[i]->cfg;
 		out->gone = b->leg[i]->gone;
-		out->sends = b->only ? b->leg[i] == b->only : b->leg[i]->up && b->leg[i]->cfg.active;
+		out->sends = b->only ? b->leg[i] == b->only : b->nusable && b->leg[i]->up && b->leg[i]->cfg.active;
 	}
 	return b->leg[i]->ring;
 }

@@ -60,6 +60,8 @@ int pv_bond_leg_set(struct pv_ring *bond, uint32_t id, bool active);
 int pv_bond_leg_place(struct pv_ring *bond, uint32_t id, uint32_t at);
 /* How many legs there should be that are heard: while there are fewer that work, caps.rx_partial is set. 0, as it begins: any number will do. */
 void pv_bond_expect(struct pv_ring *bond, uint32_t legs);
+/* Active-backup: bonding's choice is no leg, so that none is sent by, or heard, until it is. */
+void pv_bond_elsewhere(struct pv_ring *bond, bool elsewhere);
 /* The leg `i`, from 0; NULL: no more. */
 struct pv_ring *pv_bond_leg(struct pv_ring *bond, uint32_t i, struct pv_bond_leg_cfg *out);
 

@@ -79,6 +79,7 @@ struct bond {
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
 	int epoll_fd;
 	uint32_t expected; /* legs that there should be */
+	bool elsewhere; /* bonding's choice is no leg */
 	bool sent; /* there was a leg to send by */
 	bool moving; /* pv_bond_again is at work */
 	bool started; /* its owner posts buffers: those of new legs come from the pool */

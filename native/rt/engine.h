@@ -197,6 +197,8 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 void pv_port_close(struct pv_engine *e, struct pv_port *p);
 /* What of it others see, after it changed. */
 void pv_port_stat(struct pv_port *p);
+/* Its ring brings and takes nothing any more: rt/host.c closes it, and opens it again when it can be. */
+void pv_port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_event ev);
 /* The ring and the pool of p->spec alone, without an engine. 0 or -errno with a text. */
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg);
 void pv_port_ring_close(struct pv_port *p);

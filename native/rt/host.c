@@ -28,6 +28,9 @@
 #define DUMP_TRIES 10
 /* The kernel frees an interface's queues and hook a little after who had them is gone: so long they are asked for again. */
 #define TAKEN_MAX_NS (2 * PV_NS_PER_S)
+/* A bond without a device beneath is asked again after so long, and ever more rarely; tables that could not be read, once a second. */
+#define AGAIN_MIN_NS (10 * PV_NS_PER_MS)
+#define AGAIN_MAX_NS PV_NS_PER_S
 
 /* ---- reasons ----------------------------------------------------------------------------------------------------------- */
 
@@ -326,6 +329,27 @@ static bool try_later(struct pv_engine *e, struct host_entry *en)
 	return true;
 }
 
+/* The device of a bond's leg comes without a word of the kernel's. What is no bond of ours, or needs privileges, is told of otherwise. */
+static void ask_again(struct pv_engine *e, struct host_entry *en, int rc)
+{
+	int64_t now = now_ns(e);
+
+	if (en->spec.ring != PV_IFSPEC_BOND || rc == -EOPNOTSUPP || rc == -EPERM)
+		return;
+	if (!en->fails_ns)
+		en->fails_ns = now;
+	en->again_ns = now + PV_MIN(PV_MAX(AGAIN_MIN_NS, (now - en->fails_ns) / 2), AGAIN_MAX_NS);
+}
+
+static bool wants_ring(struct pv_engine *e, struct host_entry *en)
+{
+	if (!en->retry && en->again_ns && now_ns(e) < en->again_ns) {
+		e->host->again_ns = PV_MIN(e->host->again_ns, en->again_ns);
+		return false;
+	}
+	return en->retry || en->again_ns;
+}
+
 static int open_entry(struct pv_engine *e, struct host_entry *en)
 {
 	struct pv_ifspec spec = en->spec;
@@ -334,7 +358,7 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 	en->lost = false;
 	if (!can_open(en))
 		return pv_error(-ENODEV, "%s: %s", en->spec.netdev, en->reason);
-	if (!en->retry)
+	if (!wants_ring(e, en))
 		return 0;
 	if (!at_home(e)) {
 		about_to_open(e, en);
@@ -342,6 +366,7 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 		return 0;
 	}
 	en->retry = false;
+	en->again_ns = 0;
 	snprintf(spec.netdev, sizeof(spec.netdev), "%s", en->name);
 	snprintf(spec.name, sizeof(spec.name), "%s", en->name);
 	rc = pv_port_open(e, &spec, &en->state);
@@ -352,8 +377,12 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 		const char *text = pv_error_text(), *colon = strstr(text, ": ");
 
 		set_reason(en, colon ? colon + 2 : text);
+		ask_again(e, en, rc);
+		if (en->again_ns)
+			e->host->again_ns = PV_MIN(e->host->again_ns, en->again_ns);
 		return rc;
 	}
+	en->fails_ns = 0;
 	en->iface = e->ports[e->nports - 1].index;
 	en->reason = NULL;
 	e->host->moved = e->host->rings = true;
@@ -485,14 +514,30 @@ static void follow_legs(struct pv_engine *e)
 	h->legs = false;
 	h->legs_ns = PV_NEVER;
 	for (uint32_t i = 0; i < e->nports; i++)
-		/* Another kind of interface: it is closed and opened, by the tables. */
+		/* Another kind of interface, or nothing beneath it: it is closed, and opened when it can be, by the tables. */
 		if (e->ports[i].bond && !pv_port_bond_follow(e, &e->ports[i]))
 			h->links = true;
+}
+
+/* False: the tables cannot be read; they are at the next change, and a little later in any case. */
+static bool follow_tables(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+
+	if (read_tables(h)) {
+		h->again_ns = now_ns(e) + AGAIN_MAX_NS;
+		return false;
+	}
+	h->links = h->addrs = h->legs = h->blind = false;
+	h->again_ns = h->legs_ns = PV_NEVER;
+	(void)bring_in_line(e, false);
+	return true;
 }
 
 bool pv_host_read(struct pv_engine *e)
 {
 	struct pv_host *h = e->host;
+	bool tables;
 	int n;
 
 	if (!h || !h->nl)
@@ -506,15 +551,12 @@ bool pv_host_read(struct pv_engine *e)
 	}
 	for (uint32_t i = 0; i < e->nports; i++)
 		h->links |= e->ports[i].failed && *e->ports[i].spec.netdev;
-	if (h->links || h->addrs || now_ns(e) >= h->again_ns) {
-		h->again_ns = PV_NEVER;
-		/* What cannot be read now is read at the next change. */
-		if (!read_tables(h)) {
-			h->links = h->addrs = h->legs = h->blind = false;
-			(void)bring_in_line(e, false);
-		}
-	} else if (h->legs || now_ns(e) >= h->legs_ns) {
+	tables = h->links || h->addrs || now_ns(e) >= h->again_ns;
+	/* Legs that are due are looked at even when the tables cannot be read: else their deadline would stay in the past. */
+	if (!(tables && follow_tables(e)) && (h->legs || now_ns(e) >= h->legs_ns)) {
 		follow_legs(e);
+		if (!tables && h->links)
+			(void)follow_tables(e);
 	}
 	if (h->rings && pv_engine_hooks())
 		pv_engine_hooks()->ifaces();
@@ -680,6 +722,8 @@ void pv_host_again(struct pv_engine *e)
 {
 	for (uint32_t i = 0; e->host && i < e->host->n; i++)
 		e->host->entry[i].retry |= !e->host->entry[i].iface;
+	for (uint32_t i = 0; i < e->nports; i++)
+		pv_port_bond_again(&e->ports[i]);
 	if (e->host)
 		e->host->links = true;
 	(void)pv_host_read(e);

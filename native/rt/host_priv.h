@@ -14,6 +14,7 @@ struct host_entry {
 	bool retry; /* a ring that could not be opened may be by now */
 	bool more; /* addresses than we can have; told once */
 	int64_t taken_ns; /* since when its queues or hook were found taken; 0: not so */
+	int64_t again_ns, fails_ns; /* when a bond without legs is asked for them again, since when it has none; 0: not so */
 	uint32_t iface; /* the stack's; 0: no ring */
 	const char *reason; /* why there is none */
 };
@@ -28,7 +29,7 @@ struct pv_host {
 	bool legs; /* links changed that may be such */
 	int64_t legs_ns; /* when they are looked at again in any case */
 	bool moved, rings; /* interfaces, rings of them were changed by this round */
-	int64_t again_ns; /* when the next ring that was taken is tried again */
+	int64_t again_ns; /* when the next ring that could not be had is tried again, or the tables are */
 	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
 };
 

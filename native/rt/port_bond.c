@@ -24,12 +24,14 @@
 #include "rt/recorder.h"
 #include "rt/tstamp_engine.h"
 
-/* A leg that cannot be opened is tried again after that long, and ever more rarely, until it was tried for long enough. */
+/* A leg that cannot be opened is tried again after that long, and ever more rarely; one of verbs until it was tried for long enough. */
 #define RETRY_MIN_NS (10 * PV_NS_PER_MS)
 #define RETRY_MAX_NS PV_NS_PER_S
 #define RETRY_FOR_NS (60 * PV_NS_PER_S)
 /* A leader that spins looks at the legs' rings this often. */
 #define GLANCE_NS (PV_NS_PER_MS / 2)
+/* Bonding has noticed by then that its choice is dead, if it is: sent by another meanwhile. */
+#define NOTICE_NS PV_NS_PER_S
 /* Read of one leg at a time. */
 #define EVENTS_MAX 16
 /* Turns after which whoever sleeps hears of what goes on coming. */
@@ -41,6 +43,8 @@ struct leg {
 	struct pv_ring *ring; /* NULL: not open */
 	bool tap, active, link_up;
 	bool seen; /* by the reading under way */
+	uint32_t at; /* its place among the slaves */
+	int64_t lost_ns; /* when its ring was lost; 0: it had none */
 	int64_t retry_ns, since_ns; /* when it is tried again, PV_NEVER: not; since when it fails */
 	const char *why; /* it is not open; told once */
 };
@@ -56,7 +60,8 @@ struct pv_port_bond {
 	uint8_t mac[PV_ETH_ALEN];
 	struct pv_port_tap *tap;
 	uint64_t plugouts;
-	bool changed; /* by what is being done */
+	bool changed, moved; /* by what is being done: the legs, and who of them sends or what was lost with one */
+	bool running; /* it stands in e->ports */
 	int64_t glance_ns; /* last */
 };
 
@@ -184,22 +189,38 @@ static bool may_send(const struct pv_port_bond *b, const struct leg *l)
 	return l->ring && l->link_up && (l->tap || (!l->slave.down && (!l->slave.backup || b->info.kind != PV_BOND_KIND_BOND)));
 }
 
-/* Where one leg sends and the one that bonding named cannot, it is the first that can: bonding will say so a little later. */
-static void settle(struct pv_port_bond *b)
+/* Bonding has chosen a slave that is no leg: what comes does so by that, to the kernel. One that was lost just now is dead for bonding, too, as
+ * it will say. */
+static bool elsewhere(const struct leg *l, int64_t now)
 {
-	bool one = b->info.mode == PV_BOND_ACTIVE_BACKUP, any = false;
+	return !l->tap && !l->ring && !l->slave.backup && !l->slave.down && (!l->lost_ns || now - l->lost_ns >= NOTICE_NS);
+}
+
+/* Where one leg sends and the one that bonding named cannot, it is the first that can: bonding will say so a little later. */
+static void settle(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	bool bond = b->info.kind == PV_BOND_KIND_BOND, one = b->info.mode == PV_BOND_ACTIVE_BACKUP, any = false, away = false;
+	int64_t now = pv_clock_now(&e->clock);
 	struct leg *spare = NULL;
+	uint32_t expect = 0;
 
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct leg *l = &b->leg[i];
 
 		any |= may_send(b, l);
+		away |= bond && one && elsewhere(l, now);
+		expect += bond && (l->ring || !l->slave.down);
 		if (!spare && l->ring && l->link_up && !l->slave.down)
 			spare = l;
 	}
+	/* By a slave that is up and no leg the kernel hears what is for us: no new connections meanwhile. */
+	pv_bond_expect(b->ring, expect);
+	pv_bond_elsewhere(b->ring, away);
+	p->ring->caps.rx_partial = b->ring->caps.rx_partial;
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct leg *l = &b->leg[i];
-		bool active = may_send(b, l) || (one && !any && l == spare);
+		bool active = may_send(b, l) || (one && !any && !away && l == spare);
 
 		/* The TAP needs no word: it is for when there is nothing else. */
 		if (!l->ring || l->tap || active == l->active)
@@ -220,7 +241,8 @@ static void try_later(struct pv_engine *e, struct leg *l)
 	if (!l->since_ns)
 		l->since_ns = now;
 	step = PV_MIN(PV_MAX(RETRY_MIN_NS, (now - l->since_ns) / 2), RETRY_MAX_NS);
-	l->retry_ns = now - l->since_ns < RETRY_FOR_NS ? now + step : PV_NEVER;
+	/* There is nothing to do without the TAP when the VF goes. */
+	l->retry_ns = l->tap || now - l->since_ns < RETRY_FOR_NS ? now + step : PV_NEVER;
 }
 
 static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
@@ -235,6 +257,7 @@ static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
 		l->active = may_send(b, l);
 		lc.id = l->id;
 		lc.active = l->active;
+		lc.at = l->at;
 		rc = pv_bond_leg_add(b->ring, l->ring, &lc);
 		if (rc) {
 			pv_ring_close(l->ring);
@@ -249,7 +272,8 @@ static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
 	if (rc) {
 		const char *why = pv_error_keep(pv_error_text());
 
-		if (l->why != why)
+		/* Of one that is not open the host's entry tells. */
+		if (l->why != why && b->running)
 			pv_log(PV_LOG_INFO, "%s: not a leg yet: %s", b->netdev, why);
 		l->why = why;
 		try_later(e, l);
@@ -273,6 +297,7 @@ static void drop_leg(struct pv_port_bond *b, struct leg *l, const char *why)
 		return;
 	l->ring = NULL;
 	l->active = false;
+	l->lost_ns = pv_clock_kernel_ns();
 	b->changed = true;
 	b->plugouts += b->info.kind == PV_BOND_KIND_NETVSC && !l->tap;
 	log_leg(b, l, why);
@@ -306,12 +331,11 @@ static struct leg *leg_new(struct pv_port_bond *b)
 		return NULL;
 	b->n++;
 	memset(l, 0, sizeof(*l));
-	l->retry_ns = PV_NEVER;
 	return l;
 }
 
 /* One slave as it is now. */
-static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_bond_slave *s)
+static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_bond_slave *s, uint32_t at)
 {
 	struct pv_port_bond *b = p->bond;
 	struct leg *l = leg_of(b, s);
@@ -325,13 +349,17 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 	l->seen = true;
 	if (l->ring && (l->id != id || strcmp(l->slave.device, s->device)))
 		drop_leg(b, l, "is gone, or another one by now");
-	/* A new one, or one that was changed: the count begins anew. */
-	if (l->id != id || strcmp(l->slave.device, s->device))
-		l->since_ns = 0;
+	/* A new one, one that was changed, one that is up again: the count begins anew. */
+	if (l->id != id || strcmp(l->slave.device, s->device) || (l->slave.down && running && !s->down))
+		l->since_ns = l->retry_ns = 0;
 	l->slave = *s;
 	l->slave.down |= !running;
+	l->at = at;
+	if (l->ring)
+		(void)pv_bond_leg_place(b->ring, id, at);
 	l->id = id;
-	if (!id || l->ring)
+	/* Links of others change, too: it has its time. */
+	if (!id || l->ring || pv_clock_now(&e->clock) < l->retry_ns)
 		return;
 	if (*s->device)
 		open_leg(e, p, l);
@@ -369,8 +397,8 @@ static void follow(struct pv_engine *e, struct pv_port *p, const struct pv_bond_
 	}
 	forget_legs(b);
 	for (uint32_t i = 0; i < info->n; i++)
-		take_slave(e, p, &info->slave[i]);
-	settle(b);
+		take_slave(e, p, &info->slave[i], i);
+	settle(e, p);
 }
 
 /* ---- after a change -------------------------------------------------------------------------------------------------------- */
@@ -385,12 +413,33 @@ static int64_t next_try(const struct pv_port_bond *b)
 	return next;
 }
 
+static void take_events(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+	enum pv_ring_event ev;
+
+	for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
+		pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
+		b->changed = true;
+		b->moved |= ev == PV_RING_EV_MOVED;
+	}
+}
+
+static bool has_legs(const struct pv_port_bond *b)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->leg[i].ring)
+			return true;
+	return false;
+}
+
 /* Whoever sleeps does so on what was armed before: the new legs are, and what is there already is taken. */
 static void tell(struct pv_engine *e, struct pv_port *p)
 {
 	struct pv_port_bond *b = p->bond;
 	int64_t now = pv_clock_now(&e->clock);
 
+	take_events(e, p);
 	if (!b->changed)
 		return;
 	b->changed = false;
@@ -398,10 +447,14 @@ static void tell(struct pv_engine *e, struct pv_port *p)
 	for (uint32_t i = 0; i < b->n; i++)
 		if (b->leg[i].ring)
 			leg_stat(b, &b->leg[i]);
-	(void)pv_stack_iface_moved(e->stack, p->index, now);
-	/* Stamps are of another clock. */
-	pv_tstamp_port_del(e, p);
-	pv_tstamp_port_add(e, p);
+	/* A backup that comes or goes is nothing to connections and rates. */
+	if (b->moved) {
+		(void)pv_stack_iface_moved(e->stack, p->index, now);
+		/* Stamps are of another clock. */
+		pv_tstamp_port_del(e, p);
+		pv_tstamp_port_add(e, p);
+	}
+	b->moved = false;
 	pv_net_kick(e->net);
 	for (int i = 0; i < ARM_TURNS && pv_ring_arm(p->ring) > 0; i++)
 		(void)pv_stack_poll(e->stack, now, e->rx_budget);
@@ -426,13 +479,24 @@ bool pv_port_bond_follow(struct pv_engine *e, struct pv_port *p)
 	if (rc || info.kind != b->info.kind || info.mode != b->info.mode || info.hash_policy != b->info.hash_policy ||
 	    info.fail_over_mac != b->info.fail_over_mac)
 		return false;
+	b->running = true;
 	follow(e, p, &info);
 	for (uint32_t i = 0; i < b->n; i++)
 		if (b->leg[i].tap && !b->leg[i].ring && pv_clock_now(&e->clock) >= b->leg[i].retry_ns)
 			open_leg(e, p, &b->leg[i]);
+	/* Nothing goes, and what comes is the kernel's: it is no ring of ours. */
+	if (!has_legs(b))
+		return false;
 	tell(e, p);
 	pv_host_legs_at(e, next_try(b));
 	return true;
+}
+
+void pv_port_bond_again(struct pv_port *p)
+{
+	for (uint32_t i = 0; p->bond && i < p->bond->n; i++)
+		if (p->bond->leg[i].tap)
+			p->bond->leg[i].since_ns = p->bond->leg[i].retry_ns = 0;
 }
 
 /* ---- what the legs' rings say ------------------------------------------------------------------------------------------------ */
@@ -461,18 +525,24 @@ static void look_at(struct pv_engine *e, struct pv_port_bond *b, struct leg *l)
 void pv_port_bond_events(struct pv_engine *e, struct pv_port *p)
 {
 	struct pv_port_bond *b = p->bond;
-	enum pv_ring_event ev;
 
 	b->glance_ns = pv_clock_now(&e->clock);
-	for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
-		pv_recorder_ring(e, p, PV_TRACE_LINK_UP + (uint32_t)ev - PV_RING_EV_LINK_UP);
-		b->changed = true;
-	}
+	if (p->failed)
+		return;
+	b->running = true;
+	take_events(e, p);
 	for (uint32_t i = 0; i < b->n; i++)
 		look_at(e, b, &b->leg[i]);
-	settle(b);
+	settle(e, p);
 	tell(e, p);
-	pv_host_legs_at(e, next_try(b));
+	if (has_legs(b)) {
+		pv_host_legs_at(e, next_try(b));
+		return;
+	}
+	/* It is closed, and asked for legs ever again, by whoever follows the kernel. */
+	pv_log(PV_LOG_WARN, "%s: the last device beneath it is gone", b->netdev);
+	pv_port_failed(e, p, PV_RING_EV_GONE);
+	pv_host_legs_at(e, b->glance_ns);
 }
 
 void pv_port_bond_glance(struct pv_engine *e, int64_t now)
@@ -523,6 +593,21 @@ static int open_ring(struct pv_engine *e, struct pv_port *p)
 	return pv_error(rc, "%s: %s", p->spec.name, err);
 }
 
+static int no_device(const struct pv_port *p)
+{
+	return pv_error(-ENODEV, "%s: it is a %s interface, and there is no verbs device beneath it", p->spec.name,
+			pv_bond_kind_text(&p->bond->info));
+}
+
+/* Before all that is made for a ring: it is asked for again and again. */
+static bool has_device(const struct pv_bond_info *info)
+{
+	for (uint32_t i = 0; i < info->n; i++)
+		if (*info->slave[i].device)
+			return true;
+	return info->kind == PV_BOND_KIND_NETVSC;
+}
+
 /* 0, or the reason of the first leg when there is none to go by. */
 static int open_legs(struct pv_engine *e, struct pv_port *p)
 {
@@ -545,10 +630,7 @@ static int open_legs(struct pv_engine *e, struct pv_port *p)
 			return 0;
 		why = why ? why : b->leg[i].why;
 	}
-	if (why)
-		return pv_error(-ENODEV, "%s", why);
-	return pv_error(-ENODEV, "%s: it is a %s interface, and there is no verbs device beneath it", p->spec.name,
-			pv_bond_kind_text(&info));
+	return why ? pv_error(-ENODEV, "%s", why) : no_device(p);
 }
 
 int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_host_state *host)
@@ -566,7 +648,7 @@ int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_ho
 	snprintf(b->netdev, sizeof(b->netdev), "%s", p->spec.netdev);
 	p->bond = b;
 	rc = pv_bond_read(e->cfg->sysfs_root, b->netdev, &b->info, err, sizeof(err));
-	rc = rc ? pv_error(rc, "%s: %s", p->spec.name, err) : open_ring(e, p);
+	rc = rc ? pv_error(rc, "%s: %s", p->spec.name, err) : has_device(&b->info) ? open_ring(e, p) : no_device(p);
 	if (!rc) {
 		rc = open_legs(e, p);
 		if (rc) {

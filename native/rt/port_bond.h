@@ -17,8 +17,11 @@ void pv_port_bond_close(struct pv_port *p);
 void pv_port_bond_forget(struct pv_port *p); /* in a forked child */
 /* Once the port stands in e->ports: legs that are there and could not be opened so far, what their rings say. */
 void pv_port_bond_events(struct pv_engine *e, struct pv_port *p);
-/* Links changed: reads sysfs, brings the legs in line with it. False: it is another kind of interface by now, and is to be closed and opened. */
+/* Links changed: reads sysfs, brings the legs in line with it. False: it is another kind of interface by now, or there is nothing beneath it
+ * any more, and is to be closed and opened. */
 bool pv_port_bond_follow(struct pv_engine *e, struct pv_port *p);
+/* The daemon is back: a TAP leg that could not be had is asked for with the next pv_port_bond_follow. */
+void pv_port_bond_again(struct pv_port *p);
 /* Looked at by whoever spins, every few hundred polls. */
 void pv_port_bond_glance(struct pv_engine *e, int64_t now);
 

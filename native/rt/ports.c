@@ -522,8 +522,8 @@ void pv_ports_close(struct pv_engine *e)
 	close_limbo(e);
 }
 
-/* The ring brings and takes nothing any more. caps.link_up is the ring's to write, and stays. */
-static void port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_event ev)
+/* caps.link_up is the ring's to write, and stays. */
+void pv_port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_event ev)
 {
 	p->gone |= ev == PV_RING_EV_GONE;
 	p->failed = true;
@@ -545,6 +545,7 @@ void pv_ports_events(struct pv_engine *e)
 
 		if (p->bond) {
 			pv_port_bond_events(e, p);
+			hosts |= p->failed;
 			continue;
 		}
 		for (int n = 0; n < EVENTS_MAX && (ev = pv_ring_event(p->ring)) != PV_RING_EV_NONE; n++) {
@@ -557,7 +558,7 @@ void pv_ports_events(struct pv_engine *e)
 			pv_port_stat(p);
 			if (!bad)
 				continue;
-			port_failed(e, p, ev);
+			pv_port_failed(e, p, ev);
 			hosts |= *p->spec.netdev != '\0';
 		}
 	}

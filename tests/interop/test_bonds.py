@@ -162,6 +162,91 @@ def test_a_transfer_over_flapping_legs(net: Bonded, mode: str) -> None:
             assert bond.moves >= 1
 
 
+STATE = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind((host, 0))\nfound = s.offload.state, s.offload.text\ns.close()\nfound"
+
+
+def talk(app: Actor, peer: Actor) -> None:
+    """A connection over our ring, both ways."""
+    port = peer("l = socket.create_server((host, 0))\nl.settimeout(20)\nl.getsockname()[1]", host=THERE)
+    app("t = socket.create_connection((host, port), timeout=20)\nt.offload.state", host=THERE, port=port)
+    assert app("t.offload.state") == "offloaded"
+    peer("c, _ = l.accept()\nc.settimeout(20)\nc.sendall(b'there')")
+    assert app("t.sendall(b'here')\nt.recv(10)") == b"there"
+    assert peer("c.recv(10)") == b"here"
+    app("t.close()")
+    peer("c.close()\nl.close()")
+
+
+def test_the_last_leg_goes_and_comes(net: Bonded) -> None:
+    """Without a device beneath it the interface is the kernel's, and ours again when there is one; nobody but sysfs tells of that."""
+    net.bonding("802.3ad 4")
+    with Actor([f"bond:device=bond0,lib={softnic.library()}"], netns=net.here.name, env=net.environment) as app, ExitStack() as back:
+        with Actor(netns=net.there.name) as peer:
+            talk(app, peer)
+            for leg in range(2):
+                beneath = net.root / f"class/net/s{leg}/device"
+                back.callback(beneath.rename(net.root / f"device{leg}").rename, beneath)
+                net.ip(f"link set s{leg} alias again{leg}")
+            wait_for("the kernel's", lambda: app(STATE, host=HERE)[0] == "kernel")
+            assert "no verbs device beneath it" in app(STATE, host=HERE)[1]
+            back.close()
+            wait_for("the ring", lambda: app(STATE, host=HERE)[0] == "offloaded")
+            talk(app, peer)
+
+
+def test_a_slave_without_a_leg(net: Bonded) -> None:
+    """What comes by it is the kernel's: a connection of ours would be reset. UDP hears both."""
+    net.bonding("802.3ad 4")
+    (net.root / "class/net/s1/device").rename(net.root / "device1")
+    connect = "t = socket.create_connection((host, port), timeout=20)\nfound = t.offload.state, t.offload.text\nt.close()\nfound"
+    try:
+        with (
+            Actor([f"bond:device=bond0,lib={softnic.library()}"], netns=net.here.name, env=net.environment) as app,
+            Actor(netns=net.there.name) as peer,
+        ):
+            net.bridge(f"fdb replace {net.mac} dev s_bond master static")
+            port = peer("l = socket.create_server((host, 0))\nl.getsockname()[1]", host=THERE)
+            state, text = app(connect, host=THERE, port=port)
+            assert state == "kernel" and "not all of the interface's receive queues" in text
+            net.put("s1/operstate", "down")
+            net.ip("link set s1 alias down")
+            net.towards(0)
+            wait_for("all that comes", lambda: app(connect, host=THERE, port=port)[0] == "offloaded")
+    finally:
+        (net.root / "device1").rename(net.root / "class/net/s1/device")
+
+
+@pytest.mark.parametrize("first", ["kernel", "bonding"])
+def test_the_mac_follows_the_active_slave(net: Bonded, first: str) -> None:
+    """fail_over_mac=1: a fail-over changes the interface's address, told before or after the new active slave; the ring has it."""
+    net.bonding("active-backup 1")
+    net.put("bond0/bonding/fail_over_mac", "active 1")
+    other = f"{net.mac[:-1]}2"
+
+    def mac_of(app: Actor) -> str:
+        with pyvma.stats.attach(app.process.pid) as process:
+            return ",".join(str(ring["mac"]) for ring in process.snapshot().rings if not ring.figure("master"))
+
+    def chosen() -> None:
+        net.put("bond0/bonding/active_slave", "s1")
+        net.ip("link set s0 alias chosen")
+
+    def moved() -> None:
+        net.here.ip("link", "set", "bond0", "address", other)
+
+    with Actor([f"bond:device=bond0,lib={softnic.library()}"], netns=net.here.name, env=net.environment) as app:
+        try:
+            assert app(STATE, host=HERE)[0] == "offloaded"
+            assert mac_of(app) == net.mac
+            for step in (moved, chosen) if first == "kernel" else (chosen, moved):
+                step()
+                time.sleep(0.1)
+            wait_for("the address", lambda: mac_of(app) == other)
+            wait_for("the ring", lambda: app(STATE, host=HERE)[0] == "offloaded")
+        finally:
+            net.here.ip("link", "set", "bond0", "address", net.mac)
+
+
 def test_what_is_no_bond_says_so(net: Bonded) -> None:
     """A mode that is the kernel's alone, and devices that are not there."""
     net.bonding("802.3ad 4")
