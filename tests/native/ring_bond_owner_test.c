@@ -275,6 +275,22 @@ TEST(buffers_for_a_leg_come_later)
 	rig_close(&rig);
 }
 
+/* Nothing is sent by a backup while bonding's choice is no leg, and it goes on by that when it is one. */
+TEST(a_choice_that_is_no_leg)
+{
+	struct pv_bond_leg_cfg cfg;
+	struct rig rig;
+
+	begin(&rig, open_sim_backup);
+	pv_bond_elsewhere(rig.ring[0], true);
+	for (uint32_t i = 0; pv_bond_leg(rig.ring[0], i, &cfg); i++)
+		CHECK(!cfg.sends);
+	pv_bond_elsewhere(rig.ring[0], false);
+	CHECK(pv_bond_leg(rig.ring[0], 0, &cfg) && cfg.sends);
+	all_flows(&rig, PV_BOND_ACTIVE_BACKUP, 0, true);
+	rig_close(&rig);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);
