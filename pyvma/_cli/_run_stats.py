@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import sys
@@ -27,6 +28,8 @@ PASSED = (
     signal.SIGWINCH,
 )
 FROM_KERNEL = 0x80
+PROCESS = re.compile(r"[0-9]{1,10}")
+COUNTER = re.compile(r"(?<!\S)([a-z0-9_.]+)=([0-9]{1,20})(?!\S)")
 SHOWN = (
     ("tcp.opened_passive", "TCP connections accepted"),
     ("tcp.opened_active", "TCP connections made"),
@@ -77,10 +80,9 @@ def read(text: str, folder: str) -> dict[int, tuple[str, dict[str, int]]]:
     found: dict[int, tuple[str, dict[str, int]]] = {}
     for line in text.splitlines():
         number, name, rest = [*line.split("\t", 2), "", ""][:3]
-        if not number.isdigit():
+        if not PROCESS.fullmatch(number):
             continue
-        counters = dict(word.split("=", 1) for word in rest.split() if "=" in word)
-        found[int(number)] = (name, {key: int(value) for key, value in counters.items()})
+        found[int(number)] = (name, {key: int(value) for key, value in COUNTER.findall(rest)})
     return {pid: (name, counters or _dead(pid, folder)) for pid, (name, counters) in found.items()}
 
 
@@ -110,17 +112,17 @@ def _end_as(status: int) -> int:
 def beside(plan: Plan, words: list[str]) -> int:
     """Runs it; the exit status, or the same death."""
     from .. import _config
-    from .run import CANNOT_RUN, say
+    from .run import CANNOT_RUN, PYTHONS, say
 
+    # For this user alone: who could write to it could say anything. A worker that gave up its privileges cannot, and is not in the report.
     descriptor, path = tempfile.mkstemp(prefix="pyvma-run-")
-    os.fchmod(descriptor, 0o622)  # a worker that gave up its privileges writes to it, too
     env = plan.env | ({} if plan.reason else {"PYVMA_EXIT_STATS": path})
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED, signal.SIGCHLD})
     try:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
-            child = os.posix_spawn(plan.target.path, words, env, setsigmask=before)
+            child = os.posix_spawn(plan.target.path, words, env, setsigmask=before, setsigdef=PYTHONS)
         except OSError as error:
             say(f"{words[0]}: {error.strerror}")
             return CANNOT_RUN

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ._run_elf import CannotRunError, NotFoundError, Target
 
 LIBRARY = "libpyvma_preload.so"
 FAILED, CANNOT_RUN, NOT_FOUND = 125, 126, 127
+PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them, and a program would begin so
 ROLES = ("tcp_server", "tcp_client", "udp_receiver", "udp_sender", "udp_connect")
 
 EPILOG = """examples:
@@ -271,6 +273,8 @@ def start(plan: Plan, arguments: argparse.Namespace) -> int:
         return _run_stats.beside(plan, words)
     sys.stdout.flush()
     sys.stderr.flush()
+    for number in PYTHONS:
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(plan.target.path, words, plan.env)
     except OSError as error:

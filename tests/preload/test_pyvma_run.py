@@ -59,6 +59,13 @@ def test_how_programs_end(env: Env, more: tuple[str, ...]) -> None:
         assert called(env, "--quiet", *more, "sh", "-c", f"kill -{int(number)} $$").returncode == -number
 
 
+@pytest.mark.parametrize("more", [(), ("--stats",)])
+def test_signals_that_python_ignores_are_not_ignored(env: Env, more: tuple[str, ...]) -> None:
+    done = called(env, "--quiet", *more, "grep", "SigIgn", "/proc/self/status")
+    assert int(done.stdout.split()[1], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+    assert called(env, "--quiet", *more, "sh", "-c", "kill -PIPE $$").returncode == -signal.SIGPIPE
+
+
 def test_nothing_to_say(env: Env) -> None:
     done = called(env, "--quiet", "--", "echo", "a", "--stats")
     assert (done.returncode, done.stdout, done.stderr) == (0, "a --stats\n", "")
@@ -292,6 +299,15 @@ def test_what_elf_files_are(tmp_path: Path, data: bytes, reason: str) -> None:
     path.chmod(stat.S_IRWXU)
     found = _run_elf.examine(str(path))
     assert (reason in found.reason) if reason else not found.reason
+
+
+@pytest.mark.parametrize(
+    "line", ["9\tx\ttcp.rx_bytes=many", "\u0663\tx\t", "\u00b2\tx\t", "9" * 5000, "9\tx\ta=" + "9" * 5000, "\0\t=\t=="]
+)
+def test_a_report_with_garbage(line: str) -> None:
+    found = _run_stats.read(f"7\tnginx\ttcp.rx_bytes=5\n{line}\n", "/nonexistent")
+    assert found.pop(7) == ("nginx", {"tcp.rx_bytes": 5})
+    assert found in ({}, {9: ("x", {})})
 
 
 def test_the_report_of_many_processes() -> None:
