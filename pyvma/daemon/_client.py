@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import array
+import errno
 import json
 import os
 import socket
+import time
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _protocol as protocol
 
 __all__ = ["Answer", "Connection", "status"]
+
+BUSY_MOST = 50
 
 
 class Answer(NamedTuple):
@@ -88,7 +92,12 @@ class Connection:
 def status(path: str) -> dict[str, Any]:
     """What a running daemon has: `pyvmad status --json`."""
     with Connection(path, "status") as connection:
-        fds = connection.call(protocol.STATUS).fds
+        for _ in range(BUSY_MOST):
+            answer = connection.ask(protocol.STATUS)
+            if answer.result != -errno.EBUSY:
+                break
+            time.sleep(0.1)  # another process of this user is about to read its answer
+        fds = answer.fds if not answer.result else connection.call(protocol.STATUS).fds
         with open(fds[0], "rb") as file:
             file.seek(0)
             found: dict[str, Any] = json.load(file)

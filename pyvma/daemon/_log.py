@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -23,8 +24,9 @@ class Log:
         self.suppressed = 0
 
     def info(self, text: str) -> None:
-        """One line."""
-        print(f"pyvmad: {' '.join(text.split())}", file=self._file or sys.stderr, flush=True)
+        """One line, where somebody still reads them."""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"pyvmad: {' '.join(text.split())}", file=self._file or sys.stderr, flush=True)
 
     def refusal(self, key: Any, text: str) -> None:
         """One line, unless there were too many of this key."""

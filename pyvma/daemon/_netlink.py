@@ -82,6 +82,11 @@ class Address(NamedTuple):
     broadcast: bytes
 
 
+def family(body: bytes) -> int:
+    """Of whom a message tells: AF_UNSPEC is the link itself, AF_BRIDGE its place in a bridge."""
+    return body[0]
+
+
 def parse_link(body: bytes) -> Link:
     """The body of a RTM_NEWLINK or RTM_DELLINK."""
     _, _, _, index, flags, _ = struct.unpack_from("=BBHiII", body)

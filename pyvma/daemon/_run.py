@@ -140,7 +140,8 @@ def run(options: Options) -> int:
         return _look(options, log)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
-    with _listening(Path(options.socket), _group(options.group, log)) as listener, contextlib.ExitStack() as stack:
+    gid = _group(options.group, log)
+    with _listening(Path(options.socket), gid) as listener, contextlib.ExitStack() as stack:
         server = Server(listener, log, options.limits, _version())
         stack.callback(server.close)
         kept, removed = server.recover()
@@ -149,7 +150,7 @@ def run(options: Options) -> int:
         for text in removed:
             log.info(f"removed {text}")
         if options.vma:
-            stack.callback(Vma(server, options.vma, options.notify, options.force_rst).close)
+            stack.callback(Vma(server, options.vma, options.notify, options.force_rst, gid).close)
         stack.enter_context(_stopped_by_signals(server, server.stop))
         log.info(f"serves at {options.socket}")
         _ready()

@@ -9,24 +9,24 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
-import json
 import os
 import selectors
 import socket
-import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from . import _netlink as nl
 from . import _protocol as protocol
 from . import _tap
+from ._groups import is_group, is_shared, joined, listener
 from ._log import Log
 from ._netlink import Link, Netlink
-from ._proof import Closer, holds, netns_cookie, peer, start_time
+from ._proof import Closer, holds, netns_cookie, owner_of, peer, user_of
 from ._protocol import Flow, MalformedError, Request
 from ._reset import Resets
+from ._status import of_process, report, unread
 from ._tc import Owner, Rules
 from ._types import Client, Limits, Process, RefusedError
 from ._xdp import Loans, allow_memory
@@ -34,6 +34,7 @@ from ._xdp import Loans, allow_memory
 __all__ = ["Limits", "Server"]
 
 RETRY_S = 0.02
+DEAF_S = 0.2
 HELLO_S = 5.0
 FDS_MOST = 2
 CAPABILITIES = 0x7  # TAP, redirects, XDP
@@ -63,10 +64,12 @@ class Server:
         self._processes: dict[Owner, Process] = {}
         self._clients: set[Client] = set()
         self._waiting: set[Client] = set()  # not yet greeted
+        self._told: set[Client] = set()  # who may have an answer to STATUS yet to read
+        self._deaf_until = 0.0  # nobody is accepted; 0: they are
         self._flows: dict[Flow, Process] = {}
         self._ports: dict[tuple[bytes, int, int], dict[Process, int]] = {}
         self._answers: list[Answer] = []
-        self._readdress = False
+        self._reread = False
         self._stop = False
         self._requests = 0
         self.on_release: list[Callable[[Process, bool], None]] = []
@@ -109,7 +112,9 @@ class Server:
         self._netlink.close()
 
     def _timeout(self) -> float | None:
-        times = [RETRY_S] if self.rules.pending else []
+        times = [RETRY_S] if self.rules.pending or self._reread else []
+        if self._deaf_until:
+            times.append(max(0.0, self._deaf_until - time.monotonic()))
         if self._waiting:
             times.append(HELLO_S / 5)
         due = self.resets.due()
@@ -121,33 +126,52 @@ class Server:
         """Waits at most so long for something, and serves what there is."""
         ready = self._selector.select(timeout)
         for key, events in ready:
-            if isinstance(key.data, Client):
-                self._serve(key.data, events)
-            else:
-                key.data()
-        self._commit()
-        if self._readdress:
-            self._read_addresses()
+            with self._going_on("serving"):
+                if isinstance(key.data, Client):
+                    self._serve(key.data, events)
+                else:
+                    key.data()
+        with self._going_on("rules"):
+            self._commit()
+        if self._reread:
+            with self._going_on("reading interfaces"):
+                self._read_again()
         if self._waiting:
             self._end_silent()
-        self.resets.turn()
+        if self._deaf_until and time.monotonic() >= self._deaf_until:
+            self._deaf_until = 0.0
+            self.watch(self._listener, selectors.EVENT_READ, self._accept)
+        with self._going_on("resets"):
+            self.resets.turn()
+
+    @contextlib.contextmanager
+    def _going_on(self, what: str) -> Iterator[None]:
+        """An error of the kernel's ends a step and never the daemon; what it knew of interfaces is looked up anew."""
+        try:
+            yield
+        except OSError as error:
+            self.log.refusal((what,), f"{what}: {error.strerror or error}")
+            self._reread = True
 
     # ---- the kernel
 
     def _read_links(self) -> None:
-        self._links = self._netlink.links()
-        self._addresses = {}
-        for address in self._netlink.addresses():
+        links, addresses = self._netlink.links(), self._netlink.addresses()
+        self._links, self._addresses = links, {}
+        for address in addresses:
             self._addresses.setdefault(address.ifindex, []).append(address)
 
-    def _read_addresses(self) -> None:
-        self._readdress = False
-        before = {index: self._own(index) for index in self._addresses}
+    def _read_again(self) -> None:
+        """Everything of interfaces, and what follows of it."""
+        before, gone = {index: self._own(index) for index in self._addresses}, set(self._links)
         self._read_links()
+        self._reread = False
+        for ifindex in gone - self._links.keys():
+            self._link_gone(ifindex)
         for process in self._processes.values():
             for tap, ifindex in process.taps.items():
-                if ifindex and before.get(ifindex) != self._own(ifindex):
-                    with contextlib.suppress(OSError):
+                if ifindex and before.get(ifindex, []) != self._own(ifindex):
+                    with self._going_on("addresses"):
                         self.rules.readdress(tap, self._own(ifindex), process.owner)
 
     def _own(self, ifindex: int) -> list[bytes]:
@@ -157,19 +181,18 @@ class Server:
         try:
             changes = self._monitor.changes()
         except OSError:  # some were lost
-            before = set(self._links)
-            self._read_links()
-            for ifindex in before - self._links.keys():
-                self._link_gone(ifindex)
+            self._reread = True
             return
         for kind, body in changes:
+            if kind in (nl.RTM_NEWLINK, nl.RTM_DELLINK) and nl.family(body) != socket.AF_UNSPEC:
+                continue  # of a bridge's port, or IPv6's settings: the link is as it was
             if kind == nl.RTM_NEWLINK:
                 link = nl.parse_link(body)
                 self._links[link.ifindex] = link
             elif kind == nl.RTM_DELLINK:
                 self._link_gone(nl.parse_link(body).ifindex)
             else:
-                self._readdress = True
+                self._reread = True
 
     def _link_gone(self, ifindex: int) -> None:
         """Its filters and XDP program went with it; of a TAP, the rules that lead to it are to go."""
@@ -183,7 +206,7 @@ class Server:
             process.loans.pop(ifindex, None)
             for flow in [flow for flow, tap in process.flows.items() if ifindex in (tap, flow.ifindex)]:
                 self._remove(process, flow)
-                if process.reset:
+                if process.reset and len(process.lost) < self.limits.flows:
                     process.lost.add(flow)
             process.taps.pop(ifindex, None)
         self.loans.drop(ifindex)
@@ -214,13 +237,15 @@ class Server:
         if crashed and process.reset:
             self.resets.begin([flow for flow in {*process.flows, *process.lost} if flow.whole and flow.proto == 6])
         for flow in list(process.flows):
-            self._remove(process, flow)
+            with self._going_on("releasing"):
+                self._remove(process, flow)
         for ifindex in list(process.loans):
             self.loans.drop(ifindex)
         process.loans.clear()
         process.taps.clear()
         for told in self.on_release:
-            told(process, crashed)
+            with self._going_on("releasing"):
+                told(process, crashed)
         self._forget_process(process)
 
     def adopt(self, owner: Owner) -> Process | None:
@@ -232,8 +257,8 @@ class Server:
         except OSError:
             return None
         try:
-            uid = os.stat(f"/proc/{owner.pid}").st_uid
-            if start_time(owner.pid) == owner.start:
+            uid = user_of(owner.pid)
+            if owner_of(owner.pid, fd) == owner:
                 return self._process(owner, uid, fd)
         except OSError:
             pass
@@ -272,11 +297,19 @@ class Server:
                 return
             except OSError as error:
                 self.log.refusal("accept", f"a connection cannot be taken: {error.strerror}")
+                self.unwatch(self._listener)  # it stays in the backlog: looking again at once would be a loop
+                self._deaf_until = time.monotonic() + DEAF_S
                 return
             connection.setblocking(False)
             try:
                 owner, uid, pidfd = peer(connection)
             except OSError:
+                connection.close()
+                continue
+            known = self._processes.get(owner)
+            if known and known.uid != uid:
+                self.log.refusal(uid, f"process {owner.pid} is of user {known.uid} for this daemon, and user {uid} connects")
+                os.close(pidfd)
                 connection.close()
                 continue
             same_user = sum(client.process.uid == uid for client in self._clients)
@@ -302,13 +335,18 @@ class Server:
             return
         self._clients.discard(client)
         self._waiting.discard(client)
+        self._told.discard(client)
         self._selector.unregister(client.socket)
         client.socket.close()
+        self._forget_answers(client)
+        client.process.clients -= 1
+
+    @staticmethod
+    def _forget_answers(client: Client) -> None:
         for _, fds in client.unread:
             for fd in fds:
                 os.close(fd)
         client.unread.clear()
-        client.process.clients -= 1
 
     def _hang_up(self, client: Client, crashed: bool) -> None:
         """The connection is the registration: with the last one of a process goes all that it has."""
@@ -330,6 +368,11 @@ class Server:
 
     def _receive(self, client: Client) -> bool:
         """One message; False: there is none."""
+        if self.discard.full(client.process.uid):
+            if self.discard.stuck(client.process.uid):
+                self.log.refusal(client.process.uid, f"{client}: closing its user's descriptors takes too long")
+                self._hang_up(client, crashed=True)
+            return False
         try:
             room = protocol.MESSAGE_MAX + 1, socket.CMSG_SPACE(4 * FDS_MOST)
             data, control, _, _ = client.socket.recvmsg(*room, socket.MSG_CMSG_CLOEXEC)
@@ -348,7 +391,7 @@ class Server:
             self._requests += 1
             self._handle(client, data, list(fds))
         finally:
-            self.discard(fds)
+            self.discard(fds, client.process.uid)
         return True
 
     def _handle(self, client: Client, data: bytes, fds: list[int]) -> None:
@@ -394,9 +437,9 @@ class Server:
             except BlockingIOError:
                 break
             except OSError:
-                client.unread.clear()  # it is gone: reading will tell
-            else:
-                client.unread.popleft()
+                self._forget_answers(client)  # it is gone: reading will tell
+                break
+            client.unread.popleft()
             for fd in fds:
                 os.close(fd)
         events = selectors.EVENT_WRITE if client.unread else 0
@@ -464,7 +507,7 @@ class Server:
     def _interface(self, ifindex: int) -> Link:
         link = self._links.get(ifindex)
         if link is None:
-            self._read_links()
+            self._read_again()
             link = self._links.get(ifindex)
         if link is None:
             raise RefusedError(errno.ENODEV, f"no interface has number {ifindex}")
@@ -474,31 +517,12 @@ class Server:
 
     def _has_address(self, flow: Flow) -> bool:
         at = self._addresses
-        if self._is_group(flow.dst):
-            return self._joined(flow)
+        if is_group(flow.dst):
+            return joined(flow)
         if any(flow.dst in (a.address, a.broadcast) for a in at.get(flow.ifindex, [])) or flow.dst == b"\xff\xff\xff\xff":
             return True
         # Linux takes what is for an address of another interface, too: a connection of it may come this way.
         return flow.whole and any(flow.dst == a.address for of in at.values() for a in of)
-
-    @staticmethod
-    def _is_group(address: bytes) -> bool:
-        return 224 <= address[0] < 240 if len(address) == 4 else address[0] == 0xFF
-
-    @staticmethod
-    def _joined(flow: Flow) -> bool:
-        """Has anybody of this host joined the group on that interface?"""
-        if flow.family == socket.AF_INET6:
-            with open("/proc/net/igmp6") as file:
-                return any((fields := line.split())[0] == str(flow.ifindex) and fields[2] == flow.dst.hex() for line in file)
-        wanted, current = f"{struct.unpack('=I', flow.dst)[0]:08X}", ""
-        with open("/proc/net/igmp") as file:
-            for line in file:
-                if line[:1].isdigit():
-                    current = line.split()[0]
-                elif current == str(flow.ifindex) and line.split()[0] == wanted:
-                    return True
-        return False
 
     def _flow_add(self, client: Client, request: Request, fds: list[int]) -> None:
         flow, tap, flags = protocol.flow(request)
@@ -527,15 +551,23 @@ class Server:
         if holder:
             raise RefusedError(errno.EEXIST, f"{flow} is there already")
         if not self._has_address(flow):
-            self._read_links()
+            self._read_again()
             if not self._has_address(flow):
                 raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
+        self._not_of_others(process, flow)
         if flow.port_key not in process.held:
             why = holds(fds[0], flow, self.namespace) if len(fds) == 1 else "no socket came with the request"
             if why:
                 raise RefusedError(errno.EACCES, f"{flow}: {why}")
         if len(process.flows) >= self.limits.flows:
             raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.flows} flows")
+
+    def _not_of_others(self, process: Process, flow: Flow) -> None:
+        """What is redirected the host does not see: another user's member of the group would hear nothing any more."""
+        if flow.proto == socket.IPPROTO_UDP and is_shared(flow, self._addresses.get(flow.ifindex, [])):
+            user = listener(flow, process.uid)
+            if user is not None:
+                raise RefusedError(errno.EACCES, f"{flow}: user {user} has a socket that receives it, too")
 
     def _register(self, process: Process, flow: Flow, tap: int) -> None:
         process.flows[flow] = tap
@@ -624,10 +656,15 @@ class Server:
         self._reply(client, request, 0)
 
     def _status(self, client: Client, request: Request, fds: list[int]) -> None:
-        memory = os.memfd_create("status", os.MFD_CLOEXEC)
-        with open(os.dup(memory), "w") as file:
-            json.dump(self.status(client.process.uid), file)
-        self._reply(client, request, 0, fds=[memory])
+        """One answer at a time: each is a file in memory, for as long as nobody reads it."""
+        user = client.process.uid
+        for other in [other for other in self._told if other is client or (user and other.process.uid == user)]:
+            if other.unread or unread(other.socket):
+                raise RefusedError(errno.EBUSY, "the answer to an earlier STATUS of this user is still to be read")
+            self._told.discard(other)
+        answer = report(self.status(user))
+        self._told.add(client)
+        self._reply(client, request, 0, fds=[answer])
 
     def _crash(self, client: Client, request: Request, fds: list[int]) -> None:
         (flags,) = protocol.U32.unpack(request.body)
@@ -689,6 +726,7 @@ class Server:
             raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
         if not self._has_address(flow):
             raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
+        self._not_of_others(process, flow)
         if len(process.flows) >= self.limits.flows:
             raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.flows} flows")
 
@@ -703,8 +741,8 @@ class Server:
 
     def _commit(self) -> None:
         """The rules of this turn, and then the answers of those who asked."""
-        answers, self._answers = self._answers, []
         refused = self.rules.commit()
+        answers, self._answers = self._answers, []
         for failed in refused:
             owner = self._flows.get(failed)
             if owner:
@@ -727,21 +765,7 @@ class Server:
             "refusals": self.log.refusals,
             "not_logged": self.log.suppressed,
             "interfaces": [{"ifindex": index, "name": names.get(index, ""), **count} for index, count in sorted(counts.items())],
-            "processes": [self._status_of(process, names, uid) for process in self._processes.values()],
-        }
-
-    @staticmethod
-    def _status_of(process: Process, names: dict[int, str], uid: int) -> dict[str, Any]:
-        own = uid in (0, process.uid)
-        return {
-            "pid": process.owner.pid,
-            "uid": process.uid,
-            "program": process.program,
-            "connected": process.clients > 0,
-            "taps": [{"name": names.get(tap, ""), "ifindex": tap, "serves": names.get(of, "")} for tap, of in process.taps.items()],
-            "xdp": [names.get(index, "") for index in process.loans],
-            "flows": len(process.flows),
-            "rules": [f"{names.get(flow.ifindex, '')} {flow}" for flow in process.flows] if own else None,
+            "processes": [of_process(process, names, uid) for process in self._processes.values()],
         }
 
 

@@ -36,6 +36,10 @@ def clone(queues: int) -> tuple[str, list[int]]:
 
 def name_of(fd: int) -> str:
     """Which device a queue is of. OSError: of none."""
+    # An ioctl of another's file may wait for whoever serves it: what the kernel itself says of the descriptor comes first.
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+        if not any(line.startswith(b"iff:") for line in file):
+            raise OSError("no TAP device")
     name, flags = IFREQ.unpack(fcntl.ioctl(fd, TUNGETIFF, bytes(IFREQ.size)))
     if not flags & IFF_TAP:
         raise OSError("no TAP device")

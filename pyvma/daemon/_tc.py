@@ -217,7 +217,10 @@ class Rules:
         self._interfaces: dict[int, _Interface] = {}
         self._leaves: dict[Flow, _Leaf] = {}
         self._queue: list[tuple[bytearray, Flow | None, _Leaf | None]] = []
+        self._repeated = 0  # of the queue: those first ones the kernel may know already
+        self._refused: dict[Flow, int] = {}
         self._pending: set[tuple[int, bytes]] = set()  # tables that the kernel has not let go
+        self._leaving: set[int] = set()  # interfaces without tables
 
     # ---- what there is
 
@@ -226,8 +229,8 @@ class Rules:
 
     @property
     def pending(self) -> bool:
-        """Are there tables that the kernel would not delete yet? `retry` tries again."""
-        return bool(self._pending)
+        """Is there something to try again by `commit`: tables that the kernel would not delete yet, rules that it was not told?"""
+        return bool(self._pending or self._leaving or self._queue)
 
     def counts(self) -> dict[int, dict[str, int]]:
         """By interface: rules, tables, and whether the qdisc is ours."""
@@ -339,16 +342,31 @@ class Rules:
             self._pending.add((flow.ifindex, flow.dst))
 
     def commit(self) -> dict[Flow, int]:
-        """Sends what is queued; the flows that the kernel refused with their errno. Tables of which nothing is left go."""
-        queue, self._queue = self._queue, []
-        refused: dict[Flow, int] = {}
-        for (_, flow, leaf), code in zip(queue, self._netlink.batch([request for request, _, _ in queue]), strict=True):
-            if flow is not None and leaf is not None and code and self._leaves.get(flow) is leaf:
-                refused[flow] = code
-                self._forget(flow, leaf)
-        if self._pending:
+        """Sends what is queued; the flows that the kernel refused with their errno. Tables of which nothing is left go.
+
+        OSError: it failed half way. What the kernel was not told stays in the queue, and the next call goes on.
+        """
+        while self._queue:
+            self._send(self._queue[: nl.BATCH])
+        if self._pending or self._leaving:
             self.retry()
+        refused, self._refused = self._refused, {}
         return refused
+
+    def _send(self, part: list[tuple[bytearray, Flow | None, _Leaf | None]]) -> None:
+        try:
+            codes = self._netlink.batch([request for request, _, _ in part])
+        except OSError:
+            self._repeated = len(part)
+            raise
+        del self._queue[: len(part)]
+        for number, ((_, flow, leaf), code) in enumerate(zip(part, codes, strict=True)):
+            if not code or (code == errno.EEXIST and number < self._repeated):
+                continue  # done now, or when the answer was lost
+            if flow is not None and leaf is not None and self._leaves.get(flow) is leaf:
+                self._refused[flow] = code
+                self._forget(flow, leaf)
+        self._repeated = 0
 
     def retry(self) -> None:
         """Deletes tables that have no rules; the kernel lets them go a little after the last one."""
@@ -368,12 +386,18 @@ class Rules:
             interface.numbers.discard(table.number)
             del interface.tables[dst]
             if not interface.tables:
-                self._leave(ifindex)
+                self._leaving.add(ifindex)
+        for ifindex in list(self._leaving):
+            self._leave(ifindex)
 
     def _leave(self, ifindex: int) -> None:
-        """Nothing of ours is needed on the interface any more."""
-        interface = self._interfaces.pop(ifindex, None)
-        self._clean(ifindex, interface is not None and interface.made_qdisc)
+        """Nothing of ours is needed on the interface any more. OSError: it is tried again by `retry`."""
+        interface = self._interfaces.get(ifindex)
+        if interface is None or not interface.tables:
+            self._leaving.add(ifindex)
+            self._clean(ifindex, interface is not None and interface.made_qdisc)
+            self._interfaces.pop(ifindex, None)
+        self._leaving.discard(ifindex)
 
     def _clean(self, ifindex: int, made_qdisc: bool) -> None:
         """Empty preferences go, and a qdisc that is ours and where nobody else has anything."""
@@ -400,6 +424,7 @@ class Rules:
             del self._leaves[flow]
         self._interfaces.pop(ifindex, None)
         self._pending = {(index, dst) for index, dst in self._pending if index != ifindex}
+        self._leaving.discard(ifindex)
         return flows
 
     # ---- from the TAP

@@ -12,6 +12,7 @@ import errno
 import os
 import selectors
 import socket
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,25 +44,50 @@ DONE, FAILED = 0, 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def _folder(path: Path, gid: int) -> int:
+    """An fd of the directory where processes have their files, made if need be. PermissionError: it is not root's."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()  # anybody can make something of that name in /tmp
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0:
+        raise PermissionError(errno.EACCES, "it has to be a directory of root's: remove it", str(path))
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(folder).st_uid != 0:
+            raise PermissionError(errno.EACCES, "it has to be a directory of root's: remove it", str(path))
+        os.fchown(folder, 0, gid)
+        os.fchmod(folder, 0o1770 if gid >= 0 else 0o1700)
+    except OSError:
+        os.close(folder)
+        raise
+    return folder
+
+
 class Vma:
     """The socket at `path`; files of processes are in `notify`."""
 
-    def __init__(self, server: Server, path: str, notify: str, reset: bool) -> None:
+    def __init__(self, server: Server, path: str, notify: str, reset: bool, gid: int = -1) -> None:
         self._server = server
         self._path = Path(path)
-        self._notify = Path(notify)
         self._reset = reset
         self._processes: dict[int, Process] = {}
         self._fids: dict[int, dict[int, Flow]] = {}
-        self._notify.mkdir(mode=0o1777, parents=True, exist_ok=True)
+        self._notify = _folder(Path(notify), gid)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             self._path.unlink(missing_ok=True)
-            self._socket.bind(str(self._path))
+            before = os.umask(0o177)
+            try:
+                self._socket.bind(str(self._path))
+            finally:
+                os.umask(before)
+            os.chown(self._path, 0, gid, follow_symlinks=False)
             os.chmod(self._path, 0o660)
         except OSError:
             self._socket.close()
+            os.close(self._notify)
             raise
         server.watch(self._socket, selectors.EVENT_READ, self._serve)
         server.on_release.append(self._released)
@@ -70,6 +96,7 @@ class Vma:
         """Processes keep their rules."""
         self._server.unwatch(self._socket)
         self._socket.close()
+        os.close(self._notify)
         self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
@@ -85,7 +112,7 @@ class Vma:
                 if kind == socket.SCM_CREDENTIALS:
                     pid, uid, _ = CREDENTIALS.unpack(value[: CREDENTIALS.size])
                 elif kind == socket.SCM_RIGHTS:
-                    self._server.discard(struct.unpack(f"={len(value) // 4}i", value[: len(value) // 4 * 4]))
+                    self._server.discard(struct.unpack(f"={len(value) // 4}i", value[: len(value) // 4 * 4]), uid)
             self._one(data, pid, uid, sender)
 
     def _one(self, data: bytes, pid: int, uid: int, sender: object) -> None:
@@ -149,7 +176,8 @@ class Vma:
         if crashed and self._reset:
             self._server.resets.begin(flows.values())
         for kind in ("pid", "sock"):
-            (self._notify / f"vma_agent.{pid}.{kind}").unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"vma_agent.{pid}.{kind}", dir_fd=self._notify)
 
     def _state(self, process: Process, fid: int, src: bytes, dst: bytes, src_port: bytes, dst_port: bytes, kind: int, state: int) -> None:
         """Of a connection: `src` is the process's end."""
@@ -182,8 +210,7 @@ class Vma:
             raise RefusedError(errno.EACCES, f"{flow}: the process does not hold the port")
         self._server.redirect(process, flow, tap)
 
-    @staticmethod
-    def _borrowed(process: Process) -> Iterator[int]:
+    def _borrowed(self, process: Process) -> Iterator[int]:
         """The process's sockets, one after the other."""
         for entry in list(os.scandir(f"/proc/{process.owner.pid}/fd"))[:FDS_MOST]:
             try:
@@ -197,4 +224,4 @@ class Vma:
             try:
                 yield fd
             finally:
-                os.close(fd)
+                self._server.discard([fd], process.uid)

@@ -207,7 +207,7 @@ class Loans:
             maps = self._maps_of(program)
         except OSError:
             raise PermissionError(errno.EACCES, "the descriptor is not the link of an XDP program on that interface") from None
-        rules, config = maps.pop("rules", -1), maps.pop("config", -1)
+        rules, config = maps.pop(("rules", KEY.size, VALUE.size), -1), maps.pop(("config", 4, CONFIG.size), -1)
         for fd in maps.values():
             os.close(fd)
         if rules < 0 or config < 0:
@@ -227,7 +227,8 @@ class Loans:
         return value.raw
 
     @staticmethod
-    def _maps_of(program: int) -> dict[str, int]:
+    def _maps_of(program: int) -> dict[tuple[str, int, int], int]:
+        """By name and the sizes of keys and values."""
         fd = _bpf(PROGRAM_BY_ID, struct.pack("=III", program, 0, 0))
         try:
             ids = (ctypes.c_uint32 * 8)()
@@ -235,8 +236,19 @@ class Loans:
             (count,) = struct.unpack_from("=I", _info(fd, 128, start + bytes(128 - len(start))), 52)
         finally:
             os.close(fd)
-        maps = {}
-        for number in ids[: min(count, len(ids))]:
-            found = _bpf(MAP_BY_ID, struct.pack("=III", number, 0, 0))
-            maps[_info(found, 80)[24:40].split(b"\0")[0].decode()] = found
+        maps: dict[tuple[str, int, int], int] = {}
+        try:
+            for number in ids[: min(count, len(ids))]:
+                found = _bpf(MAP_BY_ID, struct.pack("=III", number, 0, 0))
+                with contextlib.ExitStack() as undo:
+                    undo.callback(os.close, found)
+                    info = _info(found, 80)
+                    name = info[24:40].split(b"\0")[0].decode("ascii", "replace"), *struct.unpack_from("=II", info, 8)
+                    if name not in maps:
+                        maps[name] = found
+                        undo.pop_all()
+        except OSError:
+            for found in maps.values():
+                os.close(found)
+            raise
         return maps

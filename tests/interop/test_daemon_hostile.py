@@ -1,0 +1,244 @@
+"""pyvmad and clients that want to take more than is theirs, or to keep it from serving others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import signal
+import stat
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from actor import Actor
+from daemon import CONNECT, DROP, GROUP, Daemon, asker, daemon, ours
+from exchange import wait_for
+from netns import Namespace, usable
+from veth import ENGINE, namespaces
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
+
+SOMEBODY = 20000 + secrets.randbelow(40000)
+Pair = tuple[Namespace, Namespace]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with namespaces() as made:
+        yield made
+
+
+def files(running: Daemon) -> int:
+    """Descriptors of the daemon."""
+    assert running.process is not None
+    return len(os.listdir(f"/proc/{running.process.pid}/fd"))
+
+
+def test_refusals_leave_no_descriptors(pair: Pair) -> None:
+    here = pair[0]
+    with daemon(here) as running, asker(here, running.path) as app:
+        app("number, name, fds = tap(index); r, w = os.pipe(); s = bound(host, 6101)", host=ENGINE[4])
+        ask = "[result(p.FLOW_ADD, flow(host, 6100, tap=number), {})[0] for _ in range(50)]".format
+        app(ask("w"), host=ENGINE[4])
+        before = files(running)
+        for what in ("w", "s.fileno()", "r"):
+            assert app(ask(what), host=ENGINE[4]) == [-13] * 50
+        assert app("[result(p.TAP, p.TAP_ASK.pack(0, 1, p.AGAIN), w)[0] for _ in range(50)]") == [-13] * 50
+        wait_for("the end of what came along", lambda: files(running) <= before)
+
+
+# A connection whose last reference the daemon has, with an hour to linger for what its peer does not take.
+LINGERS = """
+l = std.create_server(("127.0.0.1", 0)); l.setsockopt(std.SOL_SOCKET, std.SO_RCVBUF, 4096)
+def lingering():
+    a = std.create_connection(l.getsockname())
+    a.setblocking(False)
+    try:
+        while True:
+            a.send(bytes(65536))
+    except BlockingIOError:
+        pass
+    a.setblocking(True)
+    a.setsockopt(std.SOL_SOCKET, std.SO_LINGER, struct.pack("ii", 1, 3600))
+    return a
+"""
+
+
+FLOOD = """
+r, w = os.pipe()
+for _ in range(2000):
+    c.send(p.FLOW_ADD, flow(host, 6100, tap=number), (r, w))
+    c.receive()
+"""
+
+
+def test_a_socket_that_lingers_is_its_users_own_affair(pair: Pair) -> None:
+    here = pair[0]
+    with daemon(here, "--group", "daemon") as running, asker(here, running.path) as app, Actor(netns=here.name) as member:
+        app("number, name, fds = tap(index); r, w = os.pipe()")
+        member("import socket as std, struct; from pyvma.daemon import Connection, _protocol as p")
+        member(DROP, user=SOMEBODY, groups=[GROUP])
+        member(CONNECT, path=running.path)
+        member(LINGERS)
+        member("number, name, fds = tap(index)")
+        assert running.process is not None
+        running.process.send_signal(signal.SIGSTOP)  # so that its references are the last ones
+        for _ in range(12):  # more than there could be threads
+            member("a = lingering(); c.send(p.FLOW_ADD, flow(host, 6100, tap=number), (a.fileno(),)); a.close()", host=ENGINE[4])
+        running.process.send_signal(signal.SIGCONT)
+        assert member("[c.receive().result for _ in range(12)]") == [-13] * 12
+        before = files(running)
+        for _ in range(30):
+            assert app("result(p.FLOW_ADD, flow(host, 6100, tap=number), w)[0]", host=ENGINE[4]) == -13
+        wait_for("the end of what came along", lambda: files(running) <= before)
+        assert app("s = bound(host, 6102); result(p.FLOW_ADD, flow(host, 6102, tap=number), s.fileno())", host=ENGINE[4]) == (0, "")
+        # Who goes on is not listened to any more.
+        with pytest.raises(OSError):
+            member(FLOOD, host=ENGINE[4])
+        assert len(ours(here, "v0")) > 0
+        assert app("c.call(p.STATUS).result") == 0
+
+
+def test_a_socket_of_another_interface_proves_nothing(pair: Pair) -> None:
+    here = pair[0]
+    with daemon(here) as running, asker(here, running.path) as app:
+        app("number, name, fds = tap(index); s = bound(host, 6110)", host=ENGINE[4])
+        app("s.setsockopt(std.SOL_SOCKET, std.SO_BINDTODEVICE, b'lo')")
+        add = "result(p.FLOW_ADD, flow(host, 6110, tap=number), s.fileno())"
+        found = app(add, host=ENGINE[4])
+        assert (found[0], found[1].endswith("bound to another interface")) == (-13, True)
+        app("s.setsockopt(std.SOL_SOCKET, std.SO_BINDTODEVICE, b'v0')")
+        assert app(add, host=ENGINE[4]) == (0, "")
+
+
+def test_status_is_told_once_at_a_time(pair: Pair) -> None:
+    here = pair[0]
+    with daemon(here, "--group", "daemon") as running, Actor(netns=here.name) as member:
+        member("import socket as std; from pyvma.daemon import Connection, _protocol as p")
+        member(DROP, user=SOMEBODY, groups=[GROUP])
+        member(CONNECT, path=running.path)
+        member("d = Connection(path)", path=running.path)
+        assert member("d.call(p.STATUS).result") == 0
+        member("c.send(p.STATUS); c.send(p.STATUS)")
+        assert member("select.select([c.socket], [], [], 20); d.ask(p.STATUS).result") == -errno.EBUSY
+        assert member("[c.receive().result for _ in range(2)]") == [0, -errno.EBUSY]
+        assert member("d.call(p.STATUS).result, c.call(p.STATUS).result") == (0, 0)
+        assert running.status()["processes"][0]["uid"] == SOMEBODY
+
+
+def test_a_port_that_leaves_a_bridge_is_still_there(pair: Pair) -> None:
+    here = pair[0]
+    with daemon(here) as running, asker(here, running.path) as app:
+        app("number, name, fds = tap(index); s = bound(host, 6120)", host=ENGINE[4])
+        app("c.call(p.FLOW_ADD, flow(host, 6120, tap=number), (s.fileno(),))", host=ENGINE[4])
+        here.ip("link", "add", "br0", "type", "bridge")
+        try:
+            here.ip("link", "set", "v0", "master", "br0")
+            here.ip("link", "set", "v0", "nomaster")
+            ((process,), flows) = running.status()["processes"], sum("terminal" in text for text in ours(here, "v0"))
+            assert (process["flows"], flows, process["taps"][0]["serves"]) == (1, 1, "v0")
+        finally:
+            here.ip("link", "del", "br0")
+
+
+def test_groups_are_not_taken_from_other_users(pair: Pair) -> None:
+    here, group = pair[0], "239.7.7.7"
+    with daemon(here) as running, asker(here, running.path) as app, Actor(netns=here.name) as other:
+        other("import ctypes\n" + DROP, user=SOMEBODY, groups=[])
+        other("u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)")
+        other("u.bind((to, 6130))", to=group)
+        app("number, name, fds = tap(index); s = std.socket(std.AF_INET, std.SOCK_DGRAM)")
+        app("s.setsockopt(std.SOL_SOCKET, std.SO_REUSEADDR, 1); s.bind((to, 6130))", to=group)
+        app("s.setsockopt(0, std.IP_ADD_MEMBERSHIP, struct.pack('=4s4si', std.inet_aton(to), bytes(4), index))", to=group)
+        add = "result(p.FLOW_ADD, flow(to, 6130, tap=number), s.fileno())"
+        found = app(add, to=group)
+        assert (found[0], f"user {SOMEBODY} has a socket" in found[1]) == (-13, True)
+        other("u.close()")
+        assert app(add, to=group) == (0, "")
+
+
+def test_a_process_is_of_one_user(pair: Pair) -> None:
+    here = pair[0]
+    with daemon(here, "--group", "daemon") as running, asker(here, running.path) as app:
+        app(DROP, user=SOMEBODY, groups=[GROUP])
+        with pytest.raises(OSError):
+            app("Connection(path)", path=running.path)
+        wait_for("the daemon's word", lambda: f"user {SOMEBODY} connects" in running.text())
+        assert app("c.call(p.STATUS).result") == 0
+
+
+def test_files_of_vma_processes_are_for_the_group(pair: Pair) -> None:
+    with tempfile.TemporaryDirectory(prefix="pvv") as folder:
+        options = ("--group", "daemon", "--vma", f"{folder}/agent.sock", "--notify-dir", f"{folder}/vma")
+        with daemon(pair[0], *options):
+            found = [os.lstat(f"{folder}/{name}") for name in ("agent.sock", "vma")]
+            assert [(stat.S_IMODE(each.st_mode), each.st_uid, each.st_gid) for each in found] == [(0o660, 0, GROUP), (0o1770, 0, GROUP)]
+        os.rmdir(f"{folder}/vma")
+        os.mkdir(f"{folder}/other")
+        os.symlink(f"{folder}/other", f"{folder}/vma")
+        with pytest.raises(AssertionError, match="directory of root's"), daemon(pair[0], *options):
+            pass
+        os.unlink(f"{folder}/vma")
+        os.mkdir(f"{folder}/vma")
+        os.chown(f"{folder}/vma", SOMEBODY, 0)
+        with pytest.raises(AssertionError, match="directory of root's"), daemon(pair[0], *options):
+            pass
+
+
+# ---- the server's loop by itself
+
+LOOP = """
+import resource, socket as std, selectors
+from pyvma.daemon import _server
+from pyvma.daemon._log import Log
+listener = std.socket(std.AF_UNIX, std.SOCK_SEQPACKET)
+listener.bind("")
+listener.listen(8)
+server = _server.Server(listener, Log())
+def listens():
+    return listener in server._selector.get_map()
+"""
+
+
+def test_no_descriptors_are_left_to_accept(pair: Pair) -> None:
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("peers = [std.socket(std.AF_UNIX, std.SOCK_SEQPACKET) for _ in range(2)]")
+        loop("for peer in peers: peer.connect(listener.getsockname())")
+        loop("most = resource.getrlimit(resource.RLIMIT_NOFILE); used = max(int(fd) for fd in os.listdir('/proc/self/fd'))")
+        loop("spare = []\ntry:\n    while True: spare.append(os.dup(0))\nexcept OSError: pass")
+        assert loop("server.turn(1); listens(), server._timeout() <= 0.2") == (False, True)
+        loop("for fd in spare: os.close(fd)")
+        assert loop("time.sleep(server._timeout()); server.turn(0); listens()") is True
+        assert loop("server.turn(1); len(server._clients)") == 2
+        loop("server.close()")
+
+
+def test_answers_that_nobody_takes_leave_no_descriptors(pair: Pair) -> None:
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("peer = std.socket(std.AF_UNIX, std.SOCK_SEQPACKET); peer.connect(listener.getsockname()); server.turn(1)")
+        loop("client = next(iter(server._clients)); before = len(os.listdir('/proc/self/fd'))")
+        loop("client.unread.extend((b'x', [os.dup(0), os.dup(0)]) for _ in range(9)); peer.close(); server._flush(client)")
+        assert loop("before - len(os.listdir('/proc/self/fd')), len(client.unread)") == (1, 0)
+        loop("server.close()")
+
+
+def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
+    """Nothing gets to the kernel for a while."""
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("from pyvma.daemon import _protocol as p, _tc")
+        loop("flow = p.Flow(std.if_nametoindex('v0'), 17, bytes([10, 78, 0, 1]), 99, bytes(4), 0)")
+        loop("server.rules.add(flow, std.if_nametoindex('lo'), _tc.Owner(os.getpid(), 1))")
+        loop("whole = server._netlink.socket; server._netlink.socket = std.socket(std.AF_UNIX, std.SOCK_DGRAM)")
+        loop("server.turn(0); server.turn(0)")
+        assert loop("server.rules.pending, server._reread, flow in server.rules") == (True, True, True)
+        loop("server._netlink.socket.close(); server._netlink.socket = whole; server.turn(0)")
+        assert loop("server.rules.pending, server._reread") == (False, False)
+        assert sum("terminal" in text for text in ours(pair[0], "v0")) == 1
+        loop("server.rules.delete(flow)")
+        wait_for("the rule's end", lambda: loop("server.turn(0.05); server.rules.pending") is False)
+        assert not ours(pair[0], "v0")
+        loop("server.close()")
