@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "rt/error.h"
@@ -297,6 +296,39 @@ static bool told_room(struct pyvma_epoll *set)
 	return true;
 }
 
+/* The bell, or a ring of an event loop. */
+static bool is_inner(const struct epoll_event *ev)
+{
+	return ev->data.u64 == BELL || ev->data.u64 == PV_EPOLL_RING;
+}
+
+static bool is_told(const struct pyvma_epoll *set, int n, uint64_t data)
+{
+	for (int i = 0; i < n; i++)
+		if (set->told[i].data.u64 == data)
+			return true;
+	return false;
+}
+
+/*
+ * What the kernel's set has to say, `n` events and those of the bell and the rings: in their places the kernel is asked for more. What was
+ * told and is still so stands behind the rest there, so the first that comes again ends it. How many there are in `told`.
+ */
+static int ask_kernel(struct pyvma_epoll *set, int n)
+{
+	int have = 0, room = (int)set->ntold, want = PV_MIN(n, room), more;
+
+	do {
+		int inner = 0, before = have;
+
+		more = epoll_wait(set->kep, &set->told[have], want, 0);
+		while (have < before + more && !is_told(set, before, set->told[have].data.u64))
+			inner += is_inner(&set->told[have++]);
+		want = have == before + want ? PV_MIN(inner, room - have) : 0;
+	} while (want > 0);
+	return have;
+}
+
 /* Asks the kernel's set, without waiting; entries of the kernel's alone are told at once. How many events went to `out`. */
 static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 {
@@ -307,12 +339,12 @@ static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 	if (!told_room(set))
 		return 0;
 	ev = set->told;
-	have = epoll_wait(set->kep, ev, PV_MIN(n, (int)set->ntold), 0);
+	have = ask_kernel(set, n);
 	for (int i = 0; i < have; i++) {
 		uint32_t index = (uint32_t)ev[i].data.u64;
 		struct pv_entry *en;
 
-		if (ev[i].data.u64 == BELL || ev[i].data.u64 == PV_EPOLL_RING)
+		if (is_inner(&ev[i]))
 			continue;
 		/* Somebody added it by the fd that this set has shown. */
 		if (!(ev[i].data.u64 >> 32)) {
@@ -370,25 +402,25 @@ void pv_epoll_count(struct pyvma_epoll *set, int rc)
 	st->kernel_fds = set->nkernel;
 }
 
-/* Others may have added to it by its fd. */
-static bool has_kernel(const struct pyvma_epoll *set)
-{
-	return set->nkernel || set->exported;
-}
-
 int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
 {
-	int got = 0;
+	bool look = pv_epoll_has_kernel(set) && (kernel || ++set->turns >= pv_engine.kernel_ratio);
+	/* The kernel's went first, and left no room the last time. */
+	int ours = set->passed_over ? collect_ready(set, out, n) : 0, got = ours;
 
-	if (has_kernel(set) && (kernel || ++set->turns >= pv_engine.kernel_ratio))
-		got = look_kernel(set, out, n);
-	set->st->events_kernel += (uint32_t)got;
-	if (got < n) {
-		int ours = collect_ready(set, out + got, n - got);
+	set->passed_over = false;
+	if (look && got < n) {
+		int theirs = look_kernel(set, out + got, n - got);
 
-		set->st->events_ours += (uint32_t)ours;
+		got += theirs;
+		set->st->events_kernel += (uint32_t)theirs;
+		set->passed_over = !ours && got == n && !pv_list_empty(&set->ready);
+	}
+	if (!ours && got < n) {
+		ours = collect_ready(set, out + got, n - got);
 		got += ours;
 	}
+	set->st->events_ours += (uint32_t)ours;
 	if (pv_list_empty(&set->ready))
 		hush_bell(set);
 	return got;
@@ -709,92 +741,5 @@ int pyvma_epoll_ctl_sock(pyvma_epoll *set, int op, pyvma_sock *h, const struct p
 	rc = so ? ctl(set, op, so, -1, ev) : -EBADF;
 	pv_lock_put(&pv_engine.lock);
 	pv_registry_put();
-	return rc;
-}
-
-/* ---- wait -------------------------------------------------------------------------------------------------------------- */
-
-/* Nothing of ours in it: the kernel waits. 0: look, and perhaps wait, again. */
-static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
-{
-	int64_t left = deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0));
-	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
-	struct pollfd p = { .fd = set->kep, .events = POLLIN };
-	int n;
-
-	set->sleepers++;
-	set->slept = true;
-	pv_lock_put(&pv_engine.lock);
-	n = pv_wait_ppoll(&p, 1, left < 0 ? NULL : &ts);
-	pv_lock_get(&pv_engine.lock);
-	set->sleepers--;
-	return n < 0 ? n : n == 0 ? -ETIMEDOUT : 0;
-}
-
-static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
-{
-	struct pv_engine *e = &pv_engine;
-	struct pv_wait w;
-	int got = 0, rc = 0;
-
-	pv_wait_init(&w, &set->watch, timeout_ns);
-	while (!got && !rc && !set->closed && e->stack) {
-		w.kfd = has_kernel(set) ? set->kep : -1;
-		w.kevents = POLLIN;
-		pv_engine_timers(e);
-		rc = pv_wait(e, &w);
-		got = set->closed ? 0 : pv_epoll_collect(set, out, n, rc != 0 || w.sleeps);
-	}
-	pv_wait_fini(e, &w);
-	set->slept |= w.sleeps != 0;
-	return got ? got : rc;
-}
-
-/* A forked child has its parent's stack still, and must not touch it: its sockets are the kernel's. */
-static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
-{
-	int64_t deadline = timeout_ns < 0 ? PV_NEVER : timeout_ns ? pv_clock_kernel_ns() + timeout_ns : 0;
-	int rc = 0, got;
-
-	for (;;) {
-		bool ours = set->nsock && pv_engine.stack && pv_engine_state() == PV_ENGINE_RUNNING;
-
-		if (set->closed)
-			return -EBADF;
-		if (ours)
-			pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
-		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !ours);
-		if (got || timeout_ns == 0)
-			return got;
-		if (rc)
-			return rc == -ETIMEDOUT ? 0 : rc;
-		if (ours) {
-			got =
-			    wait_ours(set, out, n, deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0)));
-			if (got > 0)
-				return got;
-			rc = got;
-		} else {
-			rc = wait_kernel(set, deadline);
-		}
-	}
-}
-
-int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_t timeout_ns)
-{
-	int rc;
-
-	if (n <= 0)
-		return -EINVAL;
-	pv_lock_get(&pv_engine.lock);
-	if (set->closed) { /* it may be nobody's by now */
-		pv_lock_put(&pv_engine.lock);
-		return -EBADF;
-	}
-	set->users++;
-	set->slept = false;
-	rc = wait_locked(set, events, n, timeout_ns);
-	pv_epoll_count(set, rc);
-	pv_epoll_put(set);
 	return rc;
 }

@@ -49,6 +49,7 @@ struct pyvma_epoll {
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
 	bool slept; /* the wait under way has */
+	bool passed_over; /* what the kernel alone has filled a call, and something of ours was ready */
 	/* Of an event loop (turn.c): `armed`: it may sleep, and what becomes ready rings the bell. */
 	bool looped, armed;
 	struct pv_list on_loops;
@@ -73,6 +74,11 @@ void pv_epoll_count(struct pyvma_epoll *set, int rc);
 void pv_epoll_ring_bell(struct pyvma_epoll *set);
 /* The end of a call that counted itself in `users`: gives the lock back. */
 void pv_epoll_put(struct pyvma_epoll *set);
+/* Does the kernel know of any of its entries? Others may have added to it by its fd. */
+pv_inline bool pv_epoll_has_kernel(const struct pyvma_epoll *set)
+{
+	return set->nkernel || set->exported;
+}
 /* What the kernel's set calls the fds of the rings. */
 #define PV_EPOLL_RING (UINT64_MAX - 1)
 

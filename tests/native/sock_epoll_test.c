@@ -392,6 +392,42 @@ TEST(other_fds_and_both_legs)
 	set_close(s);
 }
 
+/* One event a call: the bell of a set whose fd was shown takes no place of another's, and nobody waits for ever behind others. */
+TEST(one_at_a_time)
+{
+	struct set s = set_open(&our_side);
+	struct any_addr aa;
+	struct sk k = sk_bound(&our_side, AF_INET, &aa), from = sk_open(&our_side, AF_INET);
+	int ev = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK), told[3] = { 0 };
+	struct pyvma_event got[1];
+	char buf[8];
+
+	CHECK(pyvma_epoll_fileno(s.ep) >= 0);
+	CHECK_EQ(set_ctl_sk(s, EPOLL_CTL_ADD, k, EPOLLIN, 1), 0);
+	CHECK_EQ(sk_sendto(from, "x", 1, 0, aa), 1);
+	CHECK_EQ(set_wait(s, got, 1, 20000), 1);
+	CHECK_EQ(set_wait(s, got, 1, 0), 1);
+	CHECK_EQ(sk_recv(k, buf, sizeof(buf), MSG_DONTWAIT), 1);
+	/* The bell rings still, and the kernel has it before this one. */
+	CHECK_EQ(set_ctl(s, EPOLL_CTL_ADD, ev, EPOLLIN, 2), 0);
+	CHECK_EQ(set_wait(s, got, 1, 0), 1);
+	CHECK_EQ(got[0].data, 2u);
+	CHECK_EQ(sk_sendto(from, "y", 1, 0, aa), 1);
+	CHECK_EQ(pyvma_sock_poll(k.h, POLLIN, LONG_NS), POLLIN);
+	for (int i = 0; i < 10; i++) {
+		CHECK_EQ(set_wait(s, got, 1, 0), 1);
+		CHECK(got[0].data == 1 || got[0].data == 2);
+		told[got[0].data]++;
+	}
+	CHECK_EQ(told[1], 5);
+	CHECK_EQ(told[2], 5);
+	CHECK_EQ(set_ctl(s, EPOLL_CTL_DEL, ev, 0, 0), 0);
+	close(ev);
+	set_close(s);
+	sk_close(k);
+	sk_close(from);
+}
+
 /* The set as a member of the kernel's: readable while there is something, by the progress thread when nobody is in a call. */
 TEST(sets_within_sets)
 {

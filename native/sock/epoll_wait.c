@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* epoll_wait(2) on a set: where something of ours is in it the engine waits, else the kernel. */
+#include <poll.h>
+#include <time.h>
+
+#include "rt/wait.h"
+#include "sock/epoll.h"
+
+/* Nothing of ours in it: the kernel waits. 0: look, and perhaps wait, again. */
+static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
+{
+	int64_t left = deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0));
+	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	struct pollfd p = { .fd = set->kep, .events = POLLIN };
+	int n;
+
+	set->sleepers++;
+	set->slept = true;
+	pv_lock_put(&pv_engine.lock);
+	n = pv_wait_ppoll(&p, 1, left < 0 ? NULL : &ts);
+	pv_lock_get(&pv_engine.lock);
+	set->sleepers--;
+	return n < 0 ? n : n == 0 ? -ETIMEDOUT : 0;
+}
+
+static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
+{
+	struct pv_engine *e = &pv_engine;
+	struct pv_wait w;
+	int got = 0, rc = 0;
+
+	pv_wait_init(&w, &set->watch, timeout_ns);
+	while (!got && !rc && !set->closed && e->stack) {
+		w.kfd = pv_epoll_has_kernel(set) ? set->kep : -1;
+		w.kevents = POLLIN;
+		pv_engine_timers(e);
+		rc = pv_wait(e, &w);
+		got = set->closed ? 0 : pv_epoll_collect(set, out, n, rc != 0 || w.sleeps);
+	}
+	pv_wait_fini(e, &w);
+	set->slept |= w.sleeps != 0;
+	return got ? got : rc;
+}
+
+/* A forked child has its parent's stack still, and must not touch it: its sockets are the kernel's. */
+static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
+{
+	int64_t deadline = timeout_ns < 0 ? PV_NEVER : timeout_ns ? pv_clock_kernel_ns() + timeout_ns : 0;
+	int rc = 0, got;
+
+	for (;;) {
+		bool ours = set->nsock && pv_engine.stack && pv_engine_state() == PV_ENGINE_RUNNING;
+
+		if (set->closed)
+			return -EBADF;
+		if (ours)
+			pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !ours);
+		if (got || timeout_ns == 0)
+			return got;
+		if (rc)
+			return rc == -ETIMEDOUT ? 0 : rc;
+		if (ours) {
+			got =
+			    wait_ours(set, out, n, deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0)));
+			if (got > 0)
+				return got;
+			rc = got;
+		} else {
+			rc = wait_kernel(set, deadline);
+		}
+	}
+}
+
+int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_t timeout_ns)
+{
+	int rc;
+
+	if (n <= 0)
+		return -EINVAL;
+	pv_lock_get(&pv_engine.lock);
+	if (set->closed) { /* it may be nobody's by now */
+		pv_lock_put(&pv_engine.lock);
+		return -EBADF;
+	}
+	set->users++;
+	set->slept = false;
+	rc = wait_locked(set, events, n, timeout_ns);
+	pv_epoll_count(set, rc);
+	pv_epoll_put(set);
+	return rc;
+}
