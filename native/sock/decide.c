@@ -462,7 +462,7 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	pv_decide_kernel_read(so);
 	device = pv_decide_device(so, &kernels);
 	if (so->bound)
-		return -EINVAL;
+		return pv_name_twice(so, ep);
 	if ((so->family == AF_INET) != pv_addr_is4(&ep->addr) && so->family == AF_INET)
 		return -EAFNOSUPPORT;
 	owner = ep->iface ? ep->iface : pv_net_addr_owner(e->net, &ep->addr);

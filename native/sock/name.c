@@ -2,8 +2,33 @@
 /* getsockname, getpeername, shutdown, ioctl. */
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
+#include "rt/host.h"
 #include "sock/stream.h"
+
+/*
+ * Over IPv4 Linux looks at the address before it looks whether there is a name (__inet_bind, and __inet6_bind the other way round). Whether
+ * an address is anybody's another socket of the kernel's finds out.
+ */
+int pv_name_twice(const struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	struct pv_endpoint at = { .addr = ep->addr };
+	struct sockaddr_storage ss;
+	bool nobodys;
+	socklen_t len;
+	int fd;
+
+	if (so->family != AF_INET || pv_addr_is_any(&ep->addr) || pv_net_addr_owner(pv_engine.net, &ep->addr))
+		return -EINVAL;
+	fd = pv_host_socket(&pv_engine, AF_INET, so->type | SOCK_CLOEXEC, so->proto);
+	if (fd < 0)
+		return -EINVAL;
+	len = pv_addr_format(AF_INET, &at, &ss, sizeof(ss));
+	nobodys = bind(fd, (struct sockaddr *)&ss, len) < 0 && errno == EADDRNOTAVAIL;
+	close(fd);
+	return nobodys ? -EADDRNOTAVAIL : -EINVAL;
+}
 
 int pyvma_sock_getsockname(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 {

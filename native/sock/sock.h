@@ -322,6 +322,11 @@ void pv_late_decide(struct pyvma_sock *h, struct pv_sock *so);
 /* bind(2) of the kernel socket. 0 or -errno. */
 int pv_late_bind(const struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
 
+/* ---- name.c ------------------------------------------------------------------------------------------------------------ */
+
+/* bind(2) of a socket that has a name: -EINVAL, or -EADDRNOTAVAIL. The engine's lock is held. */
+int pv_name_twice(const struct pv_sock *so, const struct pv_endpoint *ep);
+
 /* ---- leg.c ------------------------------------------------------------------------------------------------------------- */
 
 /* All with the engine's lock; errors are the kernel's. */

@@ -198,10 +198,12 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	if (ep->port)
 		(void)pv_tcp_reserve_give_up(pv_engine.tcp, ep->port);
 	/* Its port may be free again after a connection that has failed. */
+	if (pv_sock_mode(so) == PV_SOCK_STREAM && !so->host && so->family == AF_INET6 && pv_tcp_has_port(so->tc))
+		return -EINVAL;
 	if (pv_sock_mode(so) == PV_SOCK_STREAM && !so->host)
 		return pv_tcp_bind(so->tc, ep);
 	if (so->bound)
-		return -EINVAL;
+		return pv_name_twice(so, ep);
 	pv_decide_kernel_read(so);
 	device = pv_decide_device(so, &kernels);
 	if (!kernels && pv_addr_is_any(&ep->addr))
@@ -472,9 +474,11 @@ static int connect_wait(struct pyvma_sock *h, struct pv_sock *so, int64_t timeou
 static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to, int64_t timeout_ns)
 {
 	int rc = pv_stream_open(so);
+	bool again;
 
 	if (!rc)
 		rc = pv_tcp_connect(so->tc, to, now());
+	again = rc == -EALREADY;
 	if (so->host)
 		rc = pv_stream_host_refused(so, to, rc);
 	if (rc && rc != -EINPROGRESS && rc != -EALREADY) {
@@ -495,7 +499,7 @@ static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct p
 		(void)pv_tcp_connect(so->tc, to, now());
 	if (rc != -EBADF && rc != -ENETDOWN)
 		pv_ready_update(so);
-	return rc;
+	return rc == -EINPROGRESS && again && timeout_ns < 0 ? -EALREADY : rc;
 }
 
 /* 1: the kernel is to do it. */

@@ -419,6 +419,9 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			return op_handed(op, got, iov, cnt);
 		if (rc == -EBADF || rc == -ENETDOWN)
 			return got ? got : rc;
+		/* A read of nothing waits as long as the option says, and that is no error (tcp_recvmsg_locked in Linux). */
+		if (rc == -EAGAIN && !total && op->w.timeout_ns == so->rcvtimeo_ns)
+			return 0;
 		if (rc) {
 			n = n > 0 ? n : rc;
 			break;

@@ -646,10 +646,12 @@ static int get_plain(const struct pv_sock *so, int name, void *val, socklen_t *l
 	return -ENOPROTOOPT;
 }
 
-static int get_mtu(struct pv_sock *so, void *val, socklen_t *len)
+static int get_mtu(struct pv_sock *so, int level, void *val, socklen_t *len)
 {
 	struct pv_tcp_info i;
 
+	if (level == IPPROTO_IPV6)
+		*len = PV_MIN(*len, (socklen_t)sizeof(int));
 	pv_tcp_get_info(so->tc, &i, pv_clock_now(&pv_engine.clock));
 	return pv_tcp_state(so->tc) == PV_TCP_CLOSED || pv_tcp_state(so->tc) == PV_TCP_LISTEN || !i.pmtu
 		   ? -ENOTCONN
@@ -681,7 +683,7 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 		return give(&l, sizeof(l), val, len);
 	}
 	if ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU && so->family == AF_INET6))
-		return get_mtu(so, val, len);
+		return get_mtu(so, level, val, len);
 	if (!row && level == SOL_SOCKET && pv_sock_kfd_made(so) < 0)
 		return get_plain(so, name, val, len);
 	return row ? give_row(so, row, val, len) : -ENOPROTOOPT;
