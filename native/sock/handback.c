@@ -3,7 +3,7 @@
  * Hand-back: a live connection of the stack's becomes the kernel's, with its numbers, options and queues; its peer notices nothing.
  *
  * All under the engine's lock, so that nobody else touches stack or ring meanwhile:
- *   1. what has come is taken in;
+ *   1. what has come is taken in, and what was posted leaves;
  *   2. the kernel socket beneath becomes the connection, in repair mode (repair.c): from then on the kernel has somebody for its segments;
  *   3. the stack's half goes, its flow rules first: what comes now is the kernel's, what lies in the ring is dropped (tcp/export.c);
  *   4. the kernel's half leaves the repair mode, and asks the peer where it stands.
@@ -16,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "net/stamp.h"
 #include "rt/error.h"
 #include "sock/epoll.h"
 #include "sock/kin.h"
@@ -26,6 +28,8 @@
 
 /* Polls that find out what lies in the ring: as many as empty the deepest one. */
 #define DRAIN_POLLS 64
+/* How long at most frames that were posted are waited for. */
+#define FLUSH_NS (20 * PV_NS_PER_MS)
 
 static int64_t now(void)
 {
@@ -95,6 +99,27 @@ static void drain(void)
 		;
 }
 
+/* What was posted leaves before anything of the kernel's: behind that, whose timestamps are later, the peer would take it for old and drop it
+ * (RFC 7323 5.3). Nothing is received meanwhile, so nothing is posted. A ring that cannot send keeps nobody here for long. */
+static void flush(const struct pv_sock *so)
+{
+	uint32_t iface = pv_tcp_iface(so->tc);
+	struct pv_ring *ring = iface ? pv_iface_ring(pv_net_iface(pv_engine.net, iface)) : NULL;
+	struct pv_pkt *done[PV_RING_BATCH_MAX];
+	int64_t until = now() + FLUSH_NS;
+
+	while (ring && ring->tx_pending && now() < until) {
+		uint32_t n;
+
+		pv_net_kick(pv_engine.net);
+		n = pv_ring_tx_reap(ring, done, PV_RING_BATCH_MAX);
+		for (uint32_t i = 0; i < n; i++)
+			pv_net_tx_done(pv_engine.net, done[i]);
+		if (!n)
+			(void)nanosleep(&(struct timespec){ .tv_nsec = 20 * PV_NS_PER_US }, NULL);
+	}
+}
+
 /* From here on the socket is as one that always was the kernel's, except that whoever waits has to be told. */
 static void is_kernels(struct pv_sock *so, const char *why)
 {
@@ -141,6 +166,7 @@ int pv_handback(struct pv_sock *so, const char *why)
 	drain();
 	if (!so->tc)
 		return refuse(-ENOTCONN);
+	flush(so);
 	rc = check(so, &x);
 	if (rc)
 		return refuse(rc);
