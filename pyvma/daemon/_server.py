@@ -36,7 +36,7 @@ __all__ = ["Limits", "Server"]
 RETRY_S = 0.02
 DEAF_S = 0.2
 HELLO_S = 5.0
-FDS_MOST = 2
+FDS_MOST = 253  # the kernel's limit: what there is no room for it closes itself, and that may wait
 CAPABILITIES = 0x7  # TAP, redirects, XDP
 
 
@@ -310,13 +310,13 @@ class Server:
             if known and known.uid != uid:
                 self.log.refusal(uid, f"process {owner.pid} is of user {known.uid} for this daemon, and user {uid} connects")
                 os.close(pidfd)
-                connection.close()
+                self._close(connection, uid)
                 continue
             same_user = sum(client.process.uid == uid for client in self._clients)
             if len(self._clients) >= self.limits.connections or (uid and same_user >= self.limits.user_connections):
                 self.log.refusal(("connections", uid), f"user {uid} has too many connections")
                 os.close(pidfd)
-                connection.close()
+                self._close(connection, uid)
                 continue
             client = Client(connection, self._process(owner, uid, pidfd), time.monotonic())
             client.process.clients += 1
@@ -337,9 +337,15 @@ class Server:
         self._waiting.discard(client)
         self._told.discard(client)
         self._selector.unregister(client.socket)
-        client.socket.close()
+        self._close(client.socket, client.process.uid)
         self._forget_answers(client)
         client.process.clients -= 1
+
+    def _close(self, connection: socket.socket, uid: int) -> None:
+        """For the peer at once; itself later, as descriptors may be in what was not read."""
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        self.discard([connection.detach()], uid)
 
     @staticmethod
     def _forget_answers(client: Client) -> None:
@@ -541,6 +547,10 @@ class Server:
         self._answers.append((client, request, 0, "", flow))
 
     def _may_have(self, process: Process, flow: Flow, tap: int, holder: Process | None, fds: list[int]) -> None:
+        if not self._has_address(flow):
+            self._read_again()
+            if not self._has_address(flow):
+                raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
         if tap and process.taps.get(tap, -1) != flow.ifindex:
             raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process serves this interface")
         if not tap and flow.ifindex not in process.loans:
@@ -550,10 +560,6 @@ class Server:
             raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
         if holder:
             raise RefusedError(errno.EEXIST, f"{flow} is there already")
-        if not self._has_address(flow):
-            self._read_again()
-            if not self._has_address(flow):
-                raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
         self._not_of_others(process, flow)
         if flow.port_key not in process.held:
             why = holds(fds[0], flow, self.namespace) if len(fds) == 1 else "no socket came with the request"

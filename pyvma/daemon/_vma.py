@@ -39,6 +39,7 @@ CLOSED, ESTABLISHED = 0, 4
 CREDENTIALS = struct.Struct("=iII")
 FIDS_MOST = 65536
 FDS_MOST = 4096
+FDS_ROOM = 253  # of a message, the kernel's limit
 SYS_PIDFD_GETFD = 438
 DONE, FAILED = 0, 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -102,7 +103,7 @@ class Vma:
     def _serve(self) -> None:
         for _ in range(self._server.limits.turn):
             try:
-                data, control, _, sender = self._socket.recvmsg(64, socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(4 * 8))
+                data, control, _, sender = self._socket.recvmsg(64, socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(4 * FDS_ROOM))
             except OSError:
                 return
             pid, uid = 0, -1

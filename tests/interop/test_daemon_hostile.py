@@ -86,8 +86,15 @@ def test_a_socket_that_lingers_is_its_users_own_affair(pair: Pair) -> None:
         running.process.send_signal(signal.SIGSTOP)  # so that its references are the last ones
         for _ in range(12):  # more than there could be threads
             member("a = lingering(); c.send(p.FLOW_ADD, flow(host, 6100, tap=number), (a.fileno(),)); a.close()", host=ENGINE[4])
+        member("some = [lingering() for _ in range(8)]; c.send(p.FLOW_ADD, flow(host, 6100, tap=number), [a.fileno() for a in some])")
+        member("for a in some: a.close()\nb = Connection.__new__(Connection); b._number = 0; b.socket = std.socket(1, std.SOCK_SEQPACKET)")
+        # What it never reads of a connection that it ends for its first word is as slow to go.
+        member(
+            "b.socket.connect(path); a = lingering(); b.send(p.FLOW_ADD, b'', (a.fileno(),)); b.socket.close(); a.close()",
+            path=running.path,
+        )
         running.process.send_signal(signal.SIGCONT)
-        assert member("[c.receive().result for _ in range(12)]") == [-13] * 12
+        assert member("[c.receive().result for _ in range(13)]") == [-13] * 13
         before = files(running)
         for _ in range(30):
             assert app("result(p.FLOW_ADD, flow(host, 6100, tap=number), w)[0]", host=ENGINE[4]) == -13
