@@ -205,15 +205,16 @@ uint32_t pv_frame_cuts(const struct pv_pkt *p, uint32_t mtu, uint32_t tso_max, u
 	return (len - hdr + p->gso_size - 1) / p->gso_size;
 }
 
-/* `len` bytes from `off` on of what hangs together. */
-static void gather(const struct pv_pkt *p, uint32_t off, uint8_t *out, uint32_t len)
+void pv_frame_gather(const struct pv_pkt *p, uint32_t off, uint8_t *out, uint32_t len)
 {
-	for (; p && len; p = p->frag) {
-		uint32_t n = off < p->len ? PV_MIN(p->len - off, len) : 0;
+	while (p && off >= p->len) {
+		off -= p->len;
+		p = p->frag;
+	}
+	for (; p && len; p = p->frag, off = 0) {
+		uint32_t n = PV_MIN(p->len - off, len);
 
-		if (n)
-			memcpy(out, p->data + off, n);
-		off = n ? 0 : off - p->len;
+		memcpy(out, p->data + off, n);
 		out += n;
 		len -= n;
 	}
@@ -250,7 +251,7 @@ uint32_t pv_frame_cut(const struct pv_pkt *p, uint32_t i, uint8_t *out)
 		total += f->len;
 	n = PV_MIN(total - hdr - off, (uint32_t)p->gso_size);
 	memcpy(out, p->data, hdr);
-	gather(p, hdr + off, out + hdr, n);
+	pv_frame_gather(p, hdr + off, out + hdr, n);
 	header_of_part(out, hdr + n, p, i, hdr + off + n == total);
 	pv_frame_fill_csum(out, hdr + n, PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM);
 	return hdr + n;

@@ -48,6 +48,9 @@ void pv_frame_flow_mac(const struct pv_flow *flow, const uint8_t *port, uint8_t 
 uint32_t pv_frame_cuts(const struct pv_pkt *p, uint32_t mtu, uint32_t tso_max, uint32_t max_sge);
 uint32_t pv_frame_cut(const struct pv_pkt *p, uint32_t i, uint8_t *out);
 
+/* `len` bytes of a chain from `off` on. */
+void pv_frame_gather(const struct pv_pkt *p, uint32_t off, uint8_t *out, uint32_t len);
+
 /* Fills what PV_PKT_TX_*_CSUM in `flags` ask for; headers that do not parse are left alone, as NICs do. */
 void pv_frame_fill_csum(uint8_t *data, uint32_t len, uint32_t flags);
 /* Verdict bits PV_PKT_L3_*, PV_PKT_L4_* for the offloads `csum` (PV_CSUM_*). */

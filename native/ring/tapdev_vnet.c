@@ -144,21 +144,6 @@ bool pv_tapdev_udp_parse(const uint8_t *data, uint32_t len, uint32_t total, cons
 	return out->parts <= TAPDEV_UDP_PARTS;
 }
 
-static void gather(const struct pv_pkt *p, uint32_t off, uint8_t *out, uint32_t len)
-{
-	while (p && off >= p->len) {
-		off -= p->len;
-		p = p->frag;
-	}
-	for (; p && len; p = p->frag, off = 0) {
-		uint32_t n = PV_MIN(p->len - off, len);
-
-		memcpy(out, p->data + off, n);
-		out += n;
-		len -= n;
-	}
-}
-
 /* Lengths and identification as Linux's __udp_gso_segment writes them. The checksum is left begun: it was good, and the packet says so. */
 uint32_t pv_tapdev_udp_part(const struct pv_pkt *p, const struct tapdev_udp *u, uint32_t i, uint8_t *out)
 {
@@ -168,7 +153,7 @@ uint32_t pv_tapdev_udp_part(const struct pv_pkt *p, const struct tapdev_udp *u, 
 	uint8_t proto;
 
 	memcpy(out, p->data, u->headers);
-	gather(p, u->headers + off, out + u->headers, n);
+	pv_frame_gather(p, u->headers + off, out + u->headers, n);
 	l4_len = 8 + n;
 	if (ip[0] >> 4 == 4) {
 		pv_put16(ip + 2, (uint16_t)(u->headers - 8 - u->l3 + l4_len));

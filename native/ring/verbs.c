@@ -102,8 +102,8 @@ void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, i
 	}
 }
 
-/* The device refused the WRs from number `from` on: their packets are done, the numbers are free again. */
-void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
+/* The device refused the WRs from number `from` on: their packets are done, with `flags`, the numbers are free again. */
+void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from, uint32_t flags)
 {
 	if (q->dm)
 		pv_verbs_dm_undo(v, q, from);
@@ -113,6 +113,7 @@ void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from)
 		v->ring.stat->c.tx_errors++;
 		v->ring.stat->c.tx_packets--;
 		if (*slot) {
+			(*slot)->flags |= flags;
 			pv_pktq_push(&v->done, *slot);
 			*slot = NULL;
 			q->held--;

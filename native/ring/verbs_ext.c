@@ -190,12 +190,12 @@ pv_inline int kick(struct verbs_ring *v, struct verbs_txq *q)
 	v->ring.stat->c.doorbells++;
 	rc = ibv_wr_complete(q->qpx);
 	if (pv_unlikely(rc)) {
-		pv_verbs_tx_undo(v, q, q->sq_kicked);
-		if (rc == ENODEV || rc == EIO) {
+		bool gone = rc == ENODEV || rc == EIO;
+
+		pv_verbs_tx_undo(v, q, q->sq_kicked, gone ? PV_PKT_TX_FLUSHED : 0);
+		if (gone)
 			pv_verbs_set_gone(v);
-			return -ENODEV;
-		}
-		return 0;
+		return gone ? -ENODEV : 0;
 	}
 	q->sq_kicked = q->sq_tail;
 	return 0;

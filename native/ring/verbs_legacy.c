@@ -153,6 +153,7 @@ static int kick(struct verbs_ring *v, struct verbs_txq *q)
 {
 	struct ibv_send_wr *last, *bad = NULL;
 	uint32_t refused;
+	bool gone;
 	int rc;
 
 	if (q->sq_kicked == q->sq_tail)
@@ -163,18 +164,19 @@ static int kick(struct verbs_ring *v, struct verbs_txq *q)
 	v->ring.stat->c.doorbells++;
 	rc = v->post_send(q->qp, &q->wr[q->sq_kicked & q->sq_mask], &bad);
 	last->next = &q->wr[q->sq_tail & q->sq_mask];
+	gone = rc == ENODEV || rc == EIO;
+	for (struct pv_pkt *p = pv_unlikely(gone) ? q->waiting.head : NULL; p; p = p->next)
+		p->flags |= PV_PKT_TX_FLUSHED;
 	release_waiting(v, q);
 	if (pv_likely(!rc)) {
 		q->sq_kicked = q->sq_tail;
 		return 0;
 	}
 	refused = bad ? ((uint32_t)(bad - q->wr) - q->sq_kicked) & q->sq_mask : 0;
-	pv_verbs_tx_undo(v, q, q->sq_kicked + refused);
-	if (rc == ENODEV || rc == EIO) {
+	pv_verbs_tx_undo(v, q, q->sq_kicked + refused, gone ? PV_PKT_TX_FLUSHED : 0);
+	if (gone)
 		pv_verbs_set_gone(v);
-		return -ENODEV;
-	}
-	return 0;
+	return gone ? -ENODEV : 0;
 }
 
 int pv_verbs_legacy_tx_kick(struct pv_ring *r)

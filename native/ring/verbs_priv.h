@@ -230,7 +230,7 @@ uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n);
 void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, int status);
-void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
+void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from, uint32_t flags);
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status);
 void pv_verbs_set_gone(struct verbs_ring *v);
 void pv_verbs_tx_failed(struct verbs_ring *v, struct pv_pkt *p);

@@ -149,6 +149,38 @@ TEST(matrix_netvsc)
 	matrix(PV_BOND_NETVSC);
 }
 
+/* The device is found gone by the doorbell for frames that it was given: it has not sent them, and what is TCP's goes by the other leg. */
+TEST(a_doorbell_that_is_refused)
+{
+	uint32_t seen[FLOWS] = { 0 };
+	struct rig_kind k = kind;
+	struct rig rig;
+
+	the_mode = PV_BOND_NETVSC;
+	the_policy = 1;
+	k.open = open_matrix;
+	rig_open(&rig, &k);
+	rig_fill(&rig, 0);
+	rig_fill(&rig, 1);
+	for (uint32_t i = 0; i < FLOWS; i++) {
+		struct contract_ip d = flow(i, 600);
+		struct pv_pkt *p = contract_ip_frame(&rig, 0, &d);
+
+		CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
+	}
+	plug(&rig, 0, false);
+	(void)pv_ring_tx_kick(rig.ring[0]);
+	rig_reap_all(&rig, 0, FLOWS);
+	rig_kick(&rig, 0);
+	CHECK_EQ(receive(&rig, seen), FLOWS / 2);
+	for (uint32_t i = 0; i < FLOWS; i++)
+		CHECK_EQ(seen[i], !is_udp(i));
+	CHECK_EQ(count(&rig, 0).tx_moved, FLOWS / 2);
+	CHECK_EQ(count(&rig, 0).tx_lost, FLOWS / 2);
+	plug(&rig, 0, true);
+	rig_close(&rig);
+}
+
 /* ---- frames in flight, one by one -------------------------------------------------------------------------------------- */
 
 static struct pv_pkt *in_pieces(struct rig *rig, struct pv_pkt *whole, uint32_t piece)
