@@ -302,7 +302,9 @@ def test_what_elf_files_are(tmp_path: Path, data: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["9\tx\ttcp.rx_bytes=many", "\u0663\tx\t", "\u00b2\tx\t", "9" * 5000, "9\tx\ta=" + "9" * 5000, "\0\t=\t=="]
+    "line",
+    ["9\tx\ttcp.rx_bytes=many", "\u0663\tx\t", "\u00b2\tx\t", "9" * 5000, "9\tx\ta=" + "9" * 5000, "\0\t=\t=="],
+    ids=["value", "digit", "superscript", "number", "counter", "nothing"],
 )
 def test_a_report_with_garbage(line: str) -> None:
     found = _run_stats.read(f"7\tnginx\ttcp.rx_bytes=5\n{line}\n", "/nonexistent")
