@@ -228,8 +228,8 @@ static void settle(struct bond *b)
 	pthread_mutex_lock(&b->clock_lock);
 	b->clock_leg = stamping(b);
 	pthread_mutex_unlock(&b->clock_lock);
-	/* Its ticks are not what the owner reckons with until it says so. */
-	if (b->stamp_leg != b->clock_leg)
+	/* Another's ticks are not what the owner reckons with until it says so. */
+	if (b->clock_leg && b->stamp_leg != b->clock_leg)
 		b->stamp_leg = NULL;
 	b->ring.caps.link_up = up;
 	plan_keys(b);
@@ -410,6 +410,11 @@ int pv_bond_leg_del(struct pv_ring *r, uint32_t id)
 		return -ENOENT;
 	take_out(b, l);
 	l->up = false;
+	/* One that comes back is another one. */
+	if (b->stamp_leg == l)
+		b->stamp_leg = NULL;
+	if (b->sender_id == id)
+		b->sender_id = 0;
 	if (!l->deaf)
 		pv_bond_rx_drain(b, l);
 	unwatch(b, l);

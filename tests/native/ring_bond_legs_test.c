@@ -587,6 +587,17 @@ TEST(stamps_are_of_one_clock)
 	CHECK(p->flags & PV_PKT_TSTAMP);
 	CHECK_EQ(p->tstamp, 777);
 	pv_pkt_put(p);
+	/* It had no link for a while, which moved nothing. */
+	del(&rig, 1, 0);
+	for (int up = 0; up < 2; up++) {
+		pv_sim_set_link(br->leg[1][1], up);
+		events(&rig);
+	}
+	rig_send(&rig, 0, 100, 3);
+	p = rig_recv(&rig, 1);
+	CHECK(p->flags & PV_PKT_TSTAMP);
+	pv_pkt_put(p);
+	bond_rig_add(&rig, 1, 0, bond_rig_sim_leg(&rig, 1, 0), false);
 	/* A leg that comes stamps, too, once it is the one. */
 	del(&rig, 1, 0);
 	bond_rig_add(&rig, 1, 0, bond_rig_sim_leg(&rig, 1, 0), true);
@@ -596,7 +607,7 @@ TEST(stamps_are_of_one_clock)
 	p = rig_recv(&rig, 1);
 	CHECK(p->flags & PV_PKT_TSTAMP);
 	pv_pkt_put(p);
-	rig_reap_all(&rig, 0, 5);
+	rig_reap_all(&rig, 0, 6);
 	del(&rig, 1, 0);
 	del(&rig, 1, 1);
 	CHECK_EQ(rig.ring[1]->caps.tstamp, PV_TSTAMP_NONE);
