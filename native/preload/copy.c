@@ -30,8 +30,8 @@ static int64_t send_piece(int out, const void *buf, size_t len, int flags)
 	return n < 0 ? -errno : n;
 }
 
-/* From offset *at of `in`; how much, or the error of the first. */
-static int64_t send_file(int out, int in, off_t *at, size_t count, char *buf)
+/* From offset *at of `in`, which ends at `end` as far as is known; how much, or the error of the first. */
+static int64_t send_file(int out, int in, off_t *at, off_t end, size_t count, char *buf)
 {
 	int64_t sent = 0;
 
@@ -41,7 +41,7 @@ static int64_t send_file(int out, int in, off_t *at, size_t count, char *buf)
 
 		if (got <= 0)
 			return sent ? sent : got < 0 ? -errno : 0;
-		rc = send_piece(out, buf, (size_t)got, (size_t)got < count ? MSG_MORE : 0);
+		rc = send_piece(out, buf, (size_t)got, (size_t)got < count && *at + got < end ? MSG_MORE : 0);
 		if (rc < 0)
 			return sent ? sent : rc;
 		sent += rc;
@@ -69,7 +69,7 @@ static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
 	buf = malloc(PIECE);
 	if (!buf)
 		return -ENOMEM;
-	rc = send_file(out, in, &at, PV_MIN(count, (size_t)MAX_COUNT), buf);
+	rc = send_file(out, in, &at, st.st_size, PV_MIN(count, (size_t)MAX_COUNT), buf);
 	free(buf);
 	if (rc > 0 && offset)
 		*offset = at;

@@ -13,13 +13,26 @@ PL_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	return PL_REAL(recvmsg)(fd, msg, flags);
 }
 
+/* As CMSG_OK of Linux, for which it is EINVAL. */
+static bool well_formed(struct msghdr *msg)
+{
+	const char *end = (const char *)msg->msg_control + msg->msg_controllen;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c))
+		if (c->cmsg_len < sizeof(*c) || c->cmsg_len > (size_t)(end - (const char *)c))
+			return false;
+	return true;
+}
+
 /* Whoever gets the fd of a connection by a local socket has the kernel's: it is handed back before. */
 static void pass_on(const struct msghdr *msg)
 {
 	struct msghdr own = { .msg_control = msg->msg_control, .msg_controllen = msg->msg_controllen };
 
+	if (!well_formed(&own))
+		return;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&own); c; c = CMSG_NXTHDR(&own, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
 			int fd;

@@ -166,8 +166,11 @@ PL_EXPORT int listen(int fd, int backlog)
 static int accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	pyvma_sock *got;
-	int rc = pyvma_sock_accept(h, addr, len, flags, -1, &got), fd;
+	int rc, fd;
 
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	rc = pyvma_sock_accept(h, addr, len, flags | PYVMA_ACCEPT_FD, -1, &got);
 	if (rc)
 		return rc;
 	fd = pyvma_sock_fd(got);

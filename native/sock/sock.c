@@ -483,12 +483,12 @@ static int handle_new(int fd, int family, int type, int proto, bool nonblock, py
 	return *out ? 0 : -ENOMEM;
 }
 
-int pv_handle_late(int family, int proto, bool nonblock, bool cloexec, pyvma_sock **out)
+int pv_handle_stream(int fd, int family, int proto, int flags, pyvma_sock **out)
 {
-	int rc = handle_new(-1, family, SOCK_STREAM, proto, nonblock, out);
+	int rc = handle_new(fd, family, SOCK_STREAM, proto, flags & SOCK_NONBLOCK, out);
 
 	if (!rc)
-		pv_handle_sock(*out)->cloexec = cloexec;
+		pv_handle_sock(*out)->cloexec = flags & SOCK_CLOEXEC;
 	return rc;
 }
 
@@ -505,7 +505,7 @@ int pyvma_sock_open(int family, int type, int proto, pyvma_sock **out)
 	if (rc)
 		return rc;
 	if (pv_kfd_may_be_late(family, kind, proto))
-		return pv_handle_late(family, proto, type & SOCK_NONBLOCK, type & SOCK_CLOEXEC, out);
+		return pv_handle_stream(-1, family, proto, type, out);
 	fd = socket(family, type, proto);
 	if (fd < 0)
 		return -errno;

@@ -259,8 +259,9 @@ void pv_registry_put(void);
 struct pv_sock *pv_sock_find(int fd);
 /* Another open file leads to `so`; the registry lock is held. 0 or -errno. */
 int pv_sock_register(struct pv_sock *so, unsigned int which, int fd);
-/* A handle with no fd for a stream that is the stack's already or may become it. 0 or -ENOMEM. */
-int pv_handle_late(int family, int proto, bool nonblock, bool cloexec, struct pyvma_sock **out);
+/* A handle for a stream that is the stack's already or may become it, with no fd yet (-1), or with this one, which is the handle's then.
+ * Flags: those of accept4. 0 or -ENOMEM. */
+int pv_handle_stream(int fd, int family, int proto, int flags, struct pyvma_sock **out);
 
 /* ---- kfd.c ------------------------------------------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "rt/error.h"
+#include "rt/host.h"
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
@@ -296,30 +297,42 @@ int pyvma_sock_listen(pyvma_sock *h, int backlog)
 }
 
 /* The kernel's half of a listener: an fd or -errno. Its waiting is done here, never by the kernel. */
-static int accept_kernel(struct pv_sock *so)
+static int accept_kernel(struct pv_sock *so, int flags)
 {
 	struct pollfd p = { .fd = pv_sock_kfd(so), .events = POLLIN };
 	int fd;
 
 	if (poll(&p, 1, 0) <= 0)
 		return -EAGAIN;
-	fd = accept4(p.fd, NULL, NULL, SOCK_CLOEXEC);
+	fd = accept4(p.fd, NULL, NULL, flags & SOCK_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
 struct accepted {
-	struct pv_tcp *tc; /* or */
-	int fd;
+	int flags; /* of the call */
+	struct pv_tcp *tc; /* NULL: the kernel's */
+	int fd; /* of it; -1: one of the stack's that needs none yet */
 };
+
+/* A connection for which there is no number stays in the queue, as in the kernel. */
+static int accept_number(struct pv_sock *so, struct accepted *a)
+{
+	if (!(a->flags & PYVMA_ACCEPT_FD) || a->fd >= 0 || !pv_tcp_accept_queue(so->tc))
+		return 0;
+	a->fd = pv_host_socket(&pv_engine, so->family, SOCK_STREAM | (a->flags & (SOCK_CLOEXEC | SOCK_NONBLOCK)), so->proto);
+	return a->fd < 0 ? -errno : 0;
+}
 
 /* `kernel`: its half is asked too, which is a system call. */
 static int accept_try(struct pv_sock *so, struct accepted *a, bool kernel)
 {
-	int rc = pv_tcp_accept(so->tc, &a->tc);
+	int rc = accept_number(so, a);
 
+	if (!rc)
+		rc = pv_tcp_accept(so->tc, &a->tc);
 	if (rc != -EAGAIN || !so->kernel_leg || !kernel)
 		return rc;
-	a->fd = accept_kernel(so);
+	a->fd = accept_kernel(so, a->flags);
 	return a->fd < 0 ? a->fd : 0;
 }
 
@@ -359,20 +372,20 @@ static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 	return n;
 }
 
-/* A handle of its own for what was accepted. A connection of the stack's has no fd until somebody asks. */
-static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyvma_sock **out)
+/* A handle of its own for what was accepted. A connection of the stack's has no fd until somebody asks, or has asked before. */
+static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **out)
 {
 	struct pv_sock *so;
 	int rc;
 
 	if (!a->tc) {
 		rc = pyvma_sock_adopt(a->fd, out);
-		if (rc)
-			close(a->fd);
 	} else {
-		rc = pv_handle_late(l->family, l->proto, flags & SOCK_NONBLOCK, flags & SOCK_CLOEXEC, out);
+		rc = pv_handle_stream(a->fd, l->family, l->proto, a->flags, out);
 	}
 	if (rc) {
+		if (a->fd >= 0)
+			close(a->fd);
 		if (a->tc) {
 			pv_lock_get(&pv_engine.lock);
 			pv_tcp_close(a->tc, now());
@@ -392,19 +405,19 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, int flags, pyv
 		pv_sock_unlock();
 		return 0;
 	}
-	return flags & SOCK_NONBLOCK ? pyvma_sock_set_nonblock(*out, 1) : 0;
+	return a->flags & SOCK_NONBLOCK ? pyvma_sock_set_nonblock(*out, 1) : 0;
 }
 
 int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns, pyvma_sock **out)
 {
 	struct pv_sock *so = pv_handle_sock(h);
-	struct accepted a = { .fd = -1 };
+	struct accepted a = { .flags = flags, .fd = -1 };
 	int rc;
 
 	*out = NULL;
 	if (!so)
 		return -EBADF;
-	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC | PYVMA_ACCEPT_FD))
 		return -EINVAL;
 	if (!so->stream || pv_sock_mode(so) != PV_SOCK_STREAM) {
 		rc = so->dead ? pv_sock_lock_failed(NULL, so) : PV_HANDED;
@@ -413,7 +426,7 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 		rc = timeout_ns >= 0 ? pv_kernel_poll(pv_sock_kfd(so), POLLIN, timeout_ns) : 1;
 		if (rc <= 0)
 			return rc ? rc : -EAGAIN;
-		a.fd = accept4(pv_sock_kfd(so), NULL, NULL, SOCK_CLOEXEC);
+		a.fd = accept4(pv_sock_kfd(so), NULL, NULL, flags & SOCK_CLOEXEC);
 		rc = a.fd < 0 ? -errno : 0;
 	} else {
 		rc = pv_stream_lock(h, so);
@@ -433,7 +446,7 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 		pv_sock_unlock();
 	}
 	if (!rc)
-		rc = accepted_handle(so, &a, flags, out);
+		rc = accepted_handle(so, &a, out);
 	if (!rc && addr && len)
 		(void)pyvma_sock_getpeername(*out, addr, len);
 	return rc;

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What calls.c does not come to. brinks accept PORT: accepts without a number, and with each flag, connections of both halves of a listener;
+ * brinks file IPv4 PORT: sends a file that ends before the count; brinks rights: a control message that is longer than its room.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WANT(cond)                                                                                                                 \
+	do {                                                                                                                       \
+		if (!(cond)) {                                                                                                     \
+			fprintf(stderr, "line %d: ", __LINE__);                                                                    \
+			perror(#cond);                                                                                             \
+			_exit(1);                                                                                                  \
+		}                                                                                                                  \
+	} while (0)
+
+static struct sockaddr_in at(const char *text, const char *port)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)) };
+
+	WANT(inet_pton(AF_INET, text, &to.sin_addr) == 1);
+	return to;
+}
+
+static void readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	WANT(poll(&p, 1, 60000) == 1 && p.revents == POLLIN);
+}
+
+/* It is a whole connection: its byte comes back. */
+static void serve(int fd, int fdflags, int flags)
+{
+	char c;
+
+	WANT(fd >= 0 && fcntl(fd, F_GETFD) == fdflags && (fcntl(fd, F_GETFL) & O_NONBLOCK) == flags);
+	readable(fd);
+	WANT(read(fd, &c, 1) == 1 && write(fd, &c, 1) == 1);
+	WANT(close(fd) == 0);
+}
+
+static void without_number(int listener)
+{
+	struct rlimit was, now;
+	int fd, next = dup(listener);
+
+	WANT(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &was) == 0);
+	now = (struct rlimit){ .rlim_cur = (rlim_t)next, .rlim_max = was.rlim_max };
+	for (int i = 0; i < 2; i++) {
+		WANT(setrlimit(RLIMIT_NOFILE, &now) == 0);
+		fd = accept(listener, NULL, NULL);
+		WANT(fd == -1 && errno == EMFILE);
+		WANT(setrlimit(RLIMIT_NOFILE, &was) == 0);
+		readable(listener);
+	}
+}
+
+static void accepts(const char *port)
+{
+	struct sockaddr_in name = at("0.0.0.0", port), lo = at("127.0.0.1", port);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), to;
+	char c;
+
+	WANT(bind(listener, (struct sockaddr *)&name, sizeof(name)) == 0 && listen(listener, 8) == 0);
+	for (int half = 0; half < 2; half++) {
+		static const struct {
+			int flags, fdflags, nonblock;
+		} each[] = { { 0, 0, 0 }, { SOCK_CLOEXEC, FD_CLOEXEC, 0 }, { SOCK_NONBLOCK, 0, O_NONBLOCK } };
+
+		if (!half) {
+			puts("ready");
+			fflush(stdout);
+		}
+		for (int i = 0; i < 3; i++) {
+			to = half ? socket(AF_INET, SOCK_STREAM, 0) : -1;
+			WANT(!half || connect(to, (struct sockaddr *)&lo, sizeof(lo)) == 0);
+			WANT(!half || write(to, "x", 1) == 1);
+			readable(listener);
+			if (!i)
+				without_number(listener);
+			serve(accept4(listener, NULL, NULL, each[i].flags), each[i].fdflags, each[i].nonblock);
+			WANT(!half || (read(to, &c, 1) == 1 && c == 'x' && close(to) == 0));
+		}
+	}
+	WANT(accept4(listener, NULL, NULL, 0x40000000) == -1 && errno == EINVAL);
+}
+
+/* Nothing is held back for what will not come. */
+static void sends_file(const char *host, const char *port)
+{
+	struct sockaddr_in to = at(host, port);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), file = memfd_create("brinks", MFD_CLOEXEC), left = -1;
+	char buf[1000] = { 0 };
+
+	WANT(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	WANT(write(file, buf, sizeof(buf)) == sizeof(buf) && lseek(file, 0, SEEK_SET) == 0);
+	WANT(sendfile(fd, file, NULL, 1 << 20) == sizeof(buf));
+	WANT(ioctl(fd, SIOCOUTQNSD, &left) == 0 && left == 0);
+	WANT(recv(fd, buf, sizeof(buf), MSG_WAITALL) == sizeof(buf));
+}
+
+static void passes_nothing(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), room = CMSG_SPACE(sizeof(int));
+	char *two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec iov = { "x", 1 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = two + page - room, .msg_controllen = room };
+	int pair[2];
+
+	WANT(two != MAP_FAILED && mprotect(two + page, page, PROT_NONE) == 0);
+	WANT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	*CMSG_FIRSTHDR(&msg) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(page) };
+	WANT(sendmsg(pair[0], &msg, 0) == -1 && errno == EINVAL);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && !strcmp(argv[1], "accept"))
+		accepts(argv[2]);
+	else if (argc == 4 && !strcmp(argv[1], "file"))
+		sends_file(argv[2], argv[3]);
+	else if (argc == 2 && !strcmp(argv[1], "rights"))
+		passes_nothing();
+	else
+		return 2;
+	puts("done");
+	return 0;
+}

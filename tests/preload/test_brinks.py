@@ -1,0 +1,68 @@
+"""Calls at the brink under the preload library: no number left, flags of accept4, the end of a file, control messages that lie."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from netns import usable
+from test_calls import peer
+from test_ends import LIMIT_S, PEER_PORT, PROGRAMS, preloaded, ran
+from veth import ENGINE, KERNEL, namespaces
+
+from pyvma._cli import run
+
+pytestmark = [
+    pytest.mark.skipif(not run.library().exists(), reason="built without the preload library"),
+    pytest.mark.skipif(not usable(), reason="needs root and network namespaces"),
+]
+
+THREE_CLIENTS = f"""
+import socket
+for _ in range(3):
+    with socket.create_connection(({ENGINE[4]!r}, 7501), 60) as s:
+        s.sendall(b"x")
+        print(s.recv(1).decode(), end="")
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("brinks")
+    for name in ("brinks", "peer"):
+        command = ["cc", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Werror", "-o", str(folder / name), str(PROGRAMS / f"{name}.c")]
+        subprocess.run(command, check=True, timeout=LIMIT_S)
+    return folder
+
+
+def test_accept(programs: Path, tmp_path: Path) -> None:
+    """A connection for which there is no number waits; the fd has the flags of the call, whichever half it came by."""
+    for env in ({}, preloaded(tmp_path / "counters")):
+        with namespaces() as (here, there):
+            here.ip("link", "set", "lo", "up")
+            command = ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "brinks")]
+            server = subprocess.Popen([*command, "accept", "7501"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                assert server.stdout
+                assert server.stdout.readline() == "ready\n"
+                assert there.run(sys.executable, "-c", THREE_CLIENTS, limit_s=LIMIT_S) == "xxx"
+                assert server.communicate(timeout=LIMIT_S) == ("done\n", "")
+            finally:
+                server.kill()
+                server.communicate()
+    assert (tmp_path / "counters").read_text()
+
+
+def test_a_file_that_ends_before_the_count(programs: Path, tmp_path: Path) -> None:
+    with namespaces() as (here, there), peer(there, programs / "peer"):
+        for env in ({}, preloaded(tmp_path / "counters")):
+            assert ran(here, env, str(programs / "brinks"), "file", KERNEL[4], str(PEER_PORT)) == "done\n"
+    assert (tmp_path / "counters").read_text()
+
+
+def test_a_control_message_longer_than_its_room(programs: Path, tmp_path: Path) -> None:
+    with namespaces() as (here, _):
+        for env in ({}, preloaded(tmp_path / "counters")):
+            assert ran(here, env, str(programs / "brinks"), "rights") == "done\n"
