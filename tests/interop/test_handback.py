@@ -34,14 +34,19 @@ SIZE = (64 << 20) if LONG else (4 << 20)
 ROUNDS = 40 if LONG else 3
 LIMIT_S = 240.0
 
-# Both ways at once; `at`: after so many bytes received the connection is handed back.
+# Both ways at once; `at`: after so many bytes received the connection is handed back. Our end is said after that: of a connection that has
+# ended both ways there is nothing to hand back, whatever is still to be read.
 BOTH_WAYS = """
 import hashlib, random, threading
 data = random.Random(seed).randbytes(size)
 failed = []
+may_end = threading.Event()
+if at < 0:
+    may_end.set()
 def write():
     try:
         s.sendall(data)
+        may_end.wait()
         s.shutdown(socket.SHUT_WR)
     except BaseException as error:
         failed.append(error)
@@ -54,7 +59,10 @@ while piece := s.recv(1 << 16):
     got += len(piece)
     if not handed and got > at:
         handed = True
-        s.hand_back()
+        try:
+            s.hand_back()
+        finally:
+            may_end.set()
 writer.join()
 assert not failed, failed
 (got, seen.hexdigest())
