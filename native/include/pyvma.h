@@ -145,6 +145,22 @@ PYVMA_EXPORT void pyvma_wait_exact(void);
 /* 1: that which ended this thread's last call with -EINTR has it. Asked once. */
 PYVMA_EXPORT int pyvma_wait_restarts(void);
 
+/*
+ * For a face whose threads may be cancelled, and whose calls are made by signals' handlers: what both know of a thread. Before each call
+ * the face disables cancellation, sets `busy`, and `cancellable` if cancellation was enabled, and undoes it afterwards. A handler that
+ * finds its thread busy must make no call; a wait that sleeps is not busy, and calls `deferred` first unless that is NULL. A wait of a
+ * thread that is cancellable and `cancelled` ends with -ECANCELED.
+ */
+struct pyvma_thread {
+	volatile int busy, cancellable;
+	int cancelled;
+	void (*volatile deferred)(void);
+};
+/* The calling thread's, which is found by pyvma_thread_cancel from now on. */
+PYVMA_EXPORT struct pyvma_thread *pyvma_thread_get(void);
+/* pthread_cancel was called for that pthread_t: its wait ends, and all that follow. */
+PYVMA_EXPORT void pyvma_thread_cancel(unsigned long thread);
+
 /* ---- sockets ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct pyvma_sock pyvma_sock;

@@ -20,7 +20,7 @@
 static int64_t send_piece(int out, const void *buf, size_t len, int flags)
 {
 	for (pyvma_sock *h = pl_sock(out); h; h = pl_sock(out)) {
-		int64_t rc = pyvma_sock_send(h, buf, len, flags, -1);
+		int64_t rc = PL_POINT(pyvma_sock_send(h, buf, len, flags, -1));
 
 		if (rc >= 0 || !pl_again(out, h, rc, SO_SNDTIMEO))
 			return rc;
@@ -122,7 +122,7 @@ static int64_t pipe_to_sock(int in, int out, size_t len, unsigned int flags, cha
 static int64_t peek_piece(int fd, char *buf, size_t len, int flags)
 {
 	for (pyvma_sock *h = pl_sock(fd); h; h = pl_sock(fd)) {
-		int64_t rc = pyvma_sock_recv(h, buf, len, flags, -1);
+		int64_t rc = PL_POINT(pyvma_sock_recv(h, buf, len, flags, -1));
 
 		if (rc >= 0 || !pl_again(fd, h, rc, SO_RCVTIMEO))
 			return rc;

@@ -74,7 +74,7 @@ static int create(int flags)
 
 	if (flags & ~EPOLL_CLOEXEC || !pl_on())
 		return PL_REAL(epoll_create1)(flags);
-	rc = pyvma_epoll_open(&ep);
+	rc = (int)PL_IN(pyvma_epoll_open(&ep));
 	if (rc)
 		return (int)pl_result(rc);
 	fd = pyvma_epoll_fileno(ep);
@@ -110,7 +110,7 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 		(void)pl_use(fd);
 	if (ev)
 		e = (struct pyvma_event){ .events = ev->events, .data = ev->data.u64 };
-	return (int)pl_result(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL));
+	return (int)pl_result(PL_IN(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL)));
 }
 
 /* timeout_ns -1: for ever. */
@@ -123,7 +123,7 @@ static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t t
 		return -EINVAL;
 	if (pv_unlikely(mask != NULL))
 		pyvma_wait_mask(mask);
-	rc = pyvma_epoll_wait(set->ep, some, PV_MIN(n, EVENTS_ON_STACK), timeout_ns);
+	rc = (int)PL_POINT(pyvma_epoll_wait(set->ep, some, PV_MIN(n, EVENTS_ON_STACK), timeout_ns));
 	if (pv_unlikely(mask != NULL))
 		pyvma_wait_mask(NULL);
 	for (int i = 0; i < rc; i++)

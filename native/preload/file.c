@@ -2,6 +2,7 @@
 /* Numbers and their flags: close, dup, fcntl, ioctl. */
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -15,17 +16,27 @@ int pl_close(int fd)
 
 	if (pv_likely(!w))
 		return 0;
+	/* The kernel has the number free a moment before the table has, and somebody may have opened what the caller closes. */
+	while (w == PL_CLOSING && !pl_busy()) {
+		sched_yield();
+		w = pl_get(fd);
+	}
+	if (!w)
+		return 0;
+	if (pl_set_of(w) && pl_busy())
+		return -EAGAIN;
 	if (w == PL_LATE || pl_set_of(w)) {
 		w = pl_take(fd);
 		if (!pl_set_of(w))
 			return 0;
-		pl_set_put(pl_set_of(w), fd);
-		return 1;
+		return (int)PL_IN((pl_set_put(pl_set_of(w), fd), 1));
 	}
-	/* Somebody else is closing it, or was quicker. */
-	if (w == PL_CLOSING || !pl_change(fd, w, PL_CLOSING))
+	if (pl_busy())
+		return w == PL_CLOSING ? -EBADF : (rc = pl_defer(fd, (pyvma_sock *)w, -1)) ? rc : 1;
+	/* Somebody was quicker. */
+	if (!pl_change(fd, w, PL_CLOSING))
 		return -EBADF;
-	rc = pyvma_sock_close((pyvma_sock *)w);
+	rc = (int)PL_IN(pyvma_sock_close((pyvma_sock *)w));
 	(void)pl_change(fd, PL_CLOSING, 0);
 	return rc ? rc : 1;
 }
@@ -64,8 +75,8 @@ void pl_dup(int from, int to)
 	} else if (pl_set_of(w)) {
 		pl_set_get(pl_set_of(w));
 		(void)pl_put(to, w);
-	} else if (pyvma_sock_adopt(to, &h) == 0 && !pl_put(to, (pl_word)h)) {
-		pyvma_sock_detach(h);
+	} else if (PL_IN(pyvma_sock_adopt(to, &h)) == 0 && !pl_put(to, (pl_word)h)) {
+		(void)PL_IN(pyvma_sock_detach(h));
 	}
 }
 
@@ -104,7 +115,7 @@ static int dup_to(int fd, int to, int flags)
 
 	if (fd == to || to < 0 || flags & ~O_CLOEXEC || PL_REAL(fcntl)(fd, F_GETFD) < 0)
 		return PL_REAL(dup3)(fd, to, flags);
-	before = leave_number(to);
+	before = pl_busy() ? NULL : (pyvma_sock *)(intptr_t)PL_IN((intptr_t)leave_number(to));
 	if (!before && pl_get(to))
 		(void)pl_close(to);
 	/* Until it is in the table nobody sees what is beneath. */
@@ -116,7 +127,7 @@ static int dup_to(int fd, int to, int flags)
 	(void)pl_change(to, PL_CLOSING, 0);
 	if (before) {
 		(void)pl_change(to, (pl_word)before, 0); /* by now it is the kernel's */
-		(void)pyvma_sock_close(before);
+		(void)PL_IN(pyvma_sock_close(before));
 	}
 	return rc;
 }
@@ -146,7 +157,7 @@ static int control(int fd, int cmd, void *arg)
 	case F_SETFL:
 		h = pl_peek(fd);
 		if (h)
-			(void)pyvma_sock_set_nonblock(h, ((int)(intptr_t)arg & O_NONBLOCK) != 0);
+			(void)PL_IN(pyvma_sock_set_nonblock(h, ((int)(intptr_t)arg & O_NONBLOCK) != 0));
 	}
 	return rc;
 }
@@ -175,5 +186,5 @@ PL_EXPORT int ioctl(int fd, unsigned long request, ...)
 	/* Flags of the number are not the socket's. */
 	pyvma_sock *h = request == FIOCLEX || request == FIONCLEX ? NULL : pl_peek(fd);
 
-	return h ? (int)pl_result(pyvma_sock_ioctl(h, request, arg)) : PL_REAL(ioctl)(fd, request, arg);
+	return h ? (int)pl_result(PL_IN(pyvma_sock_ioctl(h, request, arg))) : PL_REAL(ioctl)(fd, request, arg);
 }

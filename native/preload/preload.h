@@ -9,6 +9,7 @@
 #define PV_PRELOAD_PRELOAD_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -104,6 +105,69 @@ void pl_dup(int from, int to);
 /* The number `fd` is about to lead elsewhere, or nowhere. 0: the caller closes it; 1: it is closed; -errno */
 int pl_close(int fd);
 
+/* ---- edge.c ------------------------------------------------------------------------------------------------------------ */
+
+extern _Thread_local struct pyvma_thread *pl_me __attribute__((tls_model("initial-exec"))); /* NULL: not known yet */
+struct pyvma_thread *pl_register(void);
+/* This is a signal's handler, and has interrupted a call of the engine's. */
+bool pl_busy(void);
+/* Then: to close `h` of `fd`, or to shut it down as `how` says, is left to that call. */
+int pl_defer(int fd, pyvma_sock *h, int how);
+
+struct pl_mark {
+	struct pyvma_thread *me;
+	int cancel, cancellable;
+};
+
+/* False: busy. `point`: the call is one that pthread_cancel ends. */
+pv_inline bool pl_enter(struct pl_mark *m, bool point)
+{
+	struct pyvma_thread *me = pl_me;
+
+	if (pv_unlikely(!me)) {
+		me = pl_register();
+		if (point && !me->busy)
+			pthread_testcancel();
+	}
+	if (pv_unlikely(me->busy))
+		return false;
+	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))
+		pthread_testcancel();
+	m->me = me;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
+	m->cancellable = me->cancellable;
+	me->cancellable = m->cancel == PTHREAD_CANCEL_ENABLE;
+	me->busy = 1;
+	return true;
+}
+
+pv_inline void pl_leave(const struct pl_mark *m, int64_t rc)
+{
+	m->me->busy = 0;
+	m->me->cancellable = m->cancellable;
+	if (pv_unlikely(m->me->deferred != NULL))
+		m->me->deferred();
+	pthread_setcancelstate(m->cancel, NULL);
+	if (pv_unlikely(rc == -ECANCELED))
+		pthread_testcancel();
+}
+
+#define PL_EDGE(point, call)                                                                                                       \
+	({                                                                                                                         \
+		struct pl_mark pl_mark;                                                                                            \
+		int64_t pl_told = -EAGAIN;                                                                                         \
+                                                                                                                                   \
+		if (pv_likely(pl_enter(&pl_mark, point))) {                                                                        \
+			pl_told = (call);                                                                                          \
+			pl_leave(&pl_mark, pl_told);                                                                               \
+		}                                                                                                                  \
+		pl_told;                                                                                                           \
+	})
+/* A call of the engine's, from outside of it, and its result; -EAGAIN: this thread is busy. */
+#define PL_IN(call) PL_EDGE(false, call)
+/* One that may sleep: the thread may end in it. */
+#define PL_POINT(call) PL_EDGE(true, call)
+
 /* ---- wait.c ------------------------------------------------------------------------------------------------------------ */
 
 #define PL_NS_PER_S INT64_C(1000000000)
@@ -135,7 +199,7 @@ void pl_set_put(struct pl_set *set, int fd);
  */
 #define PL_CALL(fd, timeo, call)                                                                                                   \
 	for (pyvma_sock *h = pl_sock(fd); pv_likely(h != NULL); h = pl_sock(fd)) {                                                 \
-		int64_t pl_rc = (call);                                                                                            \
+		int64_t pl_rc = PL_POINT(call);                                                                                    \
                                                                                                                                    \
 		if (pv_likely(pl_rc >= 0) || !pl_again(fd, h, pl_rc, timeo))                                                       \
 			return pl_result(pl_rc);                                                                                   \

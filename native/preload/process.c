@@ -63,6 +63,14 @@ __attribute__((constructor)) static void set_fork(void)
 	pthread_atfork(NULL, NULL, forked);
 }
 
+/* The engine's locks are taken across it: not by a handler that interrupted who holds them. */
+PL_EXPORT pid_t fork(void)
+{
+	if (pv_unlikely(pl_busy()))
+		return (pid_t)pl_result(-EAGAIN);
+	return PL_REAL(fork)();
+}
+
 /* A child of vfork runs in our memory until it execs: what it closes would be closed here. So it gets its own. */
 PL_EXPORT pid_t vfork(void)
 {
@@ -79,7 +87,7 @@ static void hand_over(void)
 	bool ours =
 	    atomic_load_explicit(&user, memory_order_relaxed) == self || atomic_load_explicit(&heir, memory_order_relaxed) == self;
 
-	if (ours && pyvma_hand_back_inheritable() < 0)
+	if (ours && PL_IN(pyvma_hand_back_inheritable()) < 0)
 		pl_say(pyvma_last_error(), "a connection does not survive exec");
 	errno = saved;
 }

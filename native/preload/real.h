@@ -7,6 +7,7 @@
 #define PV_PRELOAD_REAL_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -73,6 +74,8 @@
 	X(int, dup3, (int, int, int))                                                                                              \
 	X(int, fcntl, (int, int, ...))                                                                                             \
 	X(int, ioctl, (int, unsigned long, ...))                                                                                   \
+	X(int, pthread_cancel, (pthread_t))                                                                                        \
+	X(pid_t, fork, (void))                                                                                                     \
 	X(int, poll, (struct pollfd *, nfds_t, int))                                                                               \
 	X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))                                        \
 	X(int, select, (int, fd_set *, fd_set *, fd_set *, struct timeval *))                                                      \

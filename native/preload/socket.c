@@ -55,16 +55,10 @@ static pyvma_sock *adopt(int fd)
 	return NULL;
 }
 
-pyvma_sock *pl_use(int fd)
+static int use(int fd)
 {
-	int saved = errno;
-	pyvma_sock *h = NULL;
+	pyvma_sock *h;
 
-	if (pl_inside)
-		return NULL;
-	/* What is beneath is not the program's to see: it is closed in a moment, but for SO_LINGER. */
-	for (int turn = 0; pl_get(fd) == PL_CLOSING && turn < CLOSING_TURNS; turn++)
-		sched_yield();
 	pthread_mutex_lock(&use_lock);
 	if (pl_get(fd) == PL_LATE) {
 		if (!pl_on())
@@ -72,10 +66,23 @@ pyvma_sock *pl_use(int fd)
 		else if ((h = adopt(fd)))
 			pl_settle(fd, h);
 	}
-	h = pl_peek(fd);
 	pthread_mutex_unlock(&use_lock);
+	return 0;
+}
+
+pyvma_sock *pl_use(int fd)
+{
+	int saved = errno;
+
+	/* What is undecided, or about to go, is the kernel's to a handler that interrupted the engine. */
+	if (pl_inside || pl_busy())
+		return NULL;
+	/* What is beneath is not the program's to see: it is closed in a moment, but for SO_LINGER. */
+	for (int turn = 0; pl_get(fd) == PL_CLOSING && turn < CLOSING_TURNS; turn++)
+		sched_yield();
+	(void)PL_IN(use(fd));
 	errno = saved;
-	return h;
+	return pl_peek(fd);
 }
 
 bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo)
@@ -86,7 +93,7 @@ bool pl_again(int fd, pyvma_sock *h, int64_t rc, int timeo)
 
 	switch (rc) {
 	case -EINTR:
-		return pyvma_wait_restarts() && pyvma_sock_getsockopt(h, SOL_SOCKET, timeo, &tv, &len) == 0 && !tv.tv_sec &&
+		return pyvma_wait_restarts() && PL_IN(pyvma_sock_getsockopt(h, SOL_SOCKET, timeo, &tv, &len)) == 0 && !tv.tv_sec &&
 		       !tv.tv_usec;
 	case -EBADF:
 		/* The memory of a handle may be the next one's, which is the same number's: but not for ever. */
@@ -117,6 +124,14 @@ PL_EXPORT int socket(int family, int type, int proto)
 
 /* ---- names ------------------------------------------------------------------------------------------------------------- */
 
+static int bind_by(int fd, pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
+{
+	int rc = pl_too_long(len) ? -EINVAL : pyvma_sock_bind(h, addr, len);
+
+	pl_settle(fd, h);
+	return rc;
+}
+
 PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	pyvma_sock *h = pl_peek(fd);
@@ -131,9 +146,7 @@ PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 		if (!h)
 			return rc;
 	}
-	rc = pl_too_long(len) ? -EINVAL : pyvma_sock_bind(h, addr, len);
-	pl_settle(fd, h);
-	return (int)pl_result(rc);
+	return (int)pl_result(PL_IN(bind_by(fd, h, addr, len)));
 }
 
 static int connect_by(int fd, pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
@@ -150,16 +163,19 @@ PL_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	return PL_REAL(connect)(fd, addr, len);
 }
 
+static int listen_by(int fd, pyvma_sock *h, int backlog)
+{
+	int rc = pyvma_sock_listen(h, backlog);
+
+	pl_settle(fd, h);
+	return rc;
+}
+
 PL_EXPORT int listen(int fd, int backlog)
 {
 	pyvma_sock *h = pl_peek(fd);
-	int rc;
 
-	if (!h)
-		return PL_REAL(listen)(fd, backlog);
-	rc = pyvma_sock_listen(h, backlog);
-	pl_settle(fd, h);
-	return (int)pl_result(rc);
+	return h ? (int)pl_result(PL_IN(listen_by(fd, h, backlog))) : PL_REAL(listen)(fd, backlog);
 }
 
 /* The new number, or -errno. */
@@ -202,21 +218,23 @@ PL_EXPORT int shutdown(int fd, int how)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(pyvma_sock_shutdown(h, how)) : PL_REAL(shutdown)(fd, how);
+	if (pv_unlikely(h && pl_busy()))
+		return (int)pl_result(pl_defer(fd, h, how));
+	return h ? (int)pl_result(PL_IN(pyvma_sock_shutdown(h, how))) : PL_REAL(shutdown)(fd, how);
 }
 
 PL_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(pyvma_sock_getsockname(h, addr, len)) : PL_REAL(getsockname)(fd, addr, len);
+	return h ? (int)pl_result(PL_IN(pyvma_sock_getsockname(h, addr, len))) : PL_REAL(getsockname)(fd, addr, len);
 }
 
 PL_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(pyvma_sock_getpeername(h, addr, len)) : PL_REAL(getpeername)(fd, addr, len);
+	return h ? (int)pl_result(PL_IN(pyvma_sock_getpeername(h, addr, len))) : PL_REAL(getpeername)(fd, addr, len);
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------------- */
@@ -239,12 +257,14 @@ PL_EXPORT int setsockopt(int fd, int level, int name, const void *val, socklen_t
 
 	if (pv_unlikely(w == PL_LATE) && untold(level, name))
 		h = pl_use(fd);
-	return h ? (int)pl_result(pyvma_sock_setsockopt(h, level, name, val, len)) : PL_REAL(setsockopt)(fd, level, name, val, len);
+	return h ? (int)pl_result(PL_IN(pyvma_sock_setsockopt(h, level, name, val, len)))
+		 : PL_REAL(setsockopt)(fd, level, name, val, len);
 }
 
 PL_EXPORT int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(pyvma_sock_getsockopt(h, level, name, val, len)) : PL_REAL(getsockopt)(fd, level, name, val, len);
+	return h ? (int)pl_result(PL_IN(pyvma_sock_getsockopt(h, level, name, val, len)))
+		 : PL_REAL(getsockopt)(fd, level, name, val, len);
 }

@@ -82,7 +82,7 @@ static int ctl(struct waiter *w, int op, const struct pollfd *p)
 	struct pyvma_event ev = { .events = (uint16_t)p->revents, .data = (uint64_t)p->fd };
 	pyvma_sock *h = pl_sock(p->fd);
 
-	return h ? pyvma_epoll_ctl_sock(w->ep, op, h, &ev) : pyvma_epoll_ctl(w->ep, op, p->fd, &ev);
+	return (int)PL_IN(h ? pyvma_epoll_ctl_sock(w->ep, op, h, &ev) : pyvma_epoll_ctl(w->ep, op, p->fd, &ev));
 }
 
 /* By two numbers, or asked for twice: both have the events of both. */
@@ -114,8 +114,8 @@ static int enter(struct waiter *w, nfds_t i, bool known)
 
 static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
 {
-	if (w->ep)
-		pyvma_epoll_close(w->ep);
+	if (w->ep && PL_IN((pyvma_epoll_close(w->ep), 0)))
+		return -EAGAIN;
 	w->ep = NULL;
 	if (n > w->max) {
 		struct pollfd *grown = realloc(w->in, n * sizeof(*grown));
@@ -128,7 +128,7 @@ static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
 	for (nfds_t i = 0; i < n; i++)
 		w->in[i] = (struct pollfd){ .fd = fds[i].fd, .events = fds[i].events, .revents = fds[i].events };
 	w->n = n;
-	return pyvma_epoll_open(&w->ep);
+	return (int)PL_IN(pyvma_epoll_open(&w->ep));
 }
 
 /* The set has the fds. `anew`: something is in it that is none of them. */
@@ -173,7 +173,8 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigse
 		theirs[i] = fds[i];
 		fds[i].revents = 0;
 		if (h) {
-			rc = pyvma_sock_poll(h, fds[i].events, 0);
+			rc = (int)PL_IN(pyvma_sock_poll(h, fds[i].events, 0));
+			rc = rc == -EAGAIN ? 0 : rc;
 			/* Closed or left to the kernel meanwhile: that knows. */
 			if (rc == -EBADF) {
 				others++;
@@ -210,7 +211,7 @@ static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sig
 	if (rc)
 		return rc;
 	pyvma_wait_mask(mask);
-	rc = pyvma_epoll_wait(w->ep, ev, FDS_ON_STACK, timeout_ns);
+	rc = (int)PL_POINT(pyvma_epoll_wait(w->ep, ev, FDS_ON_STACK, timeout_ns));
 	pyvma_wait_mask(NULL);
 	return rc;
 }
@@ -224,7 +225,7 @@ static int poll_alone(struct pollfd *fds, int64_t timeout_ns, const sigset_t *ma
 	if (!h)
 		return -EBADF;
 	pyvma_wait_mask(mask);
-	rc = pyvma_sock_poll(h, fds->events, timeout_ns);
+	rc = (int)PL_POINT(pyvma_sock_poll(h, fds->events, timeout_ns));
 	pyvma_wait_mask(NULL);
 	fds->revents = (short)PV_MAX(rc, 0);
 	return rc > 0 ? 1 : rc;

@@ -31,6 +31,7 @@ struct pv_waiter {
 	bool asleep; /* in ppoll: waking takes a write to `efd` */
 	int efd;
 	int64_t until; /* while asleep as leader: when it wakes by itself */
+	const void *thread; /* whose it is: a handler of the same thread may wait, too */
 };
 
 /* What one waits for: the `user` of the stack's sockets. */

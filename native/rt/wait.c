@@ -13,6 +13,7 @@
 #include "rt/wait.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -32,9 +33,27 @@ static pthread_once_t efd_once = PTHREAD_ONCE_INIT;
 static _Thread_local int efd_fd = -1, sig_fd = -1; /* the second is a signalfd */
 static _Thread_local pid_t efd_pid, sig_pid;
 
+/* Threads of a face that cancels them. */
+static struct pv_list threads = { &threads, &threads };
+static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local struct self {
+	struct pyvma_thread face;
+	struct pv_list on_threads;
+	pthread_t id;
+	_Atomic(int) efd; /* -1: none; follows efd_fd while the thread is known */
+	bool known;
+} self = { .efd = -1 };
+
 static void efd_close(void *value)
 {
 	(void)value;
+	if (self.known) {
+		pthread_mutex_lock(&threads_lock);
+		pv_list_del(&self.on_threads);
+		atomic_store(&self.efd, -1);
+		self.known = false;
+		pthread_mutex_unlock(&threads_lock);
+	}
 	if (efd_fd >= 0)
 		close(efd_fd);
 	if (sig_fd >= 0)
@@ -57,13 +76,80 @@ int pv_wait_efd(void)
 	if (efd_fd < 0)
 		return -errno;
 	efd_pid = getpid();
+	atomic_store(&self.efd, efd_fd);
 	pthread_setspecific(efd_key, &efd_fd);
 	return efd_fd;
 }
 
 void pv_wait_forked(void)
 {
+	bool was = self.known;
+
+	pthread_mutex_init(&threads_lock, NULL);
+	pv_list_init(&threads);
+	pv_list_init(&self.on_threads);
 	efd_close(NULL);
+	if (was)
+		(void)pyvma_thread_get();
+}
+
+/* A handler that comes in the middle of it finds the thread busy. */
+struct pyvma_thread *pyvma_thread_get(void)
+{
+	if (self.known || self.face.busy)
+		return &self.face;
+	self.face.busy = 1;
+	pthread_once(&efd_once, efd_key_make);
+	pthread_mutex_lock(&threads_lock);
+	self.id = pthread_self();
+	pv_list_init(&self.on_threads);
+	pv_list_add(&threads, &self.on_threads);
+	self.known = true;
+	pthread_mutex_unlock(&threads_lock);
+	pthread_setspecific(efd_key, &efd_fd);
+	self.face.busy = 0;
+	return &self.face;
+}
+
+/* Either the thread finds itself cancelled before it sleeps, or its fd is found here. */
+void pyvma_thread_cancel(unsigned long thread)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&threads_lock);
+	pv_list_for_each(it, &threads) {
+		struct self *s = pv_list_entry(it, struct self, on_threads);
+		int efd;
+
+		if (!pthread_equal(s->id, (pthread_t)thread))
+			continue;
+		__atomic_store_n(&s->face.cancelled, 1, __ATOMIC_SEQ_CST);
+		efd = atomic_load(&s->efd);
+		if (efd >= 0 && write(efd, &one, sizeof(one)) < 0)
+			break; /* full: it is awake */
+	}
+	pthread_mutex_unlock(&threads_lock);
+}
+
+static bool cancelled(void)
+{
+	return pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable;
+}
+
+/* Around what lets signals' handlers in; no lock is held. */
+static int rest(void)
+{
+	int busy = self.face.busy;
+
+	self.face.busy = 0;
+	if (pv_unlikely(self.face.deferred != NULL))
+		self.face.deferred();
+	return busy;
+}
+
+static void rested(int busy)
+{
+	self.face.busy = busy;
 }
 
 static void efd_clear(int fd)
@@ -100,9 +186,11 @@ int pyvma_wait_restarts(void)
 
 int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
 {
-	int rc = ppoll(fds, n, ts, asked_mask);
+	int busy = rest(), rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, asked_mask);
 
-	return rc < 0 ? -errno : rc;
+	rc = rc == -1 ? -errno : rc;
+	rested(busy);
+	return rc;
 }
 
 static bool is_exact(void)
@@ -146,11 +234,12 @@ static int let_in(struct pv_wait *w)
 {
 	struct timespec zero = { 0 };
 	bool again = is_exact() && pending_restarts(w);
+	int busy = rest(), rc = ppoll(NULL, 0, &zero, &w->saved) ? -errno : 0;
 
-	if (ppoll(NULL, 0, &zero, &w->saved) == 0)
-		return 0;
-	restarts = again;
-	return -errno;
+	rested(busy);
+	if (rc)
+		restarts = again;
+	return rc;
 }
 
 /* Called every turn once signals_at has come. The lock is not held while handlers run. */
@@ -207,16 +296,17 @@ static int signals_fd(struct pv_wait *w)
 /* Without the lock: ppoll that signals end. `fds` has room for one more. */
 static int sleep_fds(struct pv_wait *w, struct pollfd *fds, nfds_t n, const struct timespec *ts)
 {
-	int signals = signals_fd(w), rc;
+	int signals = signals_fd(w), busy = rest(), rc;
 
 	if (signals >= 0)
 		fds[n++] = (struct pollfd){ .fd = signals, .events = POLLIN };
-	rc = ppoll(fds, n, ts, signals < 0 && w->masked ? &w->saved : NULL);
+	rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, signals < 0 && w->masked ? &w->saved : NULL);
+	rc = rc == -1 ? -errno : rc;
+	rested(busy);
 	if (rc == 1 && signals >= 0 && fds[n - 1].revents)
 		return let_in(w);
-	if (rc >= 0)
+	if (rc >= 0 || rc == -ECANCELED)
 		return rc;
-	rc = -errno;
 	/* One of those that are never blocked; a profiler's is the one that is not the end. */
 	restarts = is_exact() && has_restart(SIGPROF);
 	return rc;
@@ -253,7 +343,7 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 	w->waiter.asleep = false;
 	w->kready = rc > 0 && fds[1].revents;
 	/* The waker wrote under the lock, so what it wrote is there by now even if ppoll ended for another reason. */
-	if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
+	if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) || cancelled())
 		efd_clear(w->waiter.efd);
 	return rc;
 }
@@ -372,7 +462,7 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 		if (ratio && turn % (FOLLOWER_TURNS * ratio) == 0 && kernel_readable(w))
 			break;
 		if (now >= w->signals_at)
-			rc = look_for_signals(NULL, w, now);
+			rc = cancelled() ? -ECANCELED : look_for_signals(NULL, w, now);
 	}
 	pv_lock_get(&e->lock);
 	return rc;
@@ -415,6 +505,7 @@ static void begin(struct pv_engine *e, struct pv_wait *w)
 	atomic_init(&w->waiter.woken, false);
 	w->waiter.asleep = false;
 	w->waiter.efd = -1;
+	w->waiter.thread = &self;
 	restarts = false;
 	if (pv_unlikely(asked_mask != NULL)) {
 		mask_signals(w);
@@ -427,7 +518,10 @@ int pv_wait(struct pv_engine *e, struct pv_wait *w)
 	if (!w->begun)
 		begin(e, w);
 	w->kready = false;
-	if (e->leader && e->leader != &w->waiter)
+	if (cancelled())
+		return -ECANCELED;
+	/* A handler that interrupted the leader's sleep leads in its stead. */
+	if (e->leader && e->leader != &w->waiter && e->leader->thread != &self)
 		return follow(e, w);
 	e->leader = &w->waiter;
 	return lead(e, w);

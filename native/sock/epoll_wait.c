@@ -11,13 +11,13 @@ static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
 {
 	int64_t left = deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0));
 	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
-	struct pollfd p = { .fd = set->kep, .events = POLLIN };
+	struct pollfd p[2] = { { .fd = set->kep, .events = POLLIN }, { .fd = pv_wait_efd(), .events = POLLIN } };
 	int n;
 
 	set->sleepers++;
 	set->slept = true;
 	pv_lock_put(&pv_engine.lock);
-	n = pv_wait_ppoll(&p, 1, left < 0 ? NULL : &ts);
+	n = pv_wait_ppoll(p, 2, left < 0 ? NULL : &ts);
 	pv_lock_get(&pv_engine.lock);
 	set->sleepers--;
 	return n < 0 ? n : n == 0 ? -ETIMEDOUT : 0;

@@ -31,7 +31,7 @@
 	} while (0)
 #define LIMIT_MS 10000
 
-static const char *theirs, *running = "";
+static const char *mine, *theirs, *running = "";
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------------- */
 
@@ -52,12 +52,25 @@ static int connected(int type)
 	return fd;
 }
 
+static int bound(int type)
+{
+	struct sockaddr_in at = address(mine, 0);
+	int fd = socket(AF_INET, type, 0);
+
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	if (type == SOCK_STREAM)
+		CHECK(listen(fd, 16) == 0);
+	return fd;
+}
+
 static void expect(int fd, const char *text)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	char buf[256];
 
-	CHECK(poll(&p, 1, LIMIT_MS) == 1);
+	errno = 0;
+	while (poll(&p, 1, LIMIT_MS) != 1)
+		CHECK(errno == EINTR);
 	CHECK(recv(fd, buf, sizeof(buf), 0) == (ssize_t)strlen(text));
 	CHECK(memcmp(buf, text, strlen(text)) == 0);
 }
@@ -140,14 +153,178 @@ static void forked_asleep(void)
 	close(at.fd[1]);
 }
 
+/* ---- the end of a thread ----------------------------------------------------------------------------------------------- */
+
+struct blocked {
+	int fd, how;
+	_Atomic(bool) *cleaned;
+};
+
+static void cleans(void *arg)
+{
+	struct blocked *b = arg;
+	int fd = connected(SOCK_DGRAM); /* what a thread that ends does is done */
+
+	close(fd);
+	*b->cleaned = true;
+}
+
+static void *blocks(void *arg)
+{
+	struct blocked *b = arg;
+	struct pollfd p[2] = { { .fd = b->fd, .events = POLLIN }, { .fd = 0 } };
+	char c;
+
+	pthread_cleanup_push(cleans, b);
+	for (;;) {
+		if (b->how == 0)
+			(void)!recv(b->fd, &c, 1, 0);
+		else if (b->how == 1)
+			accept(b->fd, NULL, NULL);
+		else
+			poll(p, b->how == 2 ? 1 : 2, -1);
+	}
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static _Atomic(bool) over;
+
+static void *goes_on(void *arg)
+{
+	int fd = connected(SOCK_STREAM);
+
+	(void)arg;
+	while (!over)
+		says(fd, "goes on");
+	close(fd);
+	return NULL;
+}
+
+static void cancelled(void)
+{
+	int fd[4] = { connected(SOCK_STREAM), bound(SOCK_STREAM), connected(SOCK_DGRAM), connected(SOCK_STREAM) };
+	pthread_t other, t[4];
+	void *result;
+
+	over = false;
+	CHECK(pthread_create(&other, NULL, goes_on, NULL) == 0);
+	for (int turn = 0; turn < 30; turn++) {
+		_Atomic(bool) cleaned[4] = { 0 };
+		struct blocked b[4];
+
+		for (int i = 0; i < 4; i++) {
+			b[i] = (struct blocked){ fd[i], i, &cleaned[i] };
+			CHECK(pthread_create(&t[i], NULL, blocks, &b[i]) == 0);
+		}
+		usleep(turn % 3 * 1500);
+		for (int i = 0; i < 4; i++)
+			CHECK(pthread_cancel(t[i]) == 0);
+		for (int i = 0; i < 4; i++) {
+			CHECK(pthread_join(t[i], &result) == 0 && result == PTHREAD_CANCELED);
+			/* One may have been cancelled before it began. */
+			CHECK(cleaned[i] || turn % 3 == 0);
+		}
+	}
+	over = true;
+	CHECK(pthread_join(other, NULL) == 0);
+	says(fd[0], "still there");
+	for (int i = 0; i < 4; i++)
+		CHECK(close(fd[i]) == 0);
+}
+
+/* ---- handlers ---------------------------------------------------------------------------------------------------------- */
+
+static int told_by, pipes[2];
+static volatile sig_atomic_t wrote, again, failed, ticks;
+
+static void on_tick(int sig)
+{
+	int saved = errno;
+	ssize_t n = send(told_by, "tick", 4, MSG_DONTWAIT);
+	struct pollfd p = { .fd = told_by, .events = POLLIN };
+	char c;
+
+	(void)sig;
+	if (n == 4)
+		wrote = wrote + 1;
+	else if (n < 0 && errno == EAGAIN)
+		again = again + 1;
+	else
+		failed = failed + 1;
+	(void)poll(&p, 1, 0);
+	(void)!recv(told_by, &c, 1, MSG_DONTWAIT);
+	if (write(pipes[1], "t", 1) != 1 || read(pipes[0], &c, 1) != 1)
+		failed = failed + 1;
+	ticks = ticks + 1;
+	errno = saved;
+}
+
+static void handler_writes(void)
+{
+	struct itimerval often = { { 0, 200 }, { 0, 200 } }, never = { 0 };
+	struct sigaction sa = { .sa_handler = on_tick, .sa_flags = SA_RESTART };
+	int fd = connected(SOCK_STREAM);
+	char buf[8];
+
+	told_by = connected(SOCK_DGRAM);
+	CHECK(pipe(pipes) == 0);
+	CHECK(sigaction(SIGALRM, &sa, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+	while (ticks < 2000)
+		for (int i = 0; i < 20; i++) {
+			CHECK(send(fd, "12345678", 8, 0) == 8);
+			CHECK(recv(fd, buf, 8, MSG_WAITALL) == 8);
+		}
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	CHECK(!failed && wrote > 0);
+	close(fd);
+	close(told_by);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+/* What a handler closes is closed, whatever it interrupted. */
+static volatile sig_atomic_t closed;
+
+static void on_close(int sig)
+{
+	(void)sig;
+	if (told_by >= 0 && (shutdown(told_by, SHUT_RDWR) < 0 || close(told_by) < 0))
+		failed = failed + 1;
+	told_by = -1;
+	closed = closed + 1;
+}
+
+static void handler_closes(void)
+{
+	struct sigaction sa = { .sa_handler = on_close, .sa_flags = SA_RESTART };
+	int fd = connected(SOCK_STREAM);
+
+	failed = closed = 0;
+	CHECK(sigaction(SIGALRM, &sa, NULL) == 0);
+	for (int i = 0; i < 100; i++) {
+		struct itimerval once = { { 0 }, { 0, 1 + i * 7 } };
+		int was = told_by = connected(SOCK_DGRAM), before = closed;
+
+		CHECK(write(was, "mine", 4) == 4);
+		CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+		while (closed == before)
+			says(fd, "in between");
+		says(fd, "after it");
+		CHECK(fcntl(was, F_GETFD) < 0 && errno == EBADF);
+	}
+	CHECK(!failed);
+	close(fd);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{ "execs_twice", execs_twice },
-	{ "forked_asleep", forked_asleep },
+	{ "execs_twice", execs_twice },       { "forked_asleep", forked_asleep },   { "cancelled", cancelled },
+	{ "handler_writes", handler_writes }, { "handler_closes", handler_closes },
 };
 
 static bool wanted(const char *name, char **names, int n)
@@ -162,6 +339,7 @@ int main(int argc, char **argv)
 {
 	if (argc < 5)
 		return 2;
+	mine = argv[1];
 	theirs = argv[3];
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Into the engine and out of it.
+ *
+ * A call of the engine's has locks, and lists that lead to the thread's stack. So nothing may end the thread in there: cancellation is
+ * off, and a wait that pthread_cancel finds asleep comes back as if interrupted, with -ECANCELED; out of the engine the thread is
+ * cancelled. And nothing may begin in there what waits for the same locks: a signal's handler that interrupts a call finds its thread
+ * busy, and is answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go. Asleep a thread is not busy.
+ */
+#include "preload/preload.h"
+
+#define DEFERRED_MAX 16
+
+_Thread_local struct pyvma_thread *pl_me;
+
+/* By handlers that found this thread busy: no other thread's. */
+static _Thread_local struct deferred {
+	pyvma_sock *h;
+	int fd, how; /* how -1: close */
+} deferred[DEFERRED_MAX];
+static _Thread_local volatile unsigned int ndeferred, ndone;
+
+struct pyvma_thread *pl_register(void)
+{
+	struct pyvma_thread *me = pyvma_thread_get();
+
+	/* A handler that came first is told that this thread is busy. */
+	if (!me->busy)
+		pl_me = me;
+	return me;
+}
+
+/* Handlers only add while this thread is busy, within the calls below. */
+static void run_deferred(void)
+{
+	int saved = errno;
+
+	pl_me->deferred = NULL;
+	while (ndone < ndeferred) {
+		struct deferred d = deferred[ndone];
+
+		ndone = ndone + 1;
+		if (d.how >= 0) {
+			(void)PL_IN(pyvma_sock_shutdown(d.h, d.how));
+			continue;
+		}
+		(void)PL_IN(pyvma_sock_close(d.h));
+		(void)pl_change(d.fd, PL_CLOSING, 0);
+	}
+	ndone = ndeferred = 0;
+	errno = saved;
+}
+
+bool pl_busy(void)
+{
+	return pl_me ? pl_me->busy : pl_register()->busy;
+}
+
+int pl_defer(int fd, pyvma_sock *h, int how)
+{
+	if (ndeferred == DEFERRED_MAX)
+		return -EAGAIN;
+	if (how < 0 && !pl_change(fd, (pl_word)h, PL_CLOSING))
+		return -EBADF;
+	deferred[ndeferred] = (struct deferred){ .h = h, .fd = fd, .how = how };
+	ndeferred = ndeferred + 1;
+	pyvma_thread_get()->deferred = run_deferred;
+	return 0;
+}
+
+PL_EXPORT int pthread_cancel(pthread_t thread)
+{
+	int rc = PL_REAL(pthread_cancel)(thread);
+
+	/* A wait is woken after there is something to find. */
+	if (!rc)
+		pyvma_thread_cancel((unsigned long)thread);
+	return rc;
+}
