@@ -56,6 +56,8 @@ static int64_t send_file(int out, int in, off_t *at, off_t end, size_t count, ch
 static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
 {
 	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	int type = SOCK_STREAM;
+	socklen_t len = sizeof(type);
 	struct stat st;
 	int64_t rc;
 	char *buf;
@@ -69,7 +71,9 @@ static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
 	buf = malloc(PIECE);
 	if (!buf)
 		return -ENOMEM;
-	rc = send_file(out, in, &at, st.st_size, PV_MIN(count, (size_t)MAX_COUNT), buf);
+	/* Of datagrams Linux, too, takes what it read for a part of the one that is to come. */
+	(void)PL_REAL(getsockopt)(out, SOL_SOCKET, SO_TYPE, &type, &len);
+	rc = send_file(out, in, &at, type == SOCK_STREAM ? st.st_size : INT64_MAX, PV_MIN(count, (size_t)MAX_COUNT), buf);
 	free(buf);
 	if (rc > 0 && offset)
 		*offset = at;
