@@ -192,7 +192,7 @@ PYVMA_EXPORT int pyvma_sock_connect(pyvma_sock *s, const struct sockaddr *addr, 
 PYVMA_EXPORT int pyvma_sock_listen(pyvma_sock *s, int backlog);
 /* As accept4(2); `addr` and `len` may be NULL. A connection that came by the kernel is a kernel socket; one of the stack's has no fd until
  * somebody asks. With PYVMA_ACCEPT_FD in the flags it has one at once, and where there is none (-EMFILE) it stays in the queue. */
-#define PYVMA_ACCEPT_FD 0x40000000
+#define PYVMA_ACCEPT_FD 0x20000000
 PYVMA_EXPORT int pyvma_sock_accept(pyvma_sock *s, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns,
 				   pyvma_sock **out);
 /* Where a connect to that address would lead: enum pyvma_offload_state. A stream that would be the kernel's is from then on, with the

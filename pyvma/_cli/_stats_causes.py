@@ -36,6 +36,10 @@ LOSSES: dict[tuple[str, str], Advice] = {
         "the ring's buffers were used up: the device or the stack had nowhere to put what came",
         "raise rx_bufs and buf_max (the pool), rx_depth (the queue), or have the program read sooner; lent buffers count until released",
     ),
+    ("tcp_table", "rx_handed_back"): Advice(
+        "segments were on their way to the stack while their connection became the kernel's",
+        "nothing to do: their peers send them again, to the kernel",
+    ),
     ("", "tx_no_buf"): Advice("the pool had no buffer for sending", "raise tx_bufs and buf_max, or send less at a time"),
     ("pool", "exhausted"): Advice(
         "a buffer was asked for when none was free",

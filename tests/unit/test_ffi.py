@@ -8,6 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# For the preload library: what the C library's callers want to know of signals, threads and the process's end.
+PRELOAD = {
+    "pyvma_hand_back_fd", "pyvma_hand_back_inheritable", "pyvma_leave", "pyvma_thread", "pyvma_thread_cancel", "pyvma_thread_get",
+    "pyvma_wait_exact", "pyvma_wait_mask", "pyvma_wait_restarts",
+}  # fmt: skip
+
+
 def functions(text: str) -> dict[str, str]:
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r"\s+", " ", text.replace("PYVMA_EXPORT ", ""))
@@ -25,6 +32,8 @@ def test_definition_and_header_agree() -> None:
     header = (ROOT / "native" / "include" / "pyvma.h").read_text()
     definition = (ROOT / "pyvma" / "_native" / "_ffi_cdef.txt").read_text()
     assert len(functions(header)) > 35
-    assert functions(definition) == functions(header)
-    assert len(structs(header)) >= 5
-    assert structs(definition) == structs(header)
+    for parts in (functions, structs):
+        known, told = parts(header), parts(definition)
+        assert len(told) >= 5
+        assert told == {name: text for name, text in known.items() if name in told}
+        assert known.keys() - told.keys() <= PRELOAD

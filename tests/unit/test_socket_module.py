@@ -51,6 +51,7 @@ def test_class() -> None:
     assert issubclass(ours.socket, std.socket)
     public = {name for name in dir(std.socket) if not name.startswith("_")}
     assert {name for name in dir(ours.socket) if not name.startswith("_")} - public == {
+        "hand_back",
         "offload",
         "pacing",
         "stats",
