@@ -215,7 +215,7 @@ def test_a_parent_that_is_killed() -> None:
         try:
             made.engine.kill()
             wait_for("the child's word", lambda: Path(path).exists() and Path(path).read_text() != "", 60)
-            assert Path(path).read_text() == "ENOTCONN"
+            assert Path(path).read_text() in ("ENOTCONN", "ECONNRESET", "EPIPE")  # by when its kernel socket heard of it
         finally:
             with suppress(FileNotFoundError):
                 Path(path).unlink()
