@@ -69,6 +69,7 @@ void pl_socket_forked(void);
 void pl_epoll_forked(void);
 void pl_wait_forked(void);
 void pl_stdio_forked(void);
+void pl_spawn_forked(void);
 /* What streams of sockets hold is written: the C library does so behind all handlers of exit, and that is too late. */
 void pl_stdio_flush(void);
 /* One line on stderr, for what the program cannot be told in another way. */
@@ -78,6 +79,10 @@ void pl_say(const char *why, const char *what);
 
 /* This process uses a socket by the engine. */
 void pl_used(void);
+/* It has done so, or one that it was forked from has. */
+bool pl_is_user(void);
+/* Another program is about to get what survives an exec. What cannot be handed back it finds as a socket that is not connected. */
+void pl_hand_over(void);
 
 /* ---- socket.c ---------------------------------------------------------------------------------------------------------- */
 

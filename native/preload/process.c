@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Processes. What fork does to the engine's sockets is the engine's business (rt/fork.c); here it is what becomes of the table. Before another
- * program gets the fds, by exec or spawn, the connections among them are handed back to the kernel.
+ * program gets the fds, by exec or spawn (spawn.c), the connections among them are handed back to the kernel.
  */
 #include <pthread.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +42,7 @@ static void forked(void)
 	pl_epoll_forked();
 	pl_wait_forked();
 	pl_stdio_forked();
+	pl_spawn_forked();
 	if (!atomic_load_explicit(&user, memory_order_relaxed) && !atomic_load_explicit(&heir, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&user, 0, memory_order_relaxed);
@@ -79,28 +79,32 @@ PL_EXPORT pid_t vfork(void)
 
 /* ---- exec -------------------------------------------------------------------------------------------------------------- */
 
-/* What cannot be handed back the new program finds as a socket that is not connected. */
-static void hand_over(void)
+bool pl_is_user(void)
+{
+	pid_t self = getpid();
+
+	return atomic_load_explicit(&user, memory_order_relaxed) == self ||
+	       atomic_load_explicit(&heir, memory_order_relaxed) == self;
+}
+
+void pl_hand_over(void)
 {
 	int saved = errno;
-	pid_t self = getpid();
-	bool ours =
-	    atomic_load_explicit(&user, memory_order_relaxed) == self || atomic_load_explicit(&heir, memory_order_relaxed) == self;
 
-	if (ours && PL_IN(pyvma_hand_back_inheritable()) < 0)
+	if (pl_is_user() && PL_IN(pyvma_hand_back_inheritable()) < 0)
 		pl_say(pyvma_last_error(), "a connection does not survive exec");
 	errno = saved;
 }
 
 PL_EXPORT int execve(const char *path, char *const argv[], char *const env[])
 {
-	hand_over();
+	pl_hand_over();
 	return PL_REAL(execve)(path, argv, env);
 }
 
 PL_EXPORT int execvpe(const char *file, char *const argv[], char *const env[])
 {
-	hand_over();
+	pl_hand_over();
 	return PL_REAL(execvpe)(file, argv, env);
 }
 
@@ -116,13 +120,13 @@ PL_EXPORT int execvp(const char *file, char *const argv[])
 
 PL_EXPORT int fexecve(int fd, char *const argv[], char *const env[])
 {
-	hand_over();
+	pl_hand_over();
 	return PL_REAL(fexecve)(fd, argv, env);
 }
 
 PL_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const env[], int flags)
 {
-	hand_over();
+	pl_hand_over();
 	return PL_REAL(execveat)(dir, path, argv, env, flags);
 }
 
@@ -191,20 +195,6 @@ PL_EXPORT int execle(const char *path, const char *arg, ...)
 
 	va_end(ap);
 	return exec_listed(path, argv, env, false);
-}
-
-PL_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *restrict actions,
-			  const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
-{
-	hand_over();
-	return PL_REAL(posix_spawn)(pid, path, actions, attr, argv, env);
-}
-
-PL_EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *restrict actions,
-			   const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
-{
-	hand_over();
-	return PL_REAL(posix_spawnp)(pid, file, actions, attr, argv, env);
 }
 
 /* ---- _exit ------------------------------------------------------------------------------------------------------------- */

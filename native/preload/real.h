@@ -65,6 +65,14 @@
 	  (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]))    \
 	X(int, posix_spawnp,                                                                                                       \
 	  (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]))    \
+	X(int, posix_spawn_file_actions_init, (posix_spawn_file_actions_t *))                                                      \
+	X(int, posix_spawn_file_actions_destroy, (posix_spawn_file_actions_t *))                                                   \
+	X(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t *, int, int))                                         \
+	X(int, posix_spawn_file_actions_addclose, (posix_spawn_file_actions_t *, int))                                             \
+	X(int, posix_spawn_file_actions_addopen, (posix_spawn_file_actions_t *, int, const char *, int, mode_t))                   \
+	X(int, posix_spawn_file_actions_addclosefrom_np, (posix_spawn_file_actions_t *, int))                                      \
+	X(int, system, (const char *))                                                                                             \
+	X(FILE *, popen, (const char *, const char *))                                                                             \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                                     \
 	X(int, prctl, (int, ...))                                                                                                  \
 	X(long, syscall, (long, ...))                                                                                              \

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,6 +112,86 @@ static void execs_twice(void)
 	ended_well(child);
 	expect(fd, "another's");
 	close(fd);
+}
+
+/* Other programs by posix_spawn, system and popen: what file actions make of a number, whatever its FD_CLOEXEC. */
+static void spawned(const posix_spawn_file_actions_t *actions, const char *what)
+{
+	char *argv[] = { "sh", "-c", (char *)(uintptr_t)what, NULL };
+	pid_t child;
+
+	CHECK(posix_spawn(&child, "/bin/sh", actions, NULL, argv, environ) == 0);
+	ended_well(child);
+}
+
+/* Of a connection of the stack's the socket beneath is none. */
+static bool is_kernels(int fd)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	return syscall(SYS_getpeername, fd, &ss, &len) == 0;
+}
+
+static void spawns(void)
+{
+	bool preloaded = getenv("LD_PRELOAD") != NULL;
+	int fd[5];
+	posix_spawn_file_actions_t actions;
+
+	for (int i = 0; i < 5; i++) {
+		fd[i] = connected(SOCK_STREAM);
+		CHECK(fcntl(fd[i], F_SETFD, i < 3 ? FD_CLOEXEC : 0) == 0);
+		says(fd[i], "mine");
+		CHECK(is_kernels(fd[i]) == !preloaded);
+	}
+	/* By way of another number; what is overwritten, closed or not inherited stays what it is. */
+	CHECK(posix_spawn_file_actions_init(&actions) == 0);
+	CHECK(posix_spawn_file_actions_adddup2(&actions, fd[0], 300) == 0);
+	CHECK(posix_spawn_file_actions_adddup2(&actions, fd[1], 1) == 0);
+	CHECK(posix_spawn_file_actions_adddup2(&actions, 300, 1) == 0);
+	CHECK(posix_spawn_file_actions_addclose(&actions, 300) == 0);
+	CHECK(posix_spawn_file_actions_addopen(&actions, fd[3], "/dev/null", O_RDONLY, 0) == 0);
+	CHECK(posix_spawn_file_actions_addclose(&actions, fd[4]) == 0);
+	spawned(&actions, "echo -n spawned");
+	CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+	expect(fd[0], "spawned");
+	for (int i = 0; i < 5; i++) {
+		CHECK(is_kernels(fd[i]) == (!preloaded || i == 0));
+		says(fd[i], "still mine");
+	}
+	/* Onto itself: the number loses its FD_CLOEXEC. And another list at the same place. */
+	CHECK(fcntl(fd[3], F_SETFD, FD_CLOEXEC) == 0 && fcntl(fd[4], F_SETFD, FD_CLOEXEC) == 0);
+	CHECK(posix_spawn_file_actions_init(&actions) == 0);
+	CHECK(posix_spawn_file_actions_addclosefrom_np(&actions, 3) == 0);
+	CHECK(posix_spawn_file_actions_destroy(&actions) == 0 && posix_spawn_file_actions_init(&actions) == 0);
+	CHECK(posix_spawn_file_actions_adddup2(&actions, fd[1], fd[1]) == 0);
+	CHECK(posix_spawn_file_actions_adddup2(&actions, fd[1], 1) == 0);
+	spawned(&actions, "echo -n itself");
+	CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+	expect(fd[1], "itself");
+	CHECK(is_kernels(fd[1]) && is_kernels(fd[2]) == !preloaded);
+	for (int i = 0; i < 5; i++)
+		close(fd[i]);
+}
+
+static void shells(void)
+{
+	char command[200];
+	int fd[2] = { connected(SOCK_STREAM), connected(SOCK_STREAM) };
+	FILE *f;
+
+	says(fd[0], "mine");
+	says(fd[1], "mine");
+	snprintf(command, sizeof(command), "python3 -c 'import os; os.write(%d, b\"by system\")'", fd[0]);
+	CHECK(system(NULL) != 0 && system(command) == 0);
+	expect(fd[0], "by system");
+	snprintf(command, sizeof(command), "python3 -c 'import os; os.write(%d, os.read(0, 100))'", fd[1]);
+	f = popen(command, "w");
+	CHECK(f && fputs("by popen", f) >= 0 && pclose(f) == 0);
+	expect(fd[1], "by popen");
+	close(fd[0]);
+	close(fd[1]);
 }
 
 struct pair {
@@ -323,8 +404,9 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{ "execs_twice", execs_twice },       { "forked_asleep", forked_asleep },   { "cancelled", cancelled },
-	{ "handler_writes", handler_writes }, { "handler_closes", handler_closes },
+	{ "execs_twice", execs_twice },       { "spawns", spawns },       { "shells", shells },
+	{ "forked_asleep", forked_asleep },   { "cancelled", cancelled }, { "handler_writes", handler_writes },
+	{ "handler_closes", handler_closes },
 };
 
 static bool wanted(const char *name, char **names, int n)
