@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "ring/link.h"
 
 #define DEVICE "/dev/net/tun"
 #define DEPTH 1024u
@@ -377,7 +378,7 @@ static int open_device(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 {
 	struct ifreq ifr = { 0 };
 	/* Of ours it is only known afterwards whether it was there. */
-	bool there = cfg->fds || (cfg->ifname && if_nametoindex(cfg->ifname)), uso;
+	bool there = cfg->fds || (cfg->ifname && pv_link_index(cfg->ifname)), uso;
 	int rc = cfg->fds ? take_queues(t, cfg, err, errsize) : make_queues(t, cfg, err, errsize);
 
 	if (rc)

@@ -57,11 +57,14 @@ uint32_t pv_verbs_rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_
 	return rx_post_by(v, wq, pkts, n);
 }
 
-/* The buffer goes back to the pool: the owner refills the queue from there as after any receive. */
+/* The buffer goes back to the pool, and the owner, who posts one for each that it gets, is told of one more. Not when the queue gives back all
+ * that it has: it would do so again. */
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
 {
-	if (status != IBV_WC_WR_FLUSH_ERR)
+	if (status != IBV_WC_WR_FLUSH_ERR) {
 		v->ring.stat->c.rx_errors++;
+		v->ring.rx_more++;
+	}
 	if (v->rss)
 		v->rss->q[p->txq].out--;
 	pv_pkt_put(p);

@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "ring/frame.h"
+#include "ring/link.h"
 #include "ring/own.h"
 
 #define BUF_SMALL 2048u
@@ -357,6 +358,7 @@ static uint32_t reap_lost(struct xdp_ring *r, struct pv_pkt **pkts, uint32_t n)
 		if (!p)
 			continue;
 		r->ring.stat->c.tx_errors++;
+		p->flags |= PV_PKT_TX_FLUSHED;
 		pv_ring_give(p);
 		pkts[out++] = p;
 	}
@@ -421,7 +423,8 @@ static int notify_fd(struct pv_ring *ring)
 	return r->nsocks > 1 ? r->epoll_fd : r->sock->fd;
 }
 
-/* What the kernel counts of our sockets joins what we do. */
+/* What the kernel counts of our sockets joins what we do. A frame that was to be copied and found the fill queue empty is in two of its
+ * numbers; a driver that copies nothing counts there how often it asked in vain. */
 static void read_drops(struct xdp_ring *r)
 {
 	struct pv_ring_counters *c = &r->ring.stat->c;
@@ -434,9 +437,10 @@ static void read_drops(struct xdp_ring *r)
 		if (getsockopt(r->sock[i].fd, SOL_XDP, XDP_STATISTICS, &st, &len))
 			return;
 		now[0] += st.rx_fill_ring_empty_descs + st.rx_ring_full;
-		now[1] += st.rx_dropped + st.rx_invalid_descs;
+		now[1] += st.rx_dropped - PV_MIN(st.rx_dropped, st.rx_fill_ring_empty_descs) + st.rx_invalid_descs;
 		now[2] += st.tx_invalid_descs;
 	}
+	now[1] = PV_MAX(now[1], r->drops[1]);
 	c->rx_no_buf += now[0] - r->drops[0];
 	c->rx_errors += now[1] - r->drops[1];
 	c->tx_errors += now[2] - r->drops[2];
@@ -567,7 +571,7 @@ uint32_t pv_xdp_queues(const struct pv_xdp_cfg *cfg)
 int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char *err, size_t errsize)
 {
 	struct ifreq ifr;
-	int rc = ask(cfg->ifname, SIOCGIFMTU, &ifr);
+	int rc = pv_link_index(cfg->ifname) ? ask(cfg->ifname, SIOCGIFMTU, &ifr) : -ENODEV;
 
 	if (rc) {
 		snprintf(err, errsize, "%s%s: %s", rc == -ENODEV ? "no interface is called " : "", cfg->ifname, strerror(-rc));
@@ -678,7 +682,7 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 		return -EINVAL;
 	}
 	r->buf_shift = pool->buf_size == BUF_SMALL ? 11 : 12;
-	r->ifindex = (int)if_nametoindex(cfg->ifname);
+	r->ifindex = (int)pv_link_index(cfg->ifname);
 	if (!r->ifindex) {
 		snprintf(err, errsize, "no interface is called %s", cfg->ifname);
 		return -ENODEV;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "ring/link.h"
 
 static int know_link(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 {
@@ -23,7 +24,7 @@ static int know_link(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	char text[8];
 	int fd, rc;
 
-	r->ifindex = (int)if_nametoindex(cfg->ifname);
+	r->ifindex = (int)pv_link_index(cfg->ifname);
 	if (!r->ifindex)
 		return -ENODEV;
 	rc = pv_xdp_pool_cfg(cfg, &pool, text, sizeof(text));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* AF_XDP rings with the daemon's privileges, and the daemon's half of that. */
 #include <errno.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "pyvma.h"
+#include "ring/link.h"
 #include "ring/xdp.h"
 #include "rt/agent.h"
 #include "rt/engine.h"
@@ -59,7 +59,7 @@ int pv_agent_xdp_open(struct pv_agent *a, struct pv_ring **out, struct pv_pool *
 		return -ENOMEM;
 	}
 	k->agent = a;
-	k->ifindex = if_nametoindex(cfg->ifname);
+	k->ifindex = pv_link_index(cfg->ifname);
 	rc = pv_agent_xdp(a, k->ifindex, &got, err, errsize);
 	if (rc) {
 		free(k);

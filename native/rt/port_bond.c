@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ring/link.h"
 #include "ring/tapdev.h"
 #include "rt/bond.h"
 #include "rt/error.h"
@@ -53,7 +54,6 @@ struct pv_port_bond {
 	struct pv_ring *ring; /* the bond's own, inside of what wraps it */
 	struct pv_bond_info info;
 	char netdev[IFNAMSIZ];
-	int fd; /* of the namespace, to ask for interfaces by */
 	struct leg leg[PV_BOND_LEGS_MAX + 1];
 	uint32_t n;
 	uint32_t ifindex, mtu; /* of the interface, when it was opened */
@@ -68,16 +68,20 @@ struct pv_port_bond {
 /* ---- what the kernel says ------------------------------------------------------------------------------------------------ */
 
 /* 0: there is none of that name. */
-static uint32_t kernel_link(const struct pv_port_bond *b, const char *name, bool *running)
+static uint32_t kernel_link(const struct pv_engine *e, const char *name, bool *running)
 {
+	int fd = pv_host_socket(e, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	uint32_t index = fd < 0 ? 0 : pv_link_of(fd, name);
 	struct ifreq req;
 
 	memset(&req, 0, sizeof(req));
 	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
-	if (ioctl(b->fd, SIOCGIFFLAGS, &req) < 0)
-		return 0;
-	*running = (req.ifr_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
-	return ioctl(b->fd, SIOCGIFINDEX, &req) < 0 ? 0 : (uint32_t)req.ifr_ifindex;
+	if (index && ioctl(fd, SIOCGIFFLAGS, &req) < 0)
+		index = 0;
+	*running = index && (req.ifr_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
+	if (fd >= 0)
+		close(fd);
+	return index;
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
@@ -340,7 +344,7 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 	struct pv_port_bond *b = p->bond;
 	struct leg *l = leg_of(b, s);
 	bool running = false;
-	uint32_t id = kernel_link(b, s->ifname, &running);
+	uint32_t id = kernel_link(e, s->ifname, &running);
 
 	if (!l && !id)
 		return;
@@ -393,7 +397,7 @@ static void follow(struct pv_engine *e, struct pv_port *p, const struct pv_bond_
 		l->seen = false;
 		for (uint32_t k = 0; !l->tap && k < info->n; k++)
 			l->seen |= !strcmp(info->slave[k].ifname, l->slave.ifname) &&
-				   kernel_link(b, l->slave.ifname, &running) == l->id && l->id;
+				   kernel_link(e, l->slave.ifname, &running) == l->id && l->id;
 	}
 	forget_legs(b);
 	for (uint32_t i = 0; i < info->n; i++)
@@ -641,7 +645,6 @@ int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_ho
 
 	if (!b)
 		return pv_error(-ENOMEM, "%s: no memory for a bond", p->spec.name);
-	b->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	b->ifindex = host->kernel_index;
 	b->mtu = host->mtu;
 	memcpy(b->mac, host->mac, PV_ETH_ALEN);
@@ -680,8 +683,6 @@ void pv_port_bond_close(struct pv_port *p)
 	if (!p->bond)
 		return;
 	pv_port_tap_close(p->bond->tap);
-	if (p->bond->fd >= 0)
-		close(p->bond->fd);
 	free(p->bond);
 	p->bond = NULL;
 }

@@ -164,6 +164,31 @@ static uint32_t open_fds(void)
 	return n;
 }
 
+/* Its buffer is the pool's again, and the owner is told to post another; those of a queue that is dead are not asked for again. */
+TEST(a_failed_receive_loses_no_buffer)
+{
+	struct pv_pkt *p, *out[4];
+	struct rig rig;
+
+	rig_open(&rig, &legacy);
+	p = pv_pkt_get(rig.pool[1]);
+	p->size = 192;
+	CHECK_EQ(pv_ring_rx_post(rig.ring[1], &p, 1), 1);
+	p->size = rig.pool[1]->headroom + 1920;
+	rig_fill(&rig, 1);
+	CHECK_EQ(rig.pool[1]->total - rig.pool[1]->nfree, RIG_DEPTH);
+	rig_send(&rig, 0, 1000, 1);
+	CHECK_EQ(pv_ring_rx_poll(rig.ring[1], out, 4), 0);
+	CHECK_EQ(rig.ring[1]->stat->c.rx_errors, 1);
+	CHECK_EQ(rig.ring[1]->rx_more, 1);
+	while (rig.pool[1]->nfree < rig.pool[1]->total)
+		CHECK_EQ(pv_ring_rx_poll(rig.ring[1], out, 4), 0);
+	CHECK_EQ(rig.ring[1]->rx_more, 1);
+	CHECK_EQ(rig.ring[1]->stat->c.rx_errors, 1);
+	rig_reap_all(&rig, 0, 1);
+	rig_close(&rig);
+}
+
 /* A device that something of ours still uses is not closed: its fds would stay. */
 TEST(close_leaves_nothing_with_the_library)
 {

@@ -17,6 +17,7 @@ int main(void)
 #include <sys/socket.h>
 
 #include "netns.h"
+#include "ring/link.h"
 #include "ring/xdp.h"
 #include "ring_contract_cases.h"
 
@@ -180,6 +181,53 @@ TEST(what_is_taken_is_said)
 	pv_ring_close(first);
 	CHECK_EQ(pv_pool_close(pool[0]), 0);
 	ip_here("link del %s", pair.name[0]);
+}
+
+/* A name that nobody has is no error, and asking for one does not get in the way of the next. */
+TEST(links_by_name)
+{
+	struct pair pair;
+	int fd;
+
+	make_pair(&pair);
+	CHECK_EQ(pv_link_index(pair.name[0]), if_nametoindex(pair.name[0]));
+	CHECK_EQ(pv_link_index("nothere"), 0);
+	CHECK_EQ(pv_link_index(""), 0);
+	CHECK_EQ(pv_link_index("a-name-longer-than-any"), 0);
+	CHECK_EQ(pv_link_index("lo"), 1);
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	CHECK_EQ(pv_link_of(fd, "nothere"), 0);
+	CHECK_EQ(pv_link_of(fd, pair.name[1]), if_nametoindex(pair.name[1]));
+	CHECK_EQ(pv_link_of(fd, pair.name[1]), if_nametoindex(pair.name[1]));
+	ip_here("link del %s", pair.name[0]);
+	CHECK_EQ(pv_link_of(fd, pair.name[1]), 0);
+	close(fd);
+}
+
+/* A frame that nobody had a buffer for is lost for want of a buffer, and for nothing else. */
+TEST(a_drop_has_one_reason)
+{
+	struct pv_ring_counters c;
+	struct rig rig;
+	double until;
+
+	rig_open(&rig, &generic);
+	until = rig_now() + RIG_PATIENCE_S;
+	for (uint32_t i = 0; i < 3; i++)
+		rig_send(&rig, 0, 100, i);
+	do {
+		CHECK(rig_now() < until);
+		pv_ring_counters(rig.ring[1], &c);
+	} while (c.rx_no_buf < 3);
+	CHECK_EQ(c.rx_no_buf, 3);
+	CHECK_EQ(c.rx_errors, 0);
+	rig_fill(&rig, 1);
+	rig_expect_only(&rig, 1, 7);
+	pv_ring_counters(rig.ring[1], &c);
+	CHECK_EQ(c.rx_no_buf, 3);
+	CHECK_EQ(c.rx_errors, 0);
+	rig_reap_all(&rig, 0, 4);
+	rig_close(&rig);
 }
 
 /* The map of rules has an end: that is said, and harms none of those in it. */
