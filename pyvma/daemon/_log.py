@@ -29,11 +29,15 @@ class Log:
             print(f"pyvmad: {' '.join(text.split())}", file=self._file or sys.stderr, flush=True)
 
     def refusal(self, key: Any, text: str) -> None:
-        """One line, unless there were too many of this key."""
+        """One line, unless there were too many of this key; counted either way."""
+        self.refusals += 1
+        self.limited(key, text)
+
+    def limited(self, key: Any, text: str) -> None:
+        """The same of what is nobody's fault."""
         now = self._clock()
         left, when, suppressed = self._buckets.get(key, (float(self._burst), now, 0))
         left = min(self._burst, left + (now - when) * self._rate)
-        self.refusals += 1
         if left < 1:
             self.suppressed += 1
             self._buckets[key] = left, now, suppressed + 1

@@ -23,7 +23,7 @@ RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWNEIGH, NDA_DST, NTF_USE = 28, 1, 1
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
-RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x10, 0x100
+RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x8, 0x10, 0x100
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINKINFO, IFLA_INFO_KIND = 1, 3, 4, 18, 1
 IFLA_AF_SPEC, IFLA_INET6_ADDR_GEN_MODE = 26, 8
 IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST = 1, 2, 4
@@ -120,6 +120,7 @@ class Netlink:
         except OSError:
             self.socket.close()
             raise
+        self.port = int(self.socket.getsockname()[0])  # by which others know what this one has sent
         self._sequence = 0
 
     def close(self) -> None:

@@ -20,7 +20,9 @@ from typing import Any
 from . import _netlink as nl
 from . import _protocol as protocol
 from . import _tap
-from ._groups import is_group, is_shared, joined, listener
+from ._flows import Flows
+from ._groups import is_shared, listener
+from ._links import Links
 from ._log import Log
 from ._netlink import Link, Netlink
 from ._proof import Closer, holds, netns_cookie, owner_of, peer, user_of
@@ -29,6 +31,7 @@ from ._reset import Resets
 from ._status import of_process, report, unread
 from ._tc import Owner, Rules
 from ._types import Client, Limits, Process, RefusedError
+from ._watch import Watch
 from ._xdp import Loans, allow_memory
 
 __all__ = ["Limits", "Server"]
@@ -37,6 +40,7 @@ RETRY_S = 0.02
 DEAF_S = 0.2
 HELLO_S = 5.0
 FDS_MOST = 253  # the kernel's limit: what there is no room for it closes itself, and that may wait
+RACES = (errno.ENODEV, errno.ESRCH)  # an interface or a process went meanwhile
 CAPABILITIES = 0x7  # TAP, redirects, XDP
 
 
@@ -58,16 +62,15 @@ class Server:
         self.loans = Loans()
         self.resets = Resets(log)
         self.discard = Closer()
+        self._watch = Watch(self.rules, self._netlink, log)
         self._selector = selectors.DefaultSelector()
-        self._links: dict[int, Link] = {}
-        self._addresses: dict[int, list[nl.Address]] = {}
+        self._links = Links(self._netlink)
         self._processes: dict[Owner, Process] = {}
         self._clients: set[Client] = set()
         self._waiting: set[Client] = set()  # not yet greeted
         self._told: set[Client] = set()  # who may have an answer to STATUS yet to read
         self._deaf_until = 0.0  # nobody is accepted; 0: they are
-        self._flows: dict[Flow, Process] = {}
-        self._ports: dict[tuple[bytes, int, int], dict[Process, int]] = {}
+        self._flows = Flows()
         self._answers: list[Answer] = []
         self._reread = False
         self._stop = False
@@ -78,7 +81,8 @@ class Server:
         listener.setblocking(False)
         self.watch(listener, selectors.EVENT_READ, self._accept)
         self.watch(self._monitor, selectors.EVENT_READ, self._changes)
-        self._read_links()
+        self.watch(self._watch, selectors.EVENT_READ, self._watch.read)
+        self._links.read()
 
     # ---- life
 
@@ -109,6 +113,7 @@ class Server:
         self.resets.close()
         self._selector.close()
         self._monitor.close()
+        self._watch.close()
         self._netlink.close()
 
     def _timeout(self) -> float | None:
@@ -117,9 +122,7 @@ class Server:
             times.append(max(0.0, self._deaf_until - time.monotonic()))
         if self._waiting:
             times.append(HELLO_S / 5)
-        due = self.resets.due()
-        if due is not None:
-            times.append(due)
+        times += [due for due in (self.resets.due(), self._watch.due()) if due is not None]
         return min(times, default=None)
 
     def turn(self, timeout: float | None) -> None:
@@ -133,6 +136,8 @@ class Server:
                     key.data()
         with self._going_on("rules"):
             self._commit()
+            if self._watch.turn():
+                self._commit()
         if self._reread:
             with self._going_on("reading interfaces"):
                 self._read_again()
@@ -150,32 +155,24 @@ class Server:
         try:
             yield
         except OSError as error:
-            self.log.refusal((what,), f"{what}: {error.strerror or error}")
+            if error.errno not in RACES:
+                self.log.limited((what,), f"{what}: {error.strerror or error}")
             self._reread = True
 
     # ---- the kernel
 
-    def _read_links(self) -> None:
-        links, addresses = self._netlink.links(), self._netlink.addresses()
-        self._links, self._addresses = links, {}
-        for address in addresses:
-            self._addresses.setdefault(address.ifindex, []).append(address)
-
     def _read_again(self) -> None:
         """Everything of interfaces, and what follows of it."""
-        before, gone = {index: self._own(index) for index in self._addresses}, set(self._links)
-        self._read_links()
+        gone = self._links.numbers()
+        self._links.read()
         self._reread = False
-        for ifindex in gone - self._links.keys():
+        for ifindex in gone - self._links.numbers():
             self._link_gone(ifindex)
         for process in self._processes.values():
             for tap, ifindex in process.taps.items():
-                if ifindex and before.get(ifindex, []) != self._own(ifindex):
+                if ifindex and self.rules.addresses(tap) != self._links.own(ifindex):
                     with self._going_on("addresses"):
-                        self.rules.readdress(tap, self._own(ifindex), process.owner)
-
-    def _own(self, ifindex: int) -> list[bytes]:
-        return sorted({address.address for address in self._addresses.get(ifindex, [])})
+                        self.rules.readdress(tap, self._links.own(ifindex))
 
     def _changes(self) -> None:
         try:
@@ -187,8 +184,7 @@ class Server:
             if kind in (nl.RTM_NEWLINK, nl.RTM_DELLINK) and nl.family(body) != socket.AF_UNSPEC:
                 continue  # of a bridge's port, or IPv6's settings: the link is as it was
             if kind == nl.RTM_NEWLINK:
-                link = nl.parse_link(body)
-                self._links[link.ifindex] = link
+                self._links.changed(nl.parse_link(body))
             elif kind == nl.RTM_DELLINK:
                 self._link_gone(nl.parse_link(body).ifindex)
             else:
@@ -196,12 +192,10 @@ class Server:
 
     def _link_gone(self, ifindex: int) -> None:
         """Its filters and XDP program went with it; of a TAP, the rules that lead to it are to go."""
-        self._links.pop(ifindex, None)
-        self._addresses.pop(ifindex, None)
+        self._links.gone(ifindex)
+        self._watch.gone(ifindex)
         for flow in self.rules.gone(ifindex):
-            owner = self._flows.get(flow)
-            if owner:
-                self._unregister(owner, flow)
+            self._flows.discard(flow)
         for process in list(self._processes.values()):
             process.loans.pop(ifindex, None)
             for flow in [flow for flow, tap in process.flows.items() if ifindex in (tap, flow.ifindex)]:
@@ -242,6 +236,8 @@ class Server:
         for ifindex in list(process.loans):
             self.loans.drop(ifindex)
         process.loans.clear()
+        for tap in process.taps:
+            self.rules.unserve(tap)
         process.taps.clear()
         for told in self.on_release:
             with self._going_on("releasing"):
@@ -268,17 +264,17 @@ class Server:
     def recover(self, dry: bool = False) -> tuple[list[str], list[str]]:
         """What earlier daemons left in the kernel: adopted, where the process lives, and removed. Lines that tell of both."""
         kept, removed = [], []
-        taps = {index for index, link in self._links.items() if link.kind == "tun"}
-        for ifindex in sorted(self._links):
+        taps = self._links.taps()
+        for ifindex in sorted(self._links.numbers()):
             found, serving = self.rules.recover(ifindex, taps)
             for tap, target, who in serving:
                 process = self.adopt(who)
                 if process:
                     process.taps[tap] = target
             for stored in found:
-                process = self.adopt(stored.owner) if stored.tap in self._links else None
+                process = self.adopt(stored.owner) if self._links.get(stored.tap) else None
                 if process:
-                    self._register(process, stored.flow, stored.tap)
+                    self._flows.add(process, stored.flow, stored.tap)
                     kept.append(f"{stored.flow} of process {stored.owner.pid}")
                 else:
                     self.rules.delete(stored.flow)
@@ -485,7 +481,7 @@ class Server:
             tap = socket.if_nametoindex(name)
             _tap.set_up(self._netlink, tap, link.mac if link else b"", link.mtu if link else 0)
             if ifindex:
-                self.rules.serve(tap, ifindex, self._own(ifindex), process.owner)
+                self.rules.serve(tap, ifindex, self._links.own(ifindex), process.owner)
         except OSError:
             for fd in made:
                 os.close(fd)
@@ -521,19 +517,10 @@ class Server:
             raise RefusedError(errno.EOPNOTSUPP, f"{link.name} is not an Ethernet interface")
         return link
 
-    def _has_address(self, flow: Flow) -> bool:
-        at = self._addresses
-        if is_group(flow.dst):
-            return joined(flow)
-        if any(flow.dst in (a.address, a.broadcast) for a in at.get(flow.ifindex, [])) or flow.dst == b"\xff\xff\xff\xff":
-            return True
-        # Linux takes what is for an address of another interface, too: a connection of it may come this way.
-        return flow.whole and any(flow.dst == a.address for of in at.values() for a in of)
-
     def _flow_add(self, client: Client, request: Request, fds: list[int]) -> None:
         flow, tap, flags = protocol.flow(request)
         process = client.process
-        holder = self._flows.get(flow)
+        holder = self._flows.holder(flow)
         if holder is process and process.flows[flow] == tap:
             self._reply(client, request, 0)
             return
@@ -543,20 +530,19 @@ class Server:
             self.rules.add(flow, tap, process.owner)
         else:
             process.loans[flow.ifindex].add(flow, bool(flags & protocol.SOLE))
-        self._register(process, flow, tap)
+        self._flows.add(process, flow, tap)
         self._answers.append((client, request, 0, "", flow))
 
     def _may_have(self, process: Process, flow: Flow, tap: int, holder: Process | None, fds: list[int]) -> None:
-        if not self._has_address(flow):
+        if not self._links.has(flow):
             self._read_again()
-            if not self._has_address(flow):
+            if not self._links.has(flow):
                 raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
         if tap and process.taps.get(tap, -1) != flow.ifindex:
             raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process serves this interface")
         if not tap and flow.ifindex not in process.loans:
             raise RefusedError(errno.EACCES, "the process has no XDP program on the interface")
-        others = self._ports.get(flow.port_key, {})
-        if any(other is not process and other.uid != process.uid for other in others):
+        if self._flows.of_another_user(process, flow):
             raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
         if holder:
             raise RefusedError(errno.EEXIST, f"{flow} is there already")
@@ -570,35 +556,14 @@ class Server:
 
     def _not_of_others(self, process: Process, flow: Flow) -> None:
         """What is redirected the host does not see: another user's member of the group would hear nothing any more."""
-        if flow.proto == socket.IPPROTO_UDP and is_shared(flow, self._addresses.get(flow.ifindex, [])):
+        if flow.proto == socket.IPPROTO_UDP and is_shared(flow, self._links.addresses(flow.ifindex)):
             user = listener(flow, process.uid)
             if user is not None:
                 raise RefusedError(errno.EACCES, f"{flow}: user {user} has a socket that receives it, too")
 
-    def _register(self, process: Process, flow: Flow, tap: int) -> None:
-        process.flows[flow] = tap
-        process.lost.discard(flow)
-        process.held[flow.port_key] = process.held.get(flow.port_key, 0) + 1
-        self._flows[flow] = process
-        ports = self._ports.setdefault(flow.port_key, {})
-        ports[process] = ports.get(process, 0) + 1
-
-    def _unregister(self, process: Process, flow: Flow) -> None:
-        del process.flows[flow]
-        del self._flows[flow]
-        process.held[flow.port_key] -= 1
-        if not process.held[flow.port_key]:
-            del process.held[flow.port_key]
-        ports = self._ports[flow.port_key]
-        ports[process] -= 1
-        if not ports[process]:
-            del ports[process]
-        if not ports:
-            del self._ports[flow.port_key]
-
     def _remove(self, process: Process, flow: Flow) -> None:
         tap = process.flows[flow]
-        self._unregister(process, flow)
+        self._flows.remove(process, flow)
         if tap:
             self.rules.delete(flow)
         elif flow.ifindex in process.loans:
@@ -607,7 +572,7 @@ class Server:
     def _flow_del(self, client: Client, request: Request, fds: list[int]) -> None:
         flow, tap, _ = protocol.flow(request)
         process = client.process
-        holder = self._flows.get(flow)
+        holder = self._flows.holder(flow)
         if holder not in (None, process):
             raise RefusedError(errno.EACCES, f"{flow} is another process's")
         process.lost.discard(flow)
@@ -647,8 +612,8 @@ class Server:
         loan = self.loans.again(fds[0], ifindex)
         process.loans[ifindex] = loan
         for flow in loan.flows():
-            if flow not in self._flows:
-                self._register(process, flow, 0)
+            if not self._flows.holder(flow):
+                self._flows.add(process, flow, 0)
 
     def _xdp_drop(self, client: Client, request: Request, fds: list[int]) -> None:
         (ifindex,) = protocol.U32.unpack(request.body)
@@ -657,7 +622,7 @@ class Server:
             raise RefusedError(errno.ENOENT, "the process has no XDP program there")
         del process.loans[ifindex]
         for flow in [flow for flow, tap in process.flows.items() if flow.ifindex == ifindex and not tap]:
-            self._unregister(process, flow)
+            self._flows.remove(process, flow)
         self.loans.drop(ifindex)
         self._reply(client, request, 0)
 
@@ -703,15 +668,15 @@ class Server:
         if device is None or device.kind != "tun" or any(tap in other.taps for other in self._processes.values() if other is not process):
             raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process")
         if tap not in process.taps:
-            self.rules.serve(tap, link.ifindex, self._own(ifindex), process.owner)
+            self.rules.serve(tap, link.ifindex, self._links.own(ifindex), process.owner)
             process.taps[tap] = ifindex
 
     def redirect(self, process: Process, flow: Flow, tap: int) -> None:
         """A rule and the same for what the host itself sends (lo); in force when this returns. RefusedError, OSError."""
         for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
-            if each.ifindex != flow.ifindex and flow.whole and any(flow.src == a.address for of in self._addresses.values() for a in of):
+            if each.ifindex != flow.ifindex and flow.whole and self._links.is_own(flow.src):
                 continue
-            holder = self._flows.get(each)
+            holder = self._flows.holder(each)
             if holder is process:
                 continue
             if holder:
@@ -719,18 +684,18 @@ class Server:
             if each is flow:
                 self._may_redirect(process, flow, tap)
             self.rules.add(each, tap, process.owner)
-            self._register(process, each, tap)
+            self._flows.add(process, each, tap)
         self._commit()
-        if flow not in self._flows:
+        if not self._flows.holder(flow):
             raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
 
     def _may_redirect(self, process: Process, flow: Flow, tap: int) -> None:
         self._interface(flow.ifindex)
         if process.taps.get(tap, -1) != flow.ifindex:
             raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process serves this interface")
-        if any(other is not process and other.uid != process.uid for other in self._ports.get(flow.port_key, {})):
+        if self._flows.of_another_user(process, flow):
             raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
-        if not self._has_address(flow):
+        if not self._links.has(flow):
             raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
         self._not_of_others(process, flow)
         if len(process.flows) >= self.limits.flows:
@@ -738,10 +703,10 @@ class Server:
 
     def remove_flow(self, process: Process, flow: Flow) -> None:
         """Undoes `redirect`. RefusedError."""
-        if self._flows.get(flow) is not process:
+        if self._flows.holder(flow) is not process:
             raise RefusedError(errno.ENOENT, f"{flow} is not there")
         for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
-            if self._flows.get(each) is process:
+            if self._flows.holder(each) is process:
                 self._remove(process, each)
         self._commit()
 
@@ -750,9 +715,7 @@ class Server:
         refused = self.rules.commit()
         answers, self._answers = self._answers, []
         for failed in refused:
-            owner = self._flows.get(failed)
-            if owner:
-                self._unregister(owner, failed)
+            self._flows.discard(failed)
         for client, request, result, text, flow in answers:
             if flow is not None and flow in refused:
                 result, text = -refused[flow], os.strerror(refused[flow])
@@ -764,7 +727,7 @@ class Server:
     def status(self, uid: int = 0) -> dict[str, Any]:
         """For `pyvmad status`: flows only of the user's own processes, or of all for root."""
         counts = self.rules.counts()
-        names = {index: link.name for index, link in self._links.items()}
+        names = self._links.names()
         return {
             "pid": os.getpid(),
             "requests": self._requests,

@@ -41,6 +41,7 @@ ACT_KIND, ACT_OPTIONS, ACT_COOKIE = 1, 2, 6
 MIRRED_PARMS, EGRESS_REDIRECT, STOLEN = 2, 1, 4
 SKIP_HARDWARE = 1
 TERMINAL = 1
+MISSING = (errno.EINVAL, errno.ENOENT, errno.EEXIST)  # no such qdisc or table any more, or somebody's filter in the place of ours
 COOKIE = struct.Struct("<4sIQ")
 COOKIE_MAGIC = b"pvmd"
 TCMSG = struct.Struct("=BxHiIII")
@@ -95,6 +96,15 @@ class _Leaf(NamedTuple):
     handle: int
     table: _Table
     tap: int
+    owner: Owner
+
+
+class _Serving(NamedTuple):
+    """What a TAP's own filters do: its frames go out by the interface, but those for its addresses, which the host gets."""
+
+    ifindex: int
+    addresses: list[bytes]
+    owner: Owner
 
 
 def _key(offset: int, value: bytes, mask: bytes = b"\xff\xff\xff\xff") -> bytes:
@@ -129,6 +139,10 @@ def _new(ifindex: int, handle: int, pref: int, options: bytes) -> bytearray:
 
 def _delete(ifindex: int, handle: int, pref: int) -> bytearray:
     return _filter(nl.RTM_DELTFILTER, 0, ifindex, handle, pref)
+
+
+def _table_request(ifindex: int, number: int, pref: int, buckets: int = 256) -> bytearray:
+    return _new(ifindex, number << 20, pref, attribute(U32_DIVISOR, struct.pack("=I", buckets)))
 
 
 def _leaf_keys(flow: Flow) -> list[bytes]:
@@ -216,9 +230,12 @@ class Rules:
         self._netlink = netlink
         self._interfaces: dict[int, _Interface] = {}
         self._leaves: dict[Flow, _Leaf] = {}
+        self._serving: dict[int, _Serving] = {}  # by the TAP's number
         self._queue: list[tuple[bytearray, Flow | None, _Leaf | None]] = []
         self._repeated = 0  # of the queue: those first ones the kernel may know already
         self._refused: dict[Flow, int] = {}
+        self._restored: set[Flow] = set()  # what is queued to be put back
+        self.broken: set[int] = set()  # interfaces to be looked at by `verify`: the kernel did not find there what we had made
         self._pending: set[tuple[int, bytes]] = set()  # tables that the kernel has not let go
         self._leaving: set[int] = set()  # interfaces without tables
 
@@ -231,6 +248,10 @@ class Rules:
     def pending(self) -> bool:
         """Is there something to try again by `commit`: tables that the kernel would not delete yet, rules that it was not told?"""
         return bool(self._pending or self._leaving or self._queue)
+
+    def interfaces(self) -> set[int]:
+        """Where there is anything of ours."""
+        return {*self._interfaces, *self._serving}
 
     def counts(self) -> dict[int, dict[str, int]]:
         """By interface: rules, tables, and whether the qdisc is ours."""
@@ -255,8 +276,7 @@ class Rules:
             raise OSError(code, os.strerror(code))
         if code or not marked:
             return False
-        mark = _new(ifindex, MARK_TABLE << 20, PREF4, attribute(U32_DIVISOR, struct.pack("=I", 1)))
-        self._netlink.do(mark)
+        self._netlink.do(_table_request(ifindex, MARK_TABLE, PREF4, 1))
         return True
 
     def _interface(self, ifindex: int) -> _Interface:
@@ -291,7 +311,7 @@ class Rules:
         if not number:
             raise OSError(errno.ENOSPC, "no more tables on the interface")
         try:
-            self._netlink.do(_new(flow.ifindex, number << 20, pref, attribute(U32_DIVISOR, struct.pack("=I", 256))))
+            self._netlink.do(_table_request(flow.ifindex, number, pref))
             interface.numbers.add(number)
             link = self._make_link(flow.ifindex, number, pref, flow.dst)
         except OSError:
@@ -308,7 +328,13 @@ class Rules:
 
     def add(self, flow: Flow, tap: int, owner: Owner) -> None:
         """Queues a rule that is not there. OSError: ENOSPC, or what the kernel says of the interface."""
-        table = self._table(flow)
+        try:
+            table = self._table(flow)
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise
+            self._anew(flow.ifindex)
+            table = self._table(flow)
         bucket = flow.dst_port & 0xFF
         used = table.buckets.setdefault(bucket, set())
         nodes = WHOLE_NODES if flow.whole else PORT_NODES
@@ -320,7 +346,7 @@ class Rules:
         used.add(node)
         table.count += 1
         handle = table.number << 20 | bucket << 12 | node
-        leaf = self._leaves[flow] = _Leaf(handle, table, tap)
+        leaf = self._leaves[flow] = _Leaf(handle, table, tap, owner)
         self._queue.append((_leaf(flow, handle, table.pref, tap, owner), flow, leaf))
 
     def delete(self, flow: Flow) -> None:
@@ -350,6 +376,7 @@ class Rules:
             self._send(self._queue[: nl.BATCH])
         if self._pending or self._leaving:
             self.retry()
+        self._restored.clear()
         refused, self._refused = self._refused, {}
         return refused
 
@@ -363,7 +390,11 @@ class Rules:
         for number, ((_, flow, leaf), code) in enumerate(zip(part, codes, strict=True)):
             if not code or (code == errno.EEXIST and number < self._repeated):
                 continue  # done now, or when the answer was lost
-            if flow is not None and leaf is not None and self._leaves.get(flow) is leaf:
+            if flow is None or leaf is None or self._leaves.get(flow) is not leaf:
+                continue
+            if code in MISSING or (flow in self._restored and code != errno.ENODEV):
+                self.broken.add(flow.ifindex)  # others are at it just now: once more, after another look
+            else:
                 self._refused[flow] = code
                 self._forget(flow, leaf)
         self._repeated = 0
@@ -423,6 +454,7 @@ class Rules:
         for flow in flows:
             del self._leaves[flow]
         self._interfaces.pop(ifindex, None)
+        self._serving = {tap: to for tap, to in self._serving.items() if ifindex not in (tap, to.ifindex)}
         self._pending = {(index, dst) for index, dst in self._pending if index != ifindex}
         self._leaving.discard(ifindex)
         return flows
@@ -434,20 +466,126 @@ class Rules:
         self._make_qdisc(tap, marked=False)
         every = _selector([_key(0, bytes(4), bytes(4))], TERMINAL) + _redirect(ifindex, owner)
         self._netlink.do(_new(tap, 0, PREF_ALL, every))
-        self.readdress(tap, addresses, owner)
+        self._serving[tap] = _Serving(ifindex, [], owner)
+        self.readdress(tap, addresses)
 
-    def readdress(self, tap: int, addresses: Sequence[bytes], owner: Owner) -> None:
-        """The interface's addresses, as they are now."""
+    def addresses(self, tap: int) -> list[bytes]:
+        """Those that `serve` or `readdress` put in force."""
+        serving = self._serving.get(tap)
+        return serving.addresses if serving else []
+
+    def readdress(self, tap: int, addresses: Sequence[bytes]) -> None:
+        """The interface's addresses, as they are now. OSError: they are not in force, and `addresses` says so."""
+        serving = self._serving.get(tap)
+        if serving is None:
+            return
+        self._serving[tap] = serving._replace(addresses=[])
         self._netlink.batch([_delete(tap, 0, PREF4), _delete(tap, 0, PREF6)])
         requests = []
         loopback = socket.if_nametoindex("lo")
         for address in addresses:
             pref = PREF4 if len(address) == 4 else PREF6
             keys = _address_keys(address, 16, 24)
-            requests.append(_new(tap, 0, pref, _selector(keys, TERMINAL) + _redirect(loopback, owner)))
+            requests.append(_new(tap, 0, pref, _selector(keys, TERMINAL) + _redirect(loopback, serving.owner)))
         for code in self._netlink.batch(requests):
             if code:
                 raise OSError(code, os.strerror(code))
+        self._serving[tap] = serving._replace(addresses=list(addresses))
+
+    def unserve(self, tap: int) -> None:
+        """Whose it was is gone: its filters are not kept in force any more, and go with the device."""
+        self._serving.pop(tap, None)
+
+    # ---- what others did to it
+
+    def verify(self, ifindex: int, strange: bool) -> int:
+        """Puts back what of ours others have deleted or changed on an interface, or queues it for `commit`: how many filters. `strange`:
+        the qdisc that is there now may be somebody else's. OSError: the rest is still to be done."""
+        self.broken.discard(ifindex)
+        serving = self._serving.get(ifindex)
+        if serving:
+            return self._verify_serving(ifindex, serving)
+        interface = self._interfaces.get(ifindex)
+        if interface is None or not any(table.count for table in interface.tables.values()):
+            return 0
+        entries = {entry.handle: entry for _, entry in self._dump(ifindex) if entry}
+        if MARK_TABLE << 20 not in entries and (interface.made_qdisc or not entries):
+            self._requalify(ifindex, interface, strange)
+        count = 0
+        for dst, table in interface.tables.items():
+            if table.count and not _is_link(entries.get(table.link), table, dst):
+                self._restore_table(ifindex, dst, table, entries)
+                count += 1
+        if count:  # tables may have been there all the time without anything that led to them
+            entries = {entry.handle: entry for _, entry in self._dump(ifindex) if entry}
+        return count + self._restore_leaves(ifindex, entries)
+
+    def _anew(self, ifindex: int) -> None:
+        """What was made on the interface is not there any more, and nobody has told of it yet."""
+        interface = self._interfaces.get(ifindex)
+        if interface and any(table.count for table in interface.tables.values()):
+            self.verify(ifindex, strange=True)
+            return
+        self._interfaces.pop(ifindex, None)
+        self._pending = {(index, dst) for index, dst in self._pending if index != ifindex}
+        self._leaving.discard(ifindex)
+
+    def _requalify(self, ifindex: int, interface: _Interface, strange: bool) -> None:
+        """Whose is the qdisc? One that we made lost its mark, or there is none."""
+        made = self._make_qdisc(ifindex)
+        if interface.made_qdisc and not made and not strange:
+            self._netlink.batch([_table_request(ifindex, MARK_TABLE, PREF4, 1)])
+            made = True
+        interface.made_qdisc = made
+
+    def _restore_table(self, ifindex: int, dst: bytes, table: _Table, entries: dict[int, _Entry]) -> None:
+        interface = self._interfaces[ifindex]
+        changed = entries.get(table.link)
+        if changed and changed.link == table.number << 20:
+            self._netlink.batch([_delete(ifindex, table.link, table.pref)])
+        there = entries.get(table.number << 20)
+        if there and there.pref != table.pref:  # somebody else took the number meanwhile
+            taken = {entry.handle >> 20 for entry in entries.values() if entry.divisor and not entry.handle >> 31}
+            interface.numbers = taken | {each.number for each in interface.tables.values()} | {MARK_TABLE}
+            table.number = next((n for n in TABLES if n not in interface.numbers), 0)
+            if not table.number:
+                raise OSError(errno.ENOSPC, "no more tables on the interface")
+            interface.numbers.add(table.number)
+            for flow, leaf in self._leaves.items():
+                if leaf.table is table:
+                    self._leaves[flow] = leaf._replace(handle=table.number << 20 | leaf.handle & 0xFFFFF)
+        table.link = 0
+        try:
+            # A table outlives the deletion of its preference where another u32 filter is; it is back as soon as an entry leads to it.
+            table.link = self._make_link(ifindex, table.number, table.pref, dst)
+        except OSError:
+            self._netlink.do(_table_request(ifindex, table.number, table.pref))
+            table.link = self._make_link(ifindex, table.number, table.pref, dst)
+
+    def _restore_leaves(self, ifindex: int, entries: dict[int, _Entry]) -> int:
+        count = 0
+        for flow, leaf in self._leaves.items():
+            if flow.ifindex != ifindex:
+                continue
+            found = entries.get(leaf.handle)
+            if found:
+                if (found.target, found.owner, _flow_of(found, ifindex, flow.dst)) == (leaf.tap, leaf.owner, flow):
+                    continue
+                self._queue.append((_delete(ifindex, leaf.handle, leaf.table.pref), None, None))
+            self._queue.append((_leaf(flow, leaf.handle, leaf.table.pref, leaf.tap, leaf.owner), flow, leaf))
+            self._restored.add(flow)
+            count += 1
+        return count
+
+    def _verify_serving(self, tap: int, serving: _Serving) -> int:
+        entries = [entry for pref, entry in self._dump(tap) if entry and pref in OURS and entry.owner]
+        every = [entry for entry in entries if entry.pref == PREF_ALL and entry.target == serving.ifindex]
+        found = sorted(_address_of(entry, 16, 24) for entry in entries if entry.pref != PREF_ALL)
+        if every and found == sorted(serving.addresses):
+            return 0
+        self._netlink.batch([_delete(tap, 0, PREF_ALL)])
+        self.serve(tap, serving.ifindex, serving.addresses, serving.owner)
+        return 1 + len(serving.addresses)
 
     # ---- after a restart
 
@@ -457,6 +595,9 @@ class Rules:
         entries = [entry for pref, entry in self._dump(ifindex) if entry and pref in OURS]
         serving = [(ifindex, e.target, e.owner) for e in entries if e.pref == PREF_ALL and e.owner]
         if ifindex in taps or serving:
+            for tap, target, owner in serving:
+                known = [_address_of(e, 16, 24) for e in entries if e.pref != PREF_ALL and e.owner]
+                self._serving[tap] = _Serving(target, sorted(known), owner)
             return [], serving
         interface = _Interface(any(e.divisor == 1 and e.handle >> 20 == MARK_TABLE for e in entries))
         interface.numbers = {MARK_TABLE}
@@ -480,7 +621,7 @@ class Rules:
             table = interface.tables[dst]
             table.buckets.setdefault(entry.handle >> 12 & 0xFF, set()).add(entry.handle & 0xFFF)
             table.count += 1
-            self._leaves[flow] = _Leaf(entry.handle, table, entry.target)
+            self._leaves[flow] = _Leaf(entry.handle, table, entry.target, entry.owner)
             found.append(Stored(flow, entry.target, entry.owner))
         if interface.tables or interface.made_qdisc:
             self._interfaces[ifindex] = interface
@@ -493,6 +634,10 @@ class Rules:
         for ifindex, interface in list(self._interfaces.items()):
             if not interface.tables:
                 self._leave(ifindex)
+
+
+def _is_link(entry: _Entry | None, table: _Table, dst: bytes) -> bool:
+    return entry is not None and (entry.link >> 20, entry.pref, _address_of(entry, 16, 24)) == (table.number, table.pref, dst)
 
 
 def _is_rule(entry: _Entry) -> bool:
