@@ -161,6 +161,10 @@ PYVMA_EXPORT struct pyvma_thread *pyvma_thread_get(void);
 /* pthread_cancel was called for that pthread_t: its wait ends, and all that follow. */
 PYVMA_EXPORT void pyvma_thread_cancel(unsigned long thread);
 
+/* The first number from `first` to `last` that is a descriptor of the engine's own; -1: none. For a face whose program closes numbers that it
+ * does not know. */
+PYVMA_EXPORT int pyvma_own_fd(unsigned int first, unsigned int last);
+
 /* ---- sockets ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct pyvma_sock pyvma_sock;

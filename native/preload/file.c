@@ -41,21 +41,45 @@ int pl_close(int fd)
 	return rc ? rc : 1;
 }
 
+/* A descriptor of the engine's, of which the program does not know. */
+static bool is_engines(int fd)
+{
+	return fd >= 0 && pyvma_own_fd((unsigned int)fd, (unsigned int)fd) >= 0;
+}
+
 PL_EXPORT int close(int fd)
 {
 	int rc = pl_close(fd);
 
+	if (rc == 0 && pv_unlikely(is_engines(fd)))
+		rc = -EBADF;
 	return rc == 0 ? PL_REAL(close)(fd) : rc < 0 ? (int)pl_result(rc) : 0;
+}
+
+/* Around what is the engine's. */
+static int close_around(unsigned int first, unsigned int last, int flags)
+{
+	int own = pyvma_own_fd(first, last), rc = 0;
+
+	while (!rc && own >= 0) {
+		if ((unsigned int)own > first)
+			rc = PL_REAL(close_range)(first, (unsigned int)own - 1, flags);
+		first = (unsigned int)own + 1;
+		own = pyvma_own_fd(first, last);
+	}
+	return rc || first > last ? rc : PL_REAL(close_range)(first, last, flags);
 }
 
 PL_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
 	int end = (int)PV_MIN(last, (unsigned int)INT32_MAX);
 
-	if (first <= last && !(flags & ~CLOSE_RANGE_UNSHARE))
-		for (int fd = (int)PV_MIN(first, (unsigned int)INT32_MAX); fd <= end && (fd = pl_next(fd, end)) >= 0; fd++)
-			(void)close(fd);
-	return PL_REAL(close_range)(first, last, flags);
+	/* An error, or FD_CLOEXEC, which the engine's have. */
+	if (first > last || flags & ~CLOSE_RANGE_UNSHARE)
+		return PL_REAL(close_range)(first, last, flags);
+	for (int fd = (int)PV_MIN(first, (unsigned int)INT32_MAX); fd <= end && (fd = pl_next(fd, end)) >= 0; fd++)
+		(void)close(fd);
+	return close_around(first, last, flags);
 }
 
 PL_EXPORT void closefrom(int first)
@@ -115,6 +139,9 @@ static int dup_to(int fd, int to, int flags)
 
 	if (fd == to || to < 0 || flags & ~O_CLOEXEC || PL_REAL(fcntl)(fd, F_GETFD) < 0)
 		return PL_REAL(dup3)(fd, to, flags);
+	/* As if somebody was about to open that number, which Linux calls by this name. */
+	if (pv_unlikely(is_engines(to)))
+		return (int)pl_result(-EBUSY);
 	before = pl_busy() ? NULL : (pyvma_sock *)(intptr_t)PL_IN((intptr_t)leave_number(to));
 	if (!before && pl_get(to))
 		(void)pl_close(to);

@@ -6,6 +6,7 @@
  * What the bond says it can is what its owner may rely on whichever leg it is that sends: checksums and cutting are done in software for a
  * leg that does not do them, and rates, which nobody here can keep, are those of the leg that sends, so that they change with it.
  */
+#include "base/ownfd.h"
 #include "ring/bond_priv.h"
 
 #include <errno.h>
@@ -693,7 +694,7 @@ int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool 
 	b->own = mem->alloc(mem->ctx, b->bits_bytes);
 	b->left_by = mem->alloc(mem->ctx, b->bits_bytes * 8 * sizeof(*b->left_by));
 	b->txq = mem->alloc(mem->ctx, (PV_RING_TXQ_MAX + 1) * sizeof(*b->txq));
-	b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	b->epoll_fd = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
 	if (!b->own || !b->left_by || !b->txq || b->epoll_fd < 0) {
 		rc = b->epoll_fd < 0 ? -errno : -ENOMEM;
 		bond_free(b);

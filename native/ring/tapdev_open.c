@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/ownfd.h"
 #include "ring/link.h"
 
 #define DEVICE "/dev/net/tun"
@@ -148,7 +149,7 @@ static int refused(const char *name, int rc, uint32_t queues, char *err, size_t 
 
 static int attach(const char *name, int flags, struct ifreq *ifr)
 {
-	int fd = open(DEVICE, O_RDWR | O_NONBLOCK | O_CLOEXEC), rc;
+	int fd = pv_ownfd(open(DEVICE, O_RDWR | O_NONBLOCK | O_CLOEXEC)), rc;
 
 	if (fd < 0)
 		return -errno;
@@ -207,7 +208,7 @@ static int take_queues(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 	t->send_fd = cfg->fds[0];
 	for (uint32_t i = 0; i < cfg->nfds; i++) {
 		if (i < t->nqueues)
-			t->fd[i] = cfg->fds[i];
+			t->fd[i] = pv_ownfd(cfg->fds[i]);
 		else if (i == t->nqueues)
 			t->send_fd = cfg->fds[i];
 		else
@@ -243,7 +244,7 @@ static int open_epoll(struct tapdev *t)
 {
 	if (t->nqueues == 1)
 		return 0;
-	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	t->epoll_fd = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
 	if (t->epoll_fd < 0)
 		return -errno;
 	for (uint32_t i = 0; i < t->nqueues; i++) {
@@ -400,7 +401,7 @@ static int open_device(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 	rc = open_epoll(t);
 	if (rc)
 		return say_errno(err, errsize, rc, "epoll", t->ifname);
-	t->link_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	t->link_fd = pv_ownfd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
 	t->drops = dropped(t);
 	fill_caps(t, cfg, uso);
 	return 0;

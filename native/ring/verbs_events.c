@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "ring/verbs_priv.h"
 
 static int watch(int epoll_fd, int fd)
@@ -26,9 +27,13 @@ int pv_verbs_events_open(struct verbs_ring *v)
 {
 	int rc;
 
-	v->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	v->epoll_fd = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
 	if (v->epoll_fd < 0)
 		return -errno;
+	(void)pv_ownfd(v->ctx->async_fd);
+	(void)pv_ownfd(v->ctx->cmd_fd);
+	if (v->channel)
+		(void)pv_ownfd(v->channel->fd);
 	rc = watch(v->epoll_fd, v->ctx->async_fd);
 	if (!rc && v->channel)
 		rc = watch(v->epoll_fd, v->channel->fd);
@@ -40,6 +45,13 @@ void pv_verbs_events_close(struct verbs_ring *v)
 	if (v->epoll_fd >= 0)
 		close(v->epoll_fd);
 	v->epoll_fd = -1;
+	/* The library closes the others in a moment. */
+	if (v->ctx) {
+		pv_ownfd_not(v->ctx->async_fd);
+		pv_ownfd_not(v->ctx->cmd_fd);
+	}
+	if (v->channel)
+		pv_ownfd_not(v->channel->fd);
 }
 
 /* Takes the notifications that are there. A channel of one CQ holds one or two of them. */

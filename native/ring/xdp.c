@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/ownfd.h"
 #include "ring/frame.h"
 #include "ring/link.h"
 #include "ring/own.h"
@@ -632,7 +633,7 @@ static int open_epoll(struct xdp_ring *r)
 {
 	if (r->nsocks == 1)
 		return 0;
-	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	r->epoll_fd = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
 	if (r->epoll_fd < 0)
 		return -errno;
 	for (uint32_t i = 0; i < r->nsocks; i++) {
@@ -651,7 +652,7 @@ static void take_loan(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 		return;
 	for (uint32_t i = 0; i < r->nsocks; i++)
 		r->sock[i].fd = cfg->loan->sock_fd[i];
-	r->link_fd = cfg->loan->link_fd;
+	r->link_fd = pv_ownfd(cfg->loan->link_fd);
 	r->native = cfg->loan->native;
 	r->lent = true;
 }

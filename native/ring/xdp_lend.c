@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/ownfd.h"
 #include "ring/link.h"
 
 static int know_link(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
@@ -60,10 +61,12 @@ static void pass_on(struct xdp_ring *r, struct pv_xdp_loan *out)
 {
 	for (uint32_t i = 0; i < r->nsocks; i++) {
 		out->sock_fd[i] = r->sock[i].fd;
+		pv_ownfd_not(out->sock_fd[i]);
 		r->sock[i].fd = -1;
 	}
 	out->queues = r->nsocks;
 	out->link_fd = r->link_fd;
+	pv_ownfd_not(out->link_fd);
 	r->link_fd = -1;
 	out->native = r->native;
 	memcpy(out->mac, r->ring.caps.mac, sizeof(out->mac));

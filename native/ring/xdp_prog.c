@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/ownfd.h"
 #include "ring/bpf/steer.h"
 #include "ring/frame.h"
 
@@ -55,6 +56,10 @@ int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	r->config_fd = lib->find_map_fd(r->object, "config");
 	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0)
 		return say(err, errsize, -EPROTO, "the XDP program's maps");
+	(void)pv_ownfd(r->prog_fd);
+	(void)pv_ownfd(r->rules_fd);
+	(void)pv_ownfd(r->xsks_fd);
+	(void)pv_ownfd(r->config_fd);
 	return 0;
 }
 
@@ -98,7 +103,7 @@ int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *e
 		fd = attach(r, XDP_FLAGS_SKB_MODE);
 	if (fd < 0)
 		return attach_failed(r, cfg, fd, err, errsize);
-	r->link_fd = fd;
+	r->link_fd = pv_ownfd(fd);
 	return 0;
 }
 
@@ -107,8 +112,13 @@ void pv_xdp_prog_close(struct xdp_ring *r)
 	if (r->link_fd >= 0)
 		close(r->link_fd);
 	r->link_fd = -1;
-	if (r->object)
+	if (r->object) {
+		pv_ownfd_not(r->prog_fd);
+		pv_ownfd_not(r->rules_fd);
+		pv_ownfd_not(r->xsks_fd);
+		pv_ownfd_not(r->config_fd);
 		r->lib->close(r->object);
+	}
 	r->object = NULL;
 	if (r->rule)
 		r->mem->free(r->mem->ctx, r->rule, r->nrules * sizeof(*r->rule));

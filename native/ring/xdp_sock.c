@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* AF_XDP sockets of a ring: UMEM, the four queues of each, and binding to the interface's queues. */
+#include "base/ownfd.h"
 #include "ring/xdp_priv.h"
 
 #include <errno.h>
@@ -155,7 +156,7 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	s->queue_id = i;
 	if (s->fd < 0)
 		s->fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
-	if (s->fd < 0)
+	if (pv_ownfd(s->fd) < 0)
 		return -errno;
 	if (i == 0 && setsockopt(s->fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)))
 		return -errno;

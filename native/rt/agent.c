@@ -21,6 +21,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/htab.h"
+#include "base/ownfd.h"
 #include "pyvma.h"
 #include "rt/agent_msg.h"
 #include "rt/engine.h"
@@ -284,7 +285,7 @@ static int dial(struct pv_agent *a, char *err, size_t errsize)
 	int rc;
 
 	memcpy(un.sun_path, a->path, sizeof(un.sun_path));
-	a->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	a->fd = pv_ownfd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 	if (a->fd < 0)
 		return say(err, errsize, -errno, "%s", strerror(errno));
 	/* A daemon that many connect to at once is waited for, by this call alone: the others ask not to wait. */
@@ -464,7 +465,7 @@ int pv_agent_tap(struct pv_agent *a, uint32_t ifindex, uint32_t queues, struct p
 	if (rc)
 		return rc;
 	memcpy(&got, an.body, sizeof(got));
-	if (!an.nfds || an.nfds > PV_AGENT_QUEUES_MAX || (t->fd = fcntl(an.fds[0], F_DUPFD_CLOEXEC, 0)) < 0) {
+	if (!an.nfds || an.nfds > PV_AGENT_QUEUES_MAX || (t->fd = pv_ownfd(fcntl(an.fds[0], F_DUPFD_CLOEXEC, 0))) < 0) {
 		drop_fds(&an);
 		return say(err, errsize, -EPROTO, "pyvmad at %s sent no TAP device", a->path);
 	}
@@ -505,7 +506,7 @@ int pv_agent_xdp(struct pv_agent *a, uint32_t ifindex, struct pv_agent_xdp *out,
 	if (rc)
 		return rc;
 	memcpy(&got, an.body, sizeof(got));
-	if (an.nfds < 2 || an.nfds != got.queues + 1 || (t->fd = fcntl(an.fds[0], F_DUPFD_CLOEXEC, 0)) < 0) {
+	if (an.nfds < 2 || an.nfds != got.queues + 1 || (t->fd = pv_ownfd(fcntl(an.fds[0], F_DUPFD_CLOEXEC, 0))) < 0) {
 		drop_fds(&an);
 		return say(err, errsize, -EPROTO, "pyvmad at %s sent no AF_XDP sockets", a->path);
 	}

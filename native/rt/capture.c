@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/error.h"
 #include "rt/log.h"
 
@@ -211,7 +212,7 @@ static int map(struct pv_capture *c)
 
 static int make_memory(struct pv_capture *c)
 {
-	c->fd = memfd_create("pyvma-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	c->fd = pv_ownfd(memfd_create("pyvma-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (c->fd < 0)
 		return -errno;
 	if (ftruncate(c->fd, (off_t)(PV_CAPTURE_HEAD + c->size)) ||

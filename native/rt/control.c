@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "pyvma.h"
 #include "rt/capture.h"
 #include "rt/control_msg.h"
@@ -327,7 +328,7 @@ void pv_control_serve(struct pv_engine *e)
 		fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
 			break;
-		admit(k, fd);
+		admit(k, pv_ownfd(fd));
 	}
 }
 
@@ -355,10 +356,10 @@ static int make(struct pv_control *k, const char *dir)
 	for (uint32_t i = 0; i < PV_CONTROL_CLIENTS; i++)
 		k->client[i].fd = -1;
 	k->listener = -1;
-	k->epfd = epoll_create1(EPOLL_CLOEXEC);
+	k->epfd = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
 	if (k->epfd < 0)
 		return pv_error(-errno, "control: %s", strerror(errno));
-	k->listener = pv_control_listen(dir, k->path);
+	k->listener = pv_ownfd(pv_control_listen(dir, k->path));
 	if (k->listener < 0)
 		return k->listener;
 	return epoll_ctl(k->epfd, EPOLL_CTL_ADD, k->listener, &ev) ? pv_error(-errno, "control: %s", strerror(errno)) : 0;

@@ -11,6 +11,7 @@
  *
  * A thread that is just starting or stopping the engine is not waited for: its child has kernel sockets only.
  */
+#include "base/ownfd.h"
 #include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/engine.h"
@@ -96,6 +97,7 @@ static void in_child(void)
 {
 	if (!inside)
 		return;
+	pv_ownfd_none();
 	pv_stats_forked();
 	pv_stat_tid = 0;
 	pv_wait_forked();

@@ -2,12 +2,14 @@
 /*
  * Calls of libc that the preload library interposes and the engine makes itself, by X(type, call, parameters, arguments). libpyvma.so is
  * linked with --wrap for each, so that they never come back to the preload library (doc/preload.md). Those with a variable number of
- * arguments are written out in libc.c.
+ * arguments are written out in libc.c. What is closed is no fd of the engine's any more.
  */
 #ifndef PV_RT_LIBC_H
 #define PV_RT_LIBC_H
 
 #include <stdbool.h>
+
+#include "base/ownfd.h"
 
 /* Is the preload library in the process? By the dynamic linker's names: true also before its constructors have run. */
 bool pv_libc_preloaded(void);
@@ -16,7 +18,7 @@ bool pv_libc_preloaded(void);
 	X(int, accept, (int fd, struct sockaddr *addr, socklen_t *len), (fd, addr, len))                                           \
 	X(int, accept4, (int fd, struct sockaddr *addr, socklen_t *len, int flags), (fd, addr, len, flags))                        \
 	X(int, bind, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len))                                        \
-	X(int, close, (int fd), (fd))                                                                                              \
+	X(int, close, (int fd), (pv_ownfd_not(fd)))                                                                                \
 	X(int, connect, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len))                                     \
 	X(int, dup, (int fd), (fd))                                                                                                \
 	X(int, dup2, (int fd, int to), (fd, to))                                                                                   \

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
+
 static _Atomic int log_level = PV_LOG_WARN;
 static _Atomic int log_details;
 static _Atomic int log_fd = STDERR_FILENO;
@@ -58,7 +60,7 @@ void pv_log_open(enum pv_log_level level, const char *file)
 		pv_log(PV_LOG_ERROR, "log_file %s: %s", path, strerror(err));
 		return;
 	}
-	atomic_store(&log_fd, fd);
+	atomic_store(&log_fd, pv_ownfd(fd));
 }
 
 void pv_log_set(enum pv_log_level level, int details)

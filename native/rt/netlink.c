@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/ownfd.h"
 #include "rt/netlink_lib.h"
 
 #define BUF_SIZE 32768
@@ -220,7 +221,16 @@ static struct mnl_socket *open_socket(uint32_t groups)
 		mnl->mnl_socket_close(s);
 		return NULL;
 	}
+	(void)pv_ownfd(mnl->mnl_socket_get_fd(s));
 	return s;
+}
+
+static void close_socket(struct mnl_socket *s)
+{
+	if (!s)
+		return;
+	pv_ownfd_not(mnl->mnl_socket_get_fd(s));
+	mnl->mnl_socket_close(s);
 }
 
 int pv_nl_open(struct pv_nl **out, char *err, size_t errsize)
@@ -250,10 +260,8 @@ int pv_nl_open(struct pv_nl **out, char *err, size_t errsize)
 
 void pv_nl_close(struct pv_nl *nl)
 {
-	if (nl->told)
-		mnl->mnl_socket_close(nl->told);
-	if (nl->ask)
-		mnl->mnl_socket_close(nl->ask);
+	close_socket(nl->told);
+	close_socket(nl->ask);
 	free(nl);
 }
 

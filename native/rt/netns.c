@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/host.h"
 
 #define OWN_NS "/proc/thread-self/ns/net"
@@ -38,8 +39,8 @@ void pv_netns_open(struct pv_engine *e, int fd)
 	uint64_t cookie = cookie_of(fd);
 
 	e->netns_len = n > 0 && (size_t)n < sizeof(e->netns_name) ? (uint32_t)n : 0;
-	e->netns_fd = cookie ? open(OWN_NS, O_RDONLY | O_CLOEXEC) : -1;
-	e->netns_link = cookie ? open(OWN_NS, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+	e->netns_fd = cookie ? pv_ownfd(open(OWN_NS, O_RDONLY | O_CLOEXEC)) : -1;
+	e->netns_link = cookie ? pv_ownfd(open(OWN_NS, O_PATH | O_NOFOLLOW | O_CLOEXEC)) : -1;
 	started = ++e->netns_serial;
 	atomic_store_explicit(&e->netns, cookie, memory_order_release);
 }

@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "pyvma.h"
 #include "rt/agent.h"
 #include "rt/control.h"
@@ -248,7 +249,7 @@ int pv_progress_start(struct pv_engine *e)
 	atomic_store(&e->leaving, PV_STAYING);
 	e->progress_stop = false;
 	e->progress.asleep = false;
-	e->progress.efd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	e->progress.efd = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	if (e->progress.efd < 0)
 		return pv_error(-errno, "no wake-up fd for the progress thread: %s", strerror(errno));
 	/* The application's signals are its own threads' business. */

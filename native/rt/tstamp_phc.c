@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/ownfd.h"
 #include "rt/tstamp_phc.h"
 
 #include <dirent.h>
@@ -44,10 +45,10 @@ int pv_phc_find(const char *root, const char *class, const char *name, char *pat
 
 int pv_phc_open(struct pv_phc *p, const char *path)
 {
-	p->fd = open(path, O_RDWR | O_CLOEXEC);
+	p->fd = pv_ownfd(open(path, O_RDWR | O_CLOEXEC));
 	/* Reading it is all that is done; some systems let users do only that. */
 	if (p->fd < 0 && errno == EACCES)
-		p->fd = open(path, O_RDONLY | O_CLOEXEC);
+		p->fd = pv_ownfd(open(path, O_RDONLY | O_CLOEXEC));
 	return p->fd < 0 ? -errno : 0;
 }
 

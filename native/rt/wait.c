@@ -19,6 +19,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "pyvma.h"
 #include "rt/host.h"
 
@@ -72,7 +73,7 @@ int pv_wait_efd(void)
 	if (efd_fd >= 0 && efd_pid == getpid())
 		return efd_fd;
 	pthread_once(&efd_once, efd_key_make);
-	efd_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	efd_fd = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	if (efd_fd < 0)
 		return -errno;
 	efd_pid = getpid();
@@ -91,6 +92,11 @@ void pv_wait_forked(void)
 	efd_close(NULL);
 	if (was)
 		(void)pyvma_thread_get();
+}
+
+int pyvma_own_fd(unsigned int first, unsigned int last)
+{
+	return pv_ownfd_next(first, last);
 }
 
 /* A handler that comes in the middle of it finds the thread busy. */
@@ -286,7 +292,7 @@ static int signals_fd(struct pv_wait *w)
 		if (sigismember(&w->saved, sig) == 1)
 			sigdelset(&set, sig);
 	pthread_once(&efd_once, efd_key_make);
-	sig_fd = signalfd(sig_fd, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	sig_fd = pv_ownfd(signalfd(sig_fd, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 	sig_pid = getpid();
 	without = w->saved;
 	pthread_setspecific(efd_key, &efd_fd);

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/error.h"
 #include "rt/stats.h"
 #include "rt/wait.h"
@@ -149,7 +150,7 @@ static int kernel_add(struct pv_entry *en, int fd, uint32_t events)
 	en->leg = fd;
 	if (rc != -EEXIST || !en->so)
 		return rc ? rc : fd;
-	twin = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	twin = pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	rc = twin < 0 ? -errno : kernel_ctl(en, EPOLL_CTL_ADD, twin, events);
 	en->twin = !rc;
 	if (rc && twin >= 0)
@@ -549,8 +550,8 @@ int pyvma_epoll_open(pyvma_epoll **out)
 	set = set_get();
 	if (!set)
 		return -ENOMEM;
-	kep = epoll_create1(EPOLL_CLOEXEC);
-	bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	kep = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
+	bell = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	rc = kep < 0 || bell < 0 || epoll_ctl(kep, EPOLL_CTL_ADD, bell, &ev) < 0 ? -errno : 0;
 	pv_lock_get(&pv_engine.lock);
 	memset(set->st, 0, sizeof(*set->st));
@@ -597,7 +598,7 @@ int pyvma_epoll_fileno(pyvma_epoll *set)
 			pv_epoll_ring_bell(set);
 	}
 	pv_lock_put(&pv_engine.lock);
-	return set->kep;
+	return pv_ownfd_not(set->kep);
 }
 
 /* `en` is new or is to be changed. Errors leave it as it was, new ones not there. */

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/host.h"
 #include "sock/stream.h"
 
@@ -117,7 +118,7 @@ void pv_stream_host_keep(struct pv_sock *so, const struct pv_endpoint *local)
 	for (h = *slot; h; h = h->next)
 		if (pv_addr_eq(&h->addr, &local->addr) || pv_addr_is_any(&h->addr))
 			return;
-	h = hold_new(have_room() ? fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0) : -1, &local->addr);
+	h = hold_new(have_room() ? pv_ownfd(fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0)) : -1, &local->addr);
 	if (!h) {
 		pv_tcp_port_brief(pv_engine.tcp, local->port);
 		return;

@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/host.h"
 #include "sock/kin.h"
 #include "sock/sock.h"
@@ -143,7 +144,7 @@ int pv_kfd_make(const struct pv_sock *shared)
 		if (fd >= 0) {
 			notes_drop(so);
 			so->kfd_born = pv_kin_number();
-			atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
+			atomic_store_explicit(&so->kfd, so->own_kfd ? pv_ownfd(fd) : fd, memory_order_relaxed);
 		}
 	} else if (fd < 0) {
 		errno = EBADF;

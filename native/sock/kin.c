@@ -27,6 +27,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/error.h"
 #include "rt/log.h"
 #include "sock/handback.h"
@@ -137,9 +138,10 @@ static void estate_new(const struct pv_sock *so)
 
 	if (!e)
 		return;
-	*e = (struct estate){
-		.serial = so->serial, .fd = fcntl(pv_sock_kfd_made(so), F_DUPFD_CLOEXEC, 0), .born = so->born, .made = so->kfd_born
-	};
+	*e = (struct estate){ .serial = so->serial,
+			      .fd = pv_ownfd(fcntl(pv_sock_kfd_made(so), F_DUPFD_CLOEXEC, 0)),
+			      .born = so->born,
+			      .made = so->kfd_born };
 	if (e->fd < 0) {
 		free(e);
 		return;
@@ -303,7 +305,7 @@ void pv_kin_parent(void)
 	close(pair[1]);
 	k = calloc(1, sizeof(*k));
 	if (k) {
-		*k = (struct kin){ .fd = pair[0], .number = pv_kin_number() };
+		*k = (struct kin){ .fd = pv_ownfd(pair[0]), .number = pv_kin_number() };
 		pv_list_init(&k->all);
 	}
 	if (k && watch(k)) {
@@ -389,7 +391,7 @@ void pv_kin_forked(void)
 		estate_free(pv_list_entry(it, struct estate, all));
 	if (pair[0] >= 0)
 		close(pair[0]);
-	up = pair[1];
+	up = pv_ownfd(pair[1]);
 	pair[0] = pair[1] = -1;
 }
 
@@ -508,7 +510,7 @@ static int adopt(struct pv_sock *so, int fd)
 	if (fd >= 0)
 		(void)ioctl(fd, FIONBIO, &on);
 	if (fd >= 0 && kfd < 0) {
-		atomic_store_explicit(&so->kfd, fd, memory_order_relaxed);
+		atomic_store_explicit(&so->kfd, pv_ownfd(fd), memory_order_relaxed);
 		so->own_kfd = true;
 	}
 	so->dead = so->core_leg = so->kernel_leg = so->host = false;

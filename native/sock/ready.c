@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/wait.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
@@ -79,7 +80,7 @@ int pv_ready_extra_fd(void)
 	struct pv_engine *e = &pv_engine;
 
 	if (e->extra_fd < 0) {
-		e->extra_fd = epoll_create1(EPOLL_CLOEXEC);
+		e->extra_fd = pv_ownfd(epoll_create1(EPOLL_CLOEXEC));
 		pv_engine_wake(&e->progress);
 	}
 	return e->extra_fd;
@@ -253,7 +254,7 @@ static int make_pair(struct pv_sock *so)
 
 	if (rc)
 		return rc;
-	kfd = so->own_kfd ? pv_sock_kfd_made(so) : fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0);
+	kfd = so->own_kfd ? pv_sock_kfd_made(so) : pv_ownfd(fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0));
 	if (kfd < 0 && !so->own_kfd) {
 		rc = -errno;
 		close(pair[0]);
@@ -262,8 +263,8 @@ static int make_pair(struct pv_sock *so)
 	}
 	if (pv_sock_nonblock(so))
 		ioctl(pair[0], FIONBIO, &one);
-	so->exp_fd = pair[0];
-	so->sig_fd = pair[1];
+	so->exp_fd = pv_ownfd(pair[0]);
+	so->sig_fd = pv_ownfd(pair[1]);
 	so->shown = so->kernel_ready = so->extra = so->blocked = so->opened = so->hung = false;
 	if (!so->own_kfd)
 		atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "rt/error.h"
 #include "rt/host.h"
 #include "rt/log.h"
@@ -614,7 +615,7 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 
 	if (so->refs == 1 || so->own_kfd || pv_sock_kfd_made(so) != fd)
 		return true;
-	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	own = pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	so->own_kfd = true;
 	if (own >= 0)
 		atomic_store_explicit(&so->kfd, own, memory_order_relaxed);
@@ -671,7 +672,7 @@ static int fd_locked(pyvma_sock *h, struct pv_sock *so)
 		return rc;
 	if (so->refs == 1 && so->own_kfd && so->sig_fd < 0) {
 		so->own_kfd = false;
-		fd = kfd;
+		fd = pv_ownfd_not(kfd);
 	} else {
 		fd = fcntl(kfd, so->cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
 		if (fd < 0)

@@ -194,6 +194,70 @@ static void shells(void)
 	close(fd[1]);
 }
 
+/* A program that closes every number that it does not know, or takes one: there may be descriptors of somebody else's in its process. */
+static void closes_what_is_not_its_own(int from, int to, const int *mine, int n)
+{
+	for (int fd = from; fd < to; fd++) {
+		bool its = false;
+
+		for (int i = 0; i < n; i++)
+			its = its || mine[i] == fd;
+		if (!its)
+			CHECK(close(fd) == 0 || errno == EBADF);
+	}
+}
+
+static void careless(void)
+{
+	int fd[3] = { connected(SOCK_STREAM), connected(SOCK_DGRAM), bound(SOCK_STREAM) }, high, taken = 0;
+
+	says(fd[0], "one");
+	says(fd[1], "two");
+	closes_what_is_not_its_own(3, 1024, fd, 3);
+	says(fd[0], "closed");
+	high = fcntl(fd[0], F_DUPFD, 600);
+	CHECK(high >= 600 && close(fd[0]) == 0);
+	fd[0] = high;
+	for (int i = 3; i < 600; i++)
+		if (i != fd[1] && i != fd[2])
+			CHECK(close_range((unsigned int)i, (unsigned int)i, 0) == 0);
+	CHECK(close_range((unsigned int)high + 1, ~0u, 0) == 0);
+	closefrom(high + 1);
+	CHECK(close_range(5, 4, 0) < 0 && errno == EINVAL && close_range(3, 4, 64) < 0 && errno == EINVAL);
+	for (int i = 3; i < 100; i++) {
+		if (i == fd[1] || i == fd[2])
+			continue;
+		errno = 0;
+		if (dup2(0, i) == i)
+			CHECK(++taken && close(i) == 0);
+		else
+			CHECK(getenv("LD_PRELOAD") && errno == EBUSY);
+	}
+	CHECK(taken > 20);
+	says(fd[0], "after that");
+	says(fd[1], "after that");
+	int other = connected(SOCK_STREAM);
+	pid_t child = fork();
+
+	if (!child) { /* what a child inherits it may close */
+		char name[64];
+		int left = 0;
+
+		close_range(3, ~0u, 0);
+		for (int i = 3; i < 1024; i++) {
+			snprintf(name, sizeof(name), "/proc/self/fd/%d", i);
+			left += access(name, F_OK) == 0;
+		}
+		_exit(left > 1); /* the way to the parent, which has connections */
+	}
+	ended_well(child);
+	says(other, "new");
+	says(fd[0], "still there");
+	close(other);
+	for (int i = 0; i < 3; i++)
+		CHECK(close(fd[i]) == 0);
+}
+
 struct pair {
 	int fd[2];
 };
@@ -404,8 +468,13 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{ "execs_twice", execs_twice },       { "spawns", spawns },       { "shells", shells },
-	{ "forked_asleep", forked_asleep },   { "cancelled", cancelled }, { "handler_writes", handler_writes },
+	{ "execs_twice", execs_twice },
+	{ "spawns", spawns },
+	{ "shells", shells },
+	{ "careless", careless },
+	{ "forked_asleep", forked_asleep },
+	{ "cancelled", cancelled },
+	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },
 };
 
