@@ -28,6 +28,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/stats.h"
 
 #define FDS_MAX (1u + PV_AGENT_QUEUES_MAX)
 #define FLOW_WAIT_NS (2 * PV_NS_PER_S)
@@ -56,6 +57,7 @@ struct pv_agent {
 	pid_t pid; /* whose it is: in a forked child nothing is asked for */
 	int fd;
 	uint32_t next_id;
+	bool crash; /* the setting crash_reset */
 	bool met; /* a daemon has answered our hello once: it is looked for again when it goes */
 	int64_t retry_ns, retry_after_ns;
 	struct agent_thing tap[PV_IFACE_MAX], xdp[PV_IFACE_MAX];
@@ -248,10 +250,9 @@ static const struct {
 	size_t fields;
 	int64_t wait_ns;
 } answers[] = {
-	[PV_AGENT_HELLO] = { 8, FLOW_WAIT_NS },
-	[PV_AGENT_TAP] = { sizeof(struct pv_agent_tap_answer), MAKE_WAIT_NS },
-	[PV_AGENT_FLOW_ADD] = { 0, FLOW_WAIT_NS },
-	[PV_AGENT_XDP] = { sizeof(struct pv_agent_xdp_answer), MAKE_WAIT_NS },
+	[PV_AGENT_HELLO] = { 8, FLOW_WAIT_NS },    [PV_AGENT_TAP] = { sizeof(struct pv_agent_tap_answer), MAKE_WAIT_NS },
+	[PV_AGENT_FLOW_ADD] = { 0, FLOW_WAIT_NS }, [PV_AGENT_XDP] = { sizeof(struct pv_agent_xdp_answer), MAKE_WAIT_NS },
+	[PV_AGENT_CRASH] = { 0, FLOW_WAIT_NS },
 };
 
 /* Request and answer. 0 or what the daemon answered, then with text; -EAGAIN: the daemon went away. `an` has descriptors only with 0. */
@@ -323,6 +324,23 @@ static int hello(struct pv_agent *a, char *err, size_t errsize)
 	sscanf(pyvma_version(), "%u.%u.%u", &major, &minor, &patch);
 	version = major << 16 | minor << 8 | patch;
 	return call(a, &rq, &an, err, errsize);
+}
+
+/* Without the file only the connections that have a rule of their own are known to the daemon. */
+static void say_crash(struct pv_agent *a)
+{
+	uint32_t flags = PV_AGENT_CRASH_RST;
+	int file = pv_stats_reopen();
+	struct request rq = { .type = PV_AGENT_CRASH, .body = &flags, .len = sizeof(flags), .fds = { file }, .nfds = file >= 0 };
+	struct answer an;
+	char err[256];
+
+	if (call(a, &rq, &an, err, sizeof(err)))
+		pv_log(PV_LOG_WARN, "crash_reset: %s", err);
+	else
+		drop_fds(&an);
+	if (file >= 0)
+		close(file);
 }
 
 /* ---- everything again -------------------------------------------------------------------------------------------------- */
@@ -412,7 +430,10 @@ int pv_agent_connect(struct pv_agent *a, char *err, size_t errsize)
 		return rc;
 	a->met = true;
 	a->retry_ns = PV_NEVER;
-	register_all(a);
+	if (a->crash)
+		say_crash(a);
+	if (a->fd >= 0)
+		register_all(a);
 	return a->fd >= 0 ? 0 : say(err, errsize, -EAGAIN, "pyvmad at %s went away", a->path);
 }
 
@@ -709,6 +730,7 @@ struct pv_agent *pv_agent_get(struct pv_engine *e)
 	}
 	strcpy(a->path, e->cfg->daemon);
 	a->pid = getpid();
+	a->crash = e->cfg->crash_reset;
 	a->fd = -1;
 	a->retry_ns = PV_NEVER;
 	for (uint32_t i = 0; i < PV_IFACE_MAX; i++)
@@ -736,6 +758,15 @@ void pv_agent_forget(struct pv_engine *e)
 	if (a->fd >= 0)
 		close(a->fd);
 	free(a);
+}
+
+void pv_agent_start(struct pv_engine *e)
+{
+	struct pv_agent *a = e->cfg->crash_reset ? pv_agent_get(e) : NULL;
+	char err[256];
+
+	if (a && pv_agent_connect(a, err, sizeof(err)))
+		pv_log(PV_LOG_WARN, "crash_reset: %s", err);
 }
 
 void pv_agent_stop(struct pv_engine *e)

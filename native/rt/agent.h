@@ -44,6 +44,8 @@ struct pv_agent_xdp {
 /* The process's agent, by the setting `daemon`: made at the first call. NULL: `daemon` is `none`, or there is no memory. Nobody is asked
  * for anything yet. */
 struct pv_agent *pv_agent_get(struct pv_engine *e);
+/* The engine starts: where peers are to be told of a crash, the daemon hears of it now. */
+void pv_agent_start(struct pv_engine *e);
 /* With the engine; what it made ends with the connection. */
 void pv_agent_stop(struct pv_engine *e);
 /* In a forked child: what the parent has stays the parent's. */

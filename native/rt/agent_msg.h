@@ -27,6 +27,7 @@ enum pv_agent_type {
 #define PV_AGENT_FLOW_SOLE 1u /* struct pv_flow.sole */
 #define PV_AGENT_XDP_MODE 3u /* enum pv_xdp_mode */
 #define PV_AGENT_AGAIN 0x100u /* TAP, XDP: the process has it from an earlier daemon; a descriptor of it comes along */
+#define PV_AGENT_CRASH_RST 1u /* CRASH: peers of connections are told; the statistics file may come along */
 #define PV_AGENT_XDP_IS_NATIVE 1u /* `mode` of the answer */
 
 struct pv_agent_head {

@@ -120,6 +120,9 @@
 	X(TEXT, daemon, "/run/pyvmad/pyvmad.sock", 0, 0, "", NULL, 1,                                                              \
 	  "socket of pyvmad, which does for this process what takes privileges: TAP devices, XDP programs, redirect rules; none: " \
 	  "it is not asked")                                                                                                       \
+	X(BOOL, crash_reset, "0", 0, 1, "", NULL, 1,                                                                               \
+	  "pyvmad sends RST to the peers of this process's TCP connections when it dies without closing them; those that were "    \
+	  "accepted it finds in the file of stats_dir, which has to be in memory (tmpfs)")                                         \
 	X(TEXT, stats_dir, "/dev/shm", 0, 0, "", "VMA_STATS_SHMEM_DIR", 1,                                                         \
 	  "directory of the files that other processes read: statistics and flight recorder; none: there are none")                \
 	X(TEXT, exit_stats, "", 0, 0, "", NULL, 1,                                                                                 \

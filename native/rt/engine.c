@@ -199,6 +199,7 @@ static int run(struct pv_engine *e, const struct pv_config *cfg)
 	e->cfg = cfg;
 	stat_open(e);
 	pv_tune_apply(e);
+	pv_agent_start(e);
 	if (engine_hooks)
 		engine_hooks->started();
 	if (!cfg->progress)

@@ -534,6 +534,17 @@ void pv_stats_close(void)
 	pthread_mutex_unlock(&arena.lock);
 }
 
+int pv_stats_reopen(void)
+{
+	int fd = -1;
+
+	pthread_mutex_lock(&arena.lock);
+	if (arena.file.fd >= 0)
+		fd = pv_stats_file_reopen(&arena.file);
+	pthread_mutex_unlock(&arena.lock);
+	return fd;
+}
+
 int pyvma_stats_path(char *buf, size_t size)
 {
 	int rc = -ENOENT;

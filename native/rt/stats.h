@@ -55,6 +55,9 @@ void pv_stats_hide(void *ctx, uint32_t id);
 void pv_stats_open(const char *dir);
 void pv_stats_close(void);
 
+/* A descriptor of its own of the file, for reading and without the lock by which others know that this process lives; -1: there is none. */
+int pv_stats_reopen(void);
+
 /* Every counter and maximum that there is begins at 0 again, but those that programs read as well. The engine's lock is held. */
 void pv_stats_zero(void);
 

@@ -222,6 +222,18 @@ static uint64_t start_time(void)
 	return p ? strtoull(p + 1, NULL, 10) : 0;
 }
 
+int pv_stats_file_reopen(const struct pv_stats_file *f)
+{
+	int fd = open(f->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_dev != f->dev || st.st_ino != f->ino)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 void pv_stats_file_head(struct pv_stats_head *h)
 {
 	memset(h->program, 0, sizeof(h->program));

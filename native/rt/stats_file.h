@@ -25,6 +25,8 @@ void pv_stats_file_close(struct pv_stats_file *f);
 void pv_stats_file_forget(struct pv_stats_file *f);
 /* Is the fd still the file's? A program may have closed all that it did not open itself. */
 bool pv_stats_file_same(const struct pv_stats_file *f);
+/* Another fd of the file, for reading; -1: its name is not the file's any more. */
+int pv_stats_file_reopen(const struct pv_stats_file *f);
 /* What the head says of the process. */
 void pv_stats_file_head(struct pv_stats_head *h);
 

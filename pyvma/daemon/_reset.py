@@ -22,18 +22,27 @@ __all__ = ["Resets"]
 TRIES = 3
 INTERVAL_S = 1.0
 LOOK_S = 0.05
-MOST = 4096
+MOST = 4096  # connections of a user
+SENT_MOST = 512  # in a turn
+READ_MOST = 1024
 IPV6_CHECKSUM = 7
 SYN, RST, ACK = 0x02, 0x04, 0x10
 SEGMENT = struct.Struct(">HHIIBBHHH")
+
+Ends = tuple[bytes, int, bytes, int]
 
 
 @dataclass(slots=True)
 class _Reset:
     flow: Flow
+    user: int
     sequence: int
     tries: int = 0
     due: float = 0.0
+
+
+def _ends(flow: Flow) -> Ends:
+    return flow.dst, flow.dst_port, flow.src, flow.src_port
 
 
 def _checksum(data: bytes) -> int:
@@ -57,15 +66,29 @@ class Resets:
     def __init__(self, log: Log, interval_s: float = INTERVAL_S) -> None:
         self._log = log
         self._interval_s = interval_s
-        self._open: dict[Flow, _Reset] = {}
+        self._open: dict[Ends, _Reset] = {}
+        self._counts: dict[int, int] = {}  # by user
         self._sockets: dict[bytes, socket.socket] = {}
         self.sent = 0
 
-    def begin(self, flows: Iterable[Flow]) -> None:
-        """After the flows' rules were deleted, or about to be in this turn."""
+    def begin(self, user: int, flows: Iterable[Flow]) -> None:
+        """After the flows' rules were deleted, or about to be in this turn. What is over the limit of the user's is left out."""
         for flow in flows:
-            if len(self._open) < MOST and flow not in self._open:
-                self._open[flow] = _Reset(flow, int.from_bytes(os.urandom(4), "big"))
+            count = self._counts.get(user, 0)
+            if count >= MOST:
+                self._log.limited(("resets", user), f"user {user}: only {MOST} peers of dead processes are told at a time")
+                return
+            if _ends(flow) not in self._open:
+                self._open[_ends(flow)] = _Reset(flow, user, int.from_bytes(os.urandom(4), "big"))
+                self._counts[user] = count + 1
+
+    def forget(self, flow: Flow) -> None:
+        """There is a new connection with these ends, or the old one is settled."""
+        reset = self._open.pop(_ends(flow), None)
+        if reset:
+            count = self._counts.pop(reset.user) - 1
+            if count:
+                self._counts[reset.user] = count
 
     def due(self) -> float | None:
         """In how many seconds `turn` is to be called; None: no need."""
@@ -98,13 +121,16 @@ class Resets:
             return
         for address in list(self._sockets):
             self._read(address)
-        now = time.monotonic()
+        now, sent = time.monotonic(), 0
         for reset in list(self._open.values()):
             if now < reset.due:
                 continue
             if reset.tries == TRIES:
-                del self._open[reset.flow]
+                self.forget(reset.flow)
                 continue
+            if sent == SENT_MOST:
+                break
+            sent += 1
             reset.tries += 1
             reset.due = now + self._interval_s
             self._send(reset.flow, reset.sequence, SYN)
@@ -113,7 +139,7 @@ class Resets:
 
     def _read(self, address: bytes) -> None:
         sock = self._sockets[address]
-        for _ in range(256):
+        for _ in range(READ_MOST):
             try:
                 data, name = sock.recvfrom(256)
             except OSError:
@@ -126,13 +152,14 @@ class Resets:
             self._answered(address, dst_port, src, src_port, ack, flags)
 
     def _answered(self, dst: bytes, dst_port: int, src: bytes, src_port: int, ack: int, flags: int) -> None:
-        for flow in [f for f in self._open if (f.dst, f.dst_port, f.src, f.src_port) == (dst, dst_port, src, src_port)]:
-            if flags & ACK and not flags & (RST | SYN):
-                self._send(flow, ack, RST)
-                self.sent += 1
-                self._log.info(f"{flow}: the process died, its peer is told")
-            if flags & (ACK | RST):
-                del self._open[flow]
+        reset = self._open.get((dst, dst_port, src, src_port))
+        if reset is None or not flags & (ACK | RST):
+            return
+        if flags & ACK and not flags & (RST | SYN):
+            self._send(reset.flow, ack, RST)
+            self.sent += 1
+            self._log.limited(("reset", reset.user), f"{reset.flow}: the process died, its peer is told")
+        self.forget(reset.flow)
 
     def close(self) -> None:
         """Nothing more is sent."""
@@ -140,3 +167,4 @@ class Resets:
             sock.close()
         self._sockets.clear()
         self._open.clear()
+        self._counts.clear()

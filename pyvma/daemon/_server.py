@@ -20,6 +20,7 @@ from typing import Any
 from . import _netlink as nl
 from . import _protocol as protocol
 from . import _tap
+from ._crash import Crashes
 from ._flows import Flows
 from ._groups import is_shared, listener
 from ._links import Links
@@ -27,7 +28,6 @@ from ._log import Log
 from ._netlink import Link, Netlink
 from ._proof import Closer, holds, netns_cookie, owner_of, peer, user_of
 from ._protocol import Flow, MalformedError, Request
-from ._reset import Resets
 from ._status import of_process, report, unread
 from ._tc import Owner, Rules
 from ._types import Client, Limits, Process, RefusedError
@@ -60,11 +60,11 @@ class Server:
         os.set_blocking(self._monitor.fileno(), False)
         self.rules = Rules(self._netlink)
         self.loans = Loans()
-        self.resets = Resets(log)
         self.discard = Closer()
         self._watch = Watch(self.rules, self._netlink, log)
         self._selector = selectors.DefaultSelector()
         self._links = Links(self._netlink)
+        self.crashes = Crashes(log, self._links)
         self._processes: dict[Owner, Process] = {}
         self._clients: set[Client] = set()
         self._waiting: set[Client] = set()  # not yet greeted
@@ -75,12 +75,13 @@ class Server:
         self._reread = False
         self._stop = False
         self._requests = 0
-        self.on_release: list[Callable[[Process, bool], None]] = []
+        self.on_release: list[Callable[[Process], None]] = []
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             self.namespace = netns_cookie(probe)
         listener.setblocking(False)
         self.watch(listener, selectors.EVENT_READ, self._accept)
         self.watch(self._monitor, selectors.EVENT_READ, self._changes)
+        self.watch(self.crashes, selectors.EVENT_READ, self.crashes.read)
         self.watch(self._watch, selectors.EVENT_READ, self._watch.read)
         self._links.read()
 
@@ -110,7 +111,7 @@ class Server:
         for process in list(self._processes.values()):
             self._forget_process(process)
         self.loans.close()
-        self.resets.close()
+        self.crashes.close()
         self._selector.close()
         self._monitor.close()
         self._watch.close()
@@ -122,7 +123,7 @@ class Server:
             times.append(max(0.0, self._deaf_until - time.monotonic()))
         if self._waiting:
             times.append(HELLO_S / 5)
-        times += [due for due in (self.resets.due(), self._watch.due()) if due is not None]
+        times += [due for due in (self.crashes.due(), self._watch.due()) if due is not None]
         return min(times, default=None)
 
     def turn(self, timeout: float | None) -> None:
@@ -147,7 +148,7 @@ class Server:
             self._deaf_until = 0.0
             self.watch(self._listener, selectors.EVENT_READ, self._accept)
         with self._going_on("resets"):
-            self.resets.turn()
+            self.crashes.turn()
 
     @contextlib.contextmanager
     def _going_on(self, what: str) -> Iterator[None]:
@@ -220,6 +221,9 @@ class Server:
         if self._processes.pop(process.owner, None):
             self._selector.unregister(process.pidfd)
             os.close(process.pidfd)
+            if process.file >= 0:
+                os.close(process.file)
+                process.file = -1
 
     def _died(self, process: Process) -> None:
         for client in [client for client in self._clients if client.process is process]:
@@ -229,7 +233,7 @@ class Server:
     def release(self, process: Process, crashed: bool) -> None:
         """All that was made for it goes."""
         if crashed and process.reset:
-            self.resets.begin([flow for flow in {*process.flows, *process.lost} if flow.whole and flow.proto == 6])
+            self.crashes.died(process)
         for flow in list(process.flows):
             with self._going_on("releasing"):
                 self._remove(process, flow)
@@ -241,7 +245,7 @@ class Server:
         process.taps.clear()
         for told in self.on_release:
             with self._going_on("releasing"):
-                told(process, crashed)
+                told(process)
         self._forget_process(process)
 
     def adopt(self, owner: Owner) -> Process | None:
@@ -531,6 +535,7 @@ class Server:
         else:
             process.loans[flow.ifindex].add(flow, bool(flags & protocol.SOLE))
         self._flows.add(process, flow, tap)
+        self.crashes.resets.forget(flow)
         self._answers.append((client, request, 0, "", flow))
 
     def _may_have(self, process: Process, flow: Flow, tap: int, holder: Process | None, fds: list[int]) -> None:
@@ -641,7 +646,13 @@ class Server:
         (flags,) = protocol.U32.unpack(request.body)
         if flags & ~protocol.CRASH_RST:
             raise MalformedError("CRASH: unknown flags", request.kind, request.number)
-        client.process.reset = bool(flags & protocol.CRASH_RST)
+        if len(fds) > 1:
+            raise MalformedError("CRASH: one file at most", request.kind, request.number)
+        process = client.process
+        why = self.crashes.take(process, fds[0]) if fds else ""
+        if why:
+            raise RefusedError(errno.EACCES, f"the statistics file: {why}")
+        process.reset = bool(flags & protocol.CRASH_RST)
         self._reply(client, request, 0)
 
     def _neigh(self, client: Client, request: Request, fds: list[int]) -> None:

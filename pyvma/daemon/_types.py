@@ -49,6 +49,8 @@ class Process:
     loans: dict[int, Loan] = field(default_factory=dict)
     reset: bool = False
     lost: set[Flow] = field(default_factory=set)  # of TAPs that went, perhaps because the process is dying
+    said: dict[int, Flow] = field(default_factory=dict)  # connections by its own numbers, of a VMA process
+    file: int = -1  # its statistics file, where its connections are
     clients: int = 0
     program: str = ""
     elsewhere: bool = False  # in another network namespace

@@ -73,7 +73,6 @@ class Vma:
         self._path = Path(path)
         self._reset = reset
         self._processes: dict[int, Process] = {}
-        self._fids: dict[int, dict[int, Flow]] = {}
         self._notify = _folder(Path(notify), gid)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
@@ -163,31 +162,28 @@ class Vma:
             raise RefusedError(errno.EACCES, "the process is another user's, or gone")
         if self._processes.get(pid) is not process:
             self._processes[pid] = process
-            self._fids[pid] = {}
             process.program = "VMA"
+            process.reset = self._reset
         return process
 
-    def _released(self, process: Process, crashed: bool) -> None:
+    def _released(self, process: Process) -> None:
         """The server has let go of a process."""
         pid = process.owner.pid
         if self._processes.get(pid) is not process:
             return
         del self._processes[pid]
-        flows = self._fids.pop(pid, {})
-        if crashed and self._reset:
-            self._server.resets.begin(flows.values())
         for kind in ("pid", "sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"vma_agent.{pid}.{kind}", dir_fd=self._notify)
 
     def _state(self, process: Process, fid: int, src: bytes, dst: bytes, src_port: bytes, dst_port: bytes, kind: int, state: int) -> None:
         """Of a connection: `src` is the process's end."""
-        fids = self._fids[process.owner.pid]
+        fids = process.said
         if kind != socket.SOCK_STREAM or state != ESTABLISHED:
             fids.pop(fid, None)
         elif len(fids) < FIDS_MOST and any(src) and any(dst):
             ports = int.from_bytes(src_port, "big"), int.from_bytes(dst_port, "big")
-            fids[fid] = Flow(0, 6, src, ports[0], dst, ports[1])
+            fids[fid] = Flow(0, socket.IPPROTO_TCP, src, ports[0], dst, ports[1])
 
     def _flow(
         self, process: Process, kind: int, action: int, ifindex: int, tap: int, dst: bytes, dst_port: bytes, src: bytes, src_port: bytes

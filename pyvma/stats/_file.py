@@ -93,11 +93,12 @@ def _user(uid: int) -> str:
 class StatsFile:
     """An open file. Not for several threads at a time. Every method: StatsError says what is wrong with it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, fd: int = -1) -> None:
+        """`fd`: of the file that is meant, which stays the caller's; `path` is its name in errors then."""
         self.path = path
         self._room = mmap.mmap(-1, PAGE)
         self._fd = -1
-        self._fd = self._open(path)
+        self._fd = self._open(path) if fd < 0 else self._checked(os.dup(fd))
         try:
             self.head = self.read_head()
             if self.head.schema_size > SCHEMA_BYTES_MAX:
@@ -124,6 +125,9 @@ class StatsFile:
             raise self.error(f"it is of {owner}: only that user and root may read it") from None
         except (OSError, ValueError) as error:
             raise self.error(getattr(error, "strerror", None) or str(error)) from None
+        return self._checked(fd)
+
+    def _checked(self, fd: int) -> int:
         self.owner = os.fstat(fd).st_uid
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
