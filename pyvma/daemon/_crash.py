@@ -22,10 +22,9 @@ from dataclasses import dataclass
 
 from ..stats._file import StatsFile
 from ..stats._schema import Type
-from ._groups import is_peer
 from ._links import Links
 from ._log import Log
-from ._protocol import Flow
+from ._protocol import Flow, is_loopback, is_peer
 from ._reset import MOST, Resets
 from ._tc import Owner
 from ._types import Process
@@ -213,7 +212,7 @@ class Crashes:
             return False
         if crash.uid and flow.port_key not in crash.held:
             return False
-        if not is_peer(flow.src) or self._links.is_own(flow.src) or self._links.is_broadcast(flow.src):
+        if not is_peer(flow.src) or is_loopback(flow.src) or self._links.is_own(flow.src) or self._links.is_broadcast(flow.src):
             return False
         return self._links.is_own(flow.dst)
 

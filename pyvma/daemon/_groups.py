@@ -7,23 +7,9 @@ import struct
 from collections.abc import Iterator
 
 from ._netlink import Address
-from ._protocol import Flow
+from ._protocol import Flow, is_group
 
-__all__ = ["is_group", "is_peer", "is_shared", "joined", "listener"]
-
-MAPPED = bytes(10) + b"\xff\xff"
-
-
-def is_group(address: bytes) -> bool:
-    """Of a group."""
-    return 224 <= address[0] < 240 if len(address) == 4 else address[0] == 0xFF
-
-
-def is_peer(address: bytes) -> bool:
-    """Can a connection have it at its other end? Not the unspecified address, none of a group or broadcast, and not this host itself."""
-    if len(address) == 4:
-        return 0 < address[0] < 224 and address[0] != 127
-    return len(address) == 16 and not is_group(address) and address[:15] != bytes(15) and not address.startswith(MAPPED)
+__all__ = ["is_shared", "joined", "listener"]
 
 
 def is_shared(flow: Flow, addresses: list[Address]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ._groups import is_group, joined
+from ._groups import joined
 from ._netlink import Address, Link, Netlink
-from ._protocol import Flow
+from ._protocol import Flow, is_group
 
 __all__ = ["Links"]
 

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Flow", "MalformedError", "Request", "answer", "parse"]
+__all__ = ["Flow", "MalformedError", "Request", "answer", "is_group", "is_loopback", "is_peer", "parse"]
 
 MAGIC = 0x444D5650
 VERSION = 1
@@ -44,6 +44,26 @@ SIZES = {
     BYE: 0,
     NEIGH: NEIGH_ASK.size,
 }
+
+
+MAPPED = bytes(10) + b"\xff\xff"
+
+
+def is_group(address: bytes) -> bool:
+    """Of a group."""
+    return 224 <= address[0] < 240 if len(address) == 4 else address[0] == 0xFF
+
+
+def is_loopback(address: bytes) -> bool:
+    """This host itself, whatever addresses it has."""
+    return address[0] == 127 if len(address) == 4 else address == bytes(15) + b"\1"
+
+
+def is_peer(address: bytes) -> bool:
+    """Can a host send from it? Not from the unspecified address, nor from one of a group or broadcast, and IPv6 has none of IPv4's."""
+    if len(address) == 4:
+        return 0 < address[0] < 224
+    return any(address) and not is_group(address) and not address.startswith(MAPPED)
 
 
 class MalformedError(ValueError):
@@ -136,6 +156,8 @@ def flow(request: Request) -> tuple[Flow, int, int]:
         wrong = "wrong addresses"
     elif not dst_port or bool(src_port) != any(src):
         wrong = "wrong ports"
+    elif src_port and not is_peer(src[:size]):
+        wrong = "nobody sends from that address"
     if wrong:
         raise MalformedError(f"{NAMES[request.kind]}: {wrong}", request.kind, request.number)
     return Flow(ifindex, proto, dst[:size], dst_port, src[:size] if src_port else bytes(size), src_port), tap, flags

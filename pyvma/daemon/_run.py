@@ -25,6 +25,7 @@ __all__ = ["Options", "run"]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 128
 FILES = 65536
+SAID_MOST = 16  # rules of an earlier daemon, one a line
 
 
 @dataclass(frozen=True)
@@ -145,10 +146,11 @@ def run(options: Options) -> int:
         server = Server(listener, log, options.limits, _version())
         stack.callback(server.close)
         kept, removed = server.recover()
-        for text in kept:
-            log.info(f"took over {text}")
-        for text in removed:
-            log.info(f"removed {text}")
+        for word, texts in (("took over", kept), ("removed", removed)):
+            for text in texts[:SAID_MOST]:
+                log.info(f"{word} {text}")
+            if len(texts) > SAID_MOST:
+                log.info(f"{word} {len(texts) - SAID_MOST} more")
         if options.vma:
             stack.callback(Vma(server, options.vma, options.notify, options.force_rst, gid).close)
         stack.enter_context(_stopped_by_signals(server, server.stop))

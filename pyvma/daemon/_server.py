@@ -13,6 +13,7 @@ import os
 import selectors
 import socket
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -45,6 +46,13 @@ CAPABILITIES = 0x7  # TAP, redirects, XDP
 
 
 Answer = tuple["Client", Request, int, str, "Flow | None"]
+
+
+def _where(error: Exception) -> str:
+    """What went wrong, and in which line."""
+    trace = traceback.extract_tb(error.__traceback__)
+    at = f" ({os.path.basename(trace[-1].filename)}:{trace[-1].lineno})" if trace else ""
+    return f"{type(error).__name__}: {error!s:.200}{at}"
 
 
 class Server:
@@ -158,6 +166,9 @@ class Server:
         except OSError as error:
             if error.errno not in RACES:
                 self.log.limited((what,), f"{what}: {error.strerror or error}")
+            self._reread = True
+        except Exception as error:  # the daemon's own mistake, which shall not be everybody's
+            self.log.limited((what,), f"{what}: {_where(error)}")
             self._reread = True
 
     # ---- the kernel
@@ -422,6 +433,9 @@ class Server:
             text = error.strerror or str(error)
             self.log.refusal(client.process.uid, f"{client}: {protocol.NAMES.get(request.kind, '')}: {text}")
             self._reply(client, request, -(error.errno or errno.EIO), text=text)
+        except Exception as error:  # what it has done so far nobody knows
+            self.log.refusal(client.process.uid, f"{client}: {protocol.NAMES.get(request.kind, '')}: {_where(error)}")
+            self._hang_up(client, crashed=True)
 
     def _reply(
         self, client: Client, request: Request, result: int, fields: bytes = b"", text: str = "", fds: list[int] | None = None

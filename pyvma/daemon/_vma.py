@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ._proof import holds, start_time
-from ._protocol import Flow
+from ._protocol import Flow, is_peer
 from ._server import Server
 from ._tc import Owner
 from ._types import Process, RefusedError
@@ -179,10 +179,12 @@ class Vma:
     def _state(self, process: Process, fid: int, src: bytes, dst: bytes, src_port: bytes, dst_port: bytes, kind: int, state: int) -> None:
         """Of a connection: `src` is the process's end."""
         fids = process.said
+        ports = int.from_bytes(src_port, "big"), int.from_bytes(dst_port, "big")
         if kind != socket.SOCK_STREAM or state != ESTABLISHED:
             fids.pop(fid, None)
-        elif len(fids) < FIDS_MOST and any(src) and any(dst):
-            ports = int.from_bytes(src_port, "big"), int.from_bytes(dst_port, "big")
+        elif not (all(ports) and is_peer(src) and is_peer(dst)):
+            raise RefusedError(errno.EINVAL, "a connection without ports, or with addresses that none has")
+        elif len(fids) < FIDS_MOST:
             fids[fid] = Flow(0, socket.IPPROTO_TCP, src, ports[0], dst, ports[1])
 
     def _flow(
@@ -199,6 +201,8 @@ class Vma:
         ports = int.from_bytes(dst_port, "big"), int.from_bytes(src_port, "big") if whole else 0
         if not ports[0] or (whole and not ports[1]):
             raise RefusedError(errno.EINVAL, "a flow without ports")
+        if whole and not is_peer(src):
+            raise RefusedError(errno.EINVAL, "a flow of an address that nobody sends from")
         flow = Flow(ifindex, proto, dst, ports[0], src if whole else bytes(4), ports[1])
         if action == DELETE:
             self._server.remove_flow(process, flow)

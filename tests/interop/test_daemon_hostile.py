@@ -14,6 +14,7 @@ import pytest
 from actor import Actor
 from daemon import CONNECT, DROP, GROUP, Daemon, asker, daemon, ours
 from exchange import wait_for
+from lab import LONG
 from netns import Namespace, usable
 from veth import ENGINE, namespaces
 
@@ -249,3 +250,82 @@ def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
         wait_for("the rule's end", lambda: loop("server.turn(0.05); server.rules.pending") is False)
         assert not ours(pair[0], "v0")
         loop("server.close()")
+
+
+def test_a_mistake_of_its_own_is_one_clients(pair: Pair) -> None:
+    """Whatever a request makes the daemon stumble over: who sent it is hung up on, and the others are served."""
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("from pyvma.daemon import _protocol as p\ndef mistake(server, client, request, fds): 1 / 0\n_server.HANDLERS[p.BYE] = mistake")
+        loop("peers = [std.socket(std.AF_UNIX, std.SOCK_SEQPACKET) for _ in range(2)]")
+        loop("def say(peer, kind, body=b''): peer.send(p.HEAD.pack(p.MAGIC, 1, kind, 16 + len(body), 1) + body); server.turn(1)")
+        loop("for peer in peers: peer.connect(listener.getsockname()); server.turn(1); say(peer, p.HELLO, bytes(4)); peer.recv(512)")
+        loop("say(peers[0], p.BYE)")
+        assert loop("peers[0].recv(512), len(server._clients)") == (b"", 1)
+        assert loop("say(peers[1], p.CRASH, bytes(4)); len(peers[1].recv(512))") == 20
+        loop("server._watch.turn = lambda: 1 / 0")
+        assert loop("say(peers[1], p.CRASH, bytes(4)); len(peers[1].recv(512)), server._reread") == (20, False)
+        loop("server.close()")
+
+
+# Of the right sizes, with fields that are now good, now anything.
+NOISE = """
+import random
+chance = random.Random(seed)
+address = lambda: chance.choice((std.inet_aton(host), b"\\xff\\xff\\xff\\xff", b"\\xe0\\0\\0\\1", bytes(4), chance.randbytes(4)))
+number16 = lambda: chance.choice((0, 1, 6500, 65535, chance.randrange(65536)))
+number32 = lambda: chance.choice((0, 1, index, number, 0x7fffffff, 0xffffffff, chance.randrange(1 << 32)))
+"""
+OWN_NOISE = """
+def body(kind):
+    if kind in (p.FLOW_ADD, p.FLOW_DEL):
+        flags = chance.choice((0, 1, 2)), 0
+        ends = (number16(), number16(), address(), chance.choice((b"", address())))
+        return p.FLOW.pack(number32(), number32(), chance.choice((2, 10, 7)), chance.choice((6, 17, 1)), *flags, *ends)
+    if kind == p.NEIGH:
+        return p.NEIGH_ASK.pack(number32(), chance.choice((2, 10, 7)), address())
+    if kind == p.TAP:
+        return p.TAP_ASK.pack(number32(), chance.choice((0, 1, 99)), chance.choice((0x100, 1, 0x102)))
+    return b"".join(struct.pack("<I", number32()) for _ in range(p.SIZES[kind] // 4))
+for _ in range(rounds):
+    kind = chance.choice((p.FLOW_ADD, p.FLOW_DEL, p.TAP, p.XDP_DROP, p.STATUS, p.CRASH, p.NEIGH))
+    try:
+        c.send(kind, body(kind), chance.choice(((), (s.fileno(),), (fds[0],), (s.fileno(), 0))))
+        for fd in c.receive().fds:
+            os.close(fd)
+    except OSError:  # it was enough
+        c = Connection(path)
+        number, name, fds = tap(index)
+"""
+VMA_NOISE = """
+v = std.socket(std.AF_UNIX, std.SOCK_DGRAM); v.bind(""); v.connect(vma)
+for _ in range(rounds):
+    code = chance.choice((1, 2, 4, 4, 4, 5))
+    ends = address() + struct.pack(">H", number16()) + address() + struct.pack(">H", number16())
+    body = {
+        1: struct.pack("<I", number32()),
+        2: struct.pack("<I", number32()) + ends[:4] + ends[6:10] + ends[4:6] + ends[10:] + chance.choice((b"\\1\\4", b"\\1\\0")),
+        4: bytes((chance.randrange(6), chance.randrange(4))) + struct.pack("<II", number32(), number32()) + ends,
+        5: b"",
+    }[code]
+    v.send(struct.pack("<BBBBi", code, 3, 0, 0, os.getpid()) + body)
+"""
+
+
+def test_noise_of_the_right_sizes(pair: Pair) -> None:
+    here, rounds = pair[0], 20000 if LONG else 1500
+    with tempfile.TemporaryDirectory(prefix="pvv") as folder:
+        vma = f"{folder}/agent.sock"
+        with daemon(here, "--vma", vma, "--notify-dir", f"{folder}/vma", "--force-rst") as running:
+            assert running.process is not None
+            with asker(here, running.path) as app, Actor(netns=here.name) as other:
+                for actor, noise in ((app, OWN_NOISE), (other, VMA_NOISE)):
+                    actor("import socket as std, struct; index = std.if_nametoindex('v0'); number = 1")
+                    actor(NOISE, seed=20261122, host=ENGINE[4])
+                    if actor is app:
+                        app("s = bound(host, 6500, 6); number, name, fds = tap(index)")
+                    actor(noise, rounds=rounds, path=running.path, vma=vma)
+                other.kill()
+            wait_for("the end of all rules", lambda: not ours(here, "v0") and not ours(here, "lo"))
+            assert running.status()["requests"] > rounds
+            assert "Error:" not in running.text()  # of the daemon's own

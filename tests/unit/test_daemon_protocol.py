@@ -51,7 +51,9 @@ def test_a_flow_is_taken_apart() -> None:
     [
         {"ifindex": 0}, {"ifindex": 1 << 31}, {"tap": 1 << 31}, {"family": 1}, {"proto": 1}, {"flags": 2}, {"zero": 1}, {"dst_port": 0},
         {"src_port": 5}, {"src": b"\1\2\3\4"}, {"dst": b""}, {"dst": bytes(5) + b"\1"}, {"dst": b"\1\2\3\4\5"},
-        {"src": b"\1\2\3\4\5", "src_port": 5},
+        {"src": b"\1\2\3\4\5", "src_port": 5}, {"src": b"\xff\xff\xff\xff", "src_port": 5}, {"src": b"\xe0\0\0\1", "src_port": 5},
+        {"src": b"\0\0\0\1", "src_port": 5}, {"family": socket.AF_INET6, "src": b"\xff\2", "src_port": 5},
+        {"family": socket.AF_INET6, "src": bytes(10) + b"\xff\xff\1\2\3\4", "src_port": 5},
     ],
     ids=str,
 )  # fmt: skip
