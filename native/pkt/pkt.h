@@ -114,6 +114,15 @@ uint32_t pv_pool_close(struct pv_pool *pool);
 int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx);
 /* Unmaps every chunk. The ring calls it when it closes. Number 0, or one that is not bound: nothing. */
 void pv_pool_unbind(struct pv_pool *pool, uint32_t binder);
+/* The same in pieces, for who holds a lock and does not want to hold it while a device learns of the memory. A number is kept (begin), what there
+ * is is mapped by any thread, while packets come and go and the pool grows (map), and then the rest, if it has grown (end): from then on it is
+ * bound. 0, -EBUSY, what `map` said: the number is kept until unbind in any case. */
+int pv_pool_bind_begin(struct pv_pool *pool);
+int pv_pool_bind_map(struct pv_pool *pool, uint32_t binder, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx);
+int pv_pool_bind_end(struct pv_pool *pool, uint32_t binder);
+/* And back: no packet has its key any more (off), its chunks are unmapped by any thread (unmap), and unbind gives the number back. */
+void pv_pool_bind_off(struct pv_pool *pool, uint32_t binder);
+void pv_pool_unmap(struct pv_pool *pool, uint32_t binder);
 /* What the binder calls the memory of this packet. */
 uint32_t pv_pool_key(const struct pv_pkt *pkt, uint32_t binder);
 /* One chunk more. 0, -ENOSPC at the limit, -ENOMEM, or what `map` said: then nothing was added. */

@@ -36,10 +36,16 @@ struct chunk {
 	uint32_t key[PV_POOL_BINDERS]; /* of the mapping, by binder */
 };
 
+/* KEPT: chunks that come or go are not its concern, and its own are only its thread's; LIVE: every chunk is mapped. */
+enum binder_state { BINDER_FREE, BINDER_KEPT, BINDER_LIVE };
+
 struct binder {
-	pv_pool_map_fn map; /* NULL: free */
+	enum binder_state state;
+	pv_pool_map_fn map;
 	pv_pool_unmap_fn unmap;
 	void *ctx;
+	uint32_t chunks; /* KEPT: how many there were when it began or ended */
+	uint32_t mapped; /* the first so many are */
 };
 
 struct pool {
@@ -143,15 +149,17 @@ static int chunk_map(struct pool *p, struct chunk *c)
 {
 	for (uint32_t b = 0; b < PV_POOL_BINDERS; b++) {
 		const struct binder *to = &p->binder[b];
-		int rc = to->map ? to->map(to->ctx, c->base, chunk_bytes(p, c->count), &c->key[b]) : 0;
+		int rc = to->state == BINDER_LIVE ? to->map(to->ctx, c->base, chunk_bytes(p, c->count), &c->key[b]) : 0;
 
 		if (!rc)
 			continue;
 		while (b-- > 0)
-			if (p->binder[b].map)
+			if (p->binder[b].state == BINDER_LIVE)
 				chunk_unmap(p, c, b);
 		return rc;
 	}
+	for (uint32_t b = 0; b < PV_POOL_BINDERS; b++)
+		p->binder[b].mapped += p->binder[b].state == BINDER_LIVE;
 	return 0;
 }
 
@@ -247,47 +255,118 @@ uint32_t pv_pool_close(struct pv_pool *pool)
 	return 0;
 }
 
-int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx)
+static struct binder *binder_of(struct pool *p, uint32_t binder)
+{
+	return binder - 1 < PV_POOL_BINDERS ? &p->binder[binder - 1] : NULL;
+}
+
+int pv_pool_bind_begin(struct pv_pool *pool)
 {
 	struct pool *p = full(pool);
 	uint32_t b = 0;
 
-	while (b < PV_POOL_BINDERS && p->binder[b].map)
+	while (b < PV_POOL_BINDERS && p->binder[b].state != BINDER_FREE)
 		b++;
 	if (b == PV_POOL_BINDERS)
 		return -EBUSY;
-	p->binder[b] = (struct binder){ .unmap = unmap, .ctx = ctx };
-	for (uint32_t i = 0; i < p->nchunks; i++) {
-		struct chunk *c = &p->chunk[i];
-		int rc = map(ctx, c->base, chunk_bytes(p, c->count), &c->key[b]);
-
-		if (rc) {
-			while (i-- > 0)
-				chunk_unmap(p, &p->chunk[i], b);
-			return rc;
-		}
-	}
-	p->binder[b].map = map;
-	if (!pool->binders++)
-		key_by(p, b);
+	p->binder[b] = (struct binder){ .state = BINDER_KEPT, .chunks = p->nchunks };
 	return (int)b + 1;
+}
+
+static int map_chunks(struct pool *p, struct binder *to, uint32_t upto)
+{
+	for (; to->mapped < upto; to->mapped++) {
+		struct chunk *c = &p->chunk[to->mapped];
+		int rc = to->map(to->ctx, c->base, chunk_bytes(p, c->count), &c->key[to - p->binder]);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static void unmap_chunks(struct pool *p, struct binder *of)
+{
+	while (of->mapped)
+		chunk_unmap(p, &p->chunk[--of->mapped], (uint32_t)(of - p->binder));
+}
+
+int pv_pool_bind_map(struct pv_pool *pool, uint32_t binder, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx)
+{
+	struct pool *p = full(pool);
+	struct binder *to = binder_of(p, binder);
+	int rc;
+
+	to->map = map;
+	to->unmap = unmap;
+	to->ctx = ctx;
+	rc = map_chunks(p, to, to->chunks);
+	if (rc)
+		unmap_chunks(p, to);
+	return rc;
+}
+
+int pv_pool_bind_end(struct pv_pool *pool, uint32_t binder)
+{
+	struct pool *p = full(pool);
+	struct binder *to = binder_of(p, binder);
+	int rc = map_chunks(p, to, p->nchunks);
+
+	if (rc)
+		return rc;
+	to->state = BINDER_LIVE;
+	if (!pool->binders++)
+		key_by(p, binder - 1);
+	return 0;
+}
+
+int pv_pool_bind(struct pv_pool *pool, pv_pool_map_fn map, pv_pool_unmap_fn unmap, void *ctx)
+{
+	int binder = pv_pool_bind_begin(pool), rc;
+
+	if (binder < 0)
+		return binder;
+	rc = pv_pool_bind_map(pool, (uint32_t)binder, map, unmap, ctx);
+	rc = rc ? rc : pv_pool_bind_end(pool, (uint32_t)binder);
+	if (!rc)
+		return binder;
+	pv_pool_unbind(pool, (uint32_t)binder);
+	return rc;
+}
+
+void pv_pool_bind_off(struct pv_pool *pool, uint32_t binder)
+{
+	struct pool *p = full(pool);
+	struct binder *of = binder_of(p, binder);
+	uint32_t b = 0;
+
+	if (!of || of->state != BINDER_LIVE)
+		return;
+	of->state = BINDER_KEPT;
+	if (!--pool->binders)
+		return;
+	while (p->binder[b].state != BINDER_LIVE)
+		b++;
+	key_by(p, b);
+}
+
+void pv_pool_unmap(struct pv_pool *pool, uint32_t binder)
+{
+	struct binder *of = binder_of(full(pool), binder);
+
+	if (of && of->state == BINDER_KEPT)
+		unmap_chunks(full(pool), of);
 }
 
 void pv_pool_unbind(struct pv_pool *pool, uint32_t binder)
 {
-	struct pool *p = full(pool);
-	uint32_t b = binder - 1;
+	struct binder *of = binder_of(full(pool), binder);
 
-	if (b >= PV_POOL_BINDERS || !p->binder[b].map)
+	if (!of || of->state == BINDER_FREE)
 		return;
-	for (uint32_t i = 0; i < p->nchunks; i++)
-		chunk_unmap(p, &p->chunk[i], b);
-	p->binder[b] = (struct binder){ 0 };
-	if (!--pool->binders)
-		return;
-	for (b = 0; !p->binder[b].map;)
-		b++;
-	key_by(p, b);
+	pv_pool_bind_off(pool, binder);
+	unmap_chunks(full(pool), of);
+	*of = (struct binder){ .state = BINDER_FREE };
 }
 
 static const struct chunk *chunk_of(const struct pool *p, uint32_t index)

@@ -288,6 +288,8 @@ static void publish(struct bond *b)
 	pv_bond_add_up(&sum, &b->mine);
 	for (uint32_t i = 0; i < b->nlegs; i++)
 		pv_bond_add_up(&sum, &b->leg[i]->ring->stat->c);
+	for (const struct bond_leg *l = b->parted; l; l = l->next)
+		pv_bond_add_up(&sum, &l->ring->stat->c);
 	b->ring.stat->c = sum;
 }
 
@@ -402,13 +404,13 @@ int pv_bond_leg_add(struct pv_ring *r, struct pv_ring *leg, const struct pv_bond
 	return 0;
 }
 
-int pv_bond_leg_del(struct pv_ring *r, uint32_t id)
+struct pv_ring *pv_bond_leg_part(struct pv_ring *r, uint32_t id)
 {
 	struct bond *b = bond(r);
 	struct bond_leg *l = find(b, id);
 
 	if (!l)
-		return -ENOENT;
+		return NULL;
 	take_out(b, l);
 	l->up = false;
 	/* One that comes back is another one. */
@@ -419,13 +421,42 @@ int pv_bond_leg_del(struct pv_ring *r, uint32_t id)
 	if (!l->deaf)
 		pv_bond_rx_drain(b, l);
 	unwatch(b, l);
+	pv_pool_bind_off(r->pool, l->ring->binder);
 	/* The others first: what this one leaves behind goes by them. */
 	settle(b);
-	pv_bond_close_leg(b, l);
-	leg_free(b, l);
+	pv_bond_reap_leg(b, l);
+	l->next = b->parted;
+	b->parted = l;
 	b->mine.plug_outs++;
 	settle(b);
 	publish(b);
+	return l->ring;
+}
+
+void pv_bond_leg_end(struct pv_ring *r, struct pv_ring *leg)
+{
+	struct bond *b = bond(r);
+	struct bond_leg **at = &b->parted, *l;
+
+	while (*at && (*at)->ring != leg)
+		at = &(*at)->next;
+	l = *at;
+	if (!l)
+		return;
+	*at = l->next;
+	pv_bond_close_leg(b, l);
+	leg_free(b, l);
+	settle(b);
+	publish(b);
+}
+
+int pv_bond_leg_del(struct pv_ring *r, uint32_t id)
+{
+	struct pv_ring *leg = pv_bond_leg_part(r, id);
+
+	if (!leg)
+		return -ENOENT;
+	pv_bond_leg_end(r, leg);
 	return 0;
 }
 
@@ -507,6 +538,8 @@ static void bond_counters(struct pv_ring *r, struct pv_ring_counters *out)
 		pv_ring_counters(b->leg[i]->ring, &c);
 		pv_bond_add_up(&sum, &c);
 	}
+	for (const struct bond_leg *l = b->parted; l; l = l->next)
+		pv_bond_add_up(&sum, &l->ring->stat->c);
 	*out = sum;
 }
 
@@ -584,18 +617,26 @@ static void drain(struct pv_pktq *q)
 	}
 }
 
+static void free_with_ring(struct bond *b, struct bond_leg *l)
+{
+	if (b->forgotten)
+		pv_ring_forget(l->ring);
+	else
+		pv_ring_close(l->ring);
+	leg_free(b, l);
+}
+
 static void bond_free(struct bond *b)
 {
 	const struct pv_mem *mem = b->mem;
+	struct bond_leg *l;
 
-	while (b->nlegs) {
-		struct bond_leg *l = b->leg[--b->nlegs];
-
-		if (b->forgotten)
-			pv_ring_forget(l->ring);
-		else
-			pv_ring_close(l->ring);
-		leg_free(b, l);
+	while (b->nlegs)
+		free_with_ring(b, b->leg[--b->nlegs]);
+	/* A fork waits for those that are just being shut; one that it did not wait for is left alone. */
+	while (!b->forgotten && (l = b->parted)) {
+		b->parted = l->next;
+		free_with_ring(b, l);
 	}
 	drain(&b->held);
 	drain(&b->done);

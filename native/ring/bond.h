@@ -54,6 +54,10 @@ int pv_bond_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool 
 int pv_bond_leg_add(struct pv_ring *bond, struct pv_ring *leg, const struct pv_bond_leg_cfg *cfg);
 /* Closes the leg; its traffic goes by what is left before this returns. 0 or -ENOENT. */
 int pv_bond_leg_del(struct pv_ring *bond, uint32_t id);
+/* The same without waiting for the leg's device, for who holds a lock: the leg is taken out, and what it had completed by now is reaped; then
+ * any thread calls pv_ring_shut for it, and what it still held is the bond's with the second call, which closes it. NULL: there is none. */
+struct pv_ring *pv_bond_leg_part(struct pv_ring *bond, uint32_t id);
+void pv_bond_leg_end(struct pv_ring *bond, struct pv_ring *leg);
 /* What bonding says of a leg: link state, active slave. 0 or -ENOENT. */
 int pv_bond_leg_set(struct pv_ring *bond, uint32_t id, bool active);
 /* Its place among the slaves is another one by now. 0 or -ENOENT. */

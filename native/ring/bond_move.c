@@ -147,14 +147,17 @@ static void close_ring(struct bond *b, struct pv_ring *r)
 	pv_ring_close(r);
 }
 
-void pv_bond_close_leg(struct bond *b, struct bond_leg *l)
+void pv_bond_reap_leg(struct bond *b, struct bond_leg *l)
 {
-	uint32_t n;
-
 	if (!l->gone && l->ring->caps.link_up)
 		(void)pv_ring_tx_kick(l->ring);
 	reap_all(b, l);
-	n = each_out(b, l);
+}
+
+void pv_bond_close_leg(struct bond *b, struct bond_leg *l)
+{
+	uint32_t n = each_out(b, l);
+
 	close_ring(b, l->ring);
 	put_together(b, l, n);
 }

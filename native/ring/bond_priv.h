@@ -18,6 +18,7 @@ struct bond_left {
 
 struct bond_leg {
 	struct pv_ring *ring;
+	struct bond_leg *next; /* of those parted with */
 	struct pv_bond_leg_cfg cfg;
 	uint32_t aside; /* PV_PKT_TX_*: what a packet may ask for that this leg is not simply given */
 	uint32_t binder; /* the pool has several: keys are set packet by packet; 0: no need */
@@ -63,6 +64,7 @@ struct bond {
 	/* cold */
 	const struct pv_mem *mem;
 	struct pv_bond_cfg cfg;
+	struct bond_leg *parted; /* taken out, and not closed yet */
 	struct bond_leg *clock_leg; /* whose clock is the bond's; NULL: none */
 	struct bond_leg *stamp_leg; /* the same, once set_stamps has been called for it: whose stamps are told */
 	pthread_mutex_t clock_lock; /* clocks are asked by any thread: as long as one asks, the leg stays */
@@ -140,7 +142,9 @@ uint32_t pv_bond_leg_reap(struct bond *b, struct bond_leg *l, struct pv_pkt **pk
 /* bond_move.c */
 /* Sends what waits in `again`: parts of what was cut, and of frames that may not have left those that are TCP's. The others are lost. */
 void pv_bond_again(struct bond *b);
-/* Kicks and reaps what the leg has, closes it, and leaves what may not have left to pv_bond_again. */
+/* Kicks what the leg has, and reaps it. */
+void pv_bond_reap_leg(struct bond *b, struct bond_leg *l);
+/* Closes the leg, and leaves what may not have left to pv_bond_again. */
 void pv_bond_close_leg(struct bond *b, struct bond_leg *l);
 
 /* bond_rx.c */

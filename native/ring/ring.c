@@ -31,6 +31,12 @@ void pv_ring_close(struct pv_ring *r)
 		r->ops->close(r);
 }
 
+void pv_ring_shut(struct pv_ring *r)
+{
+	if (r->ops->shut)
+		r->ops->shut(r);
+}
+
 int pv_ring_arm(struct pv_ring *r)
 {
 	return r->ops->arm ? r->ops->arm(r) : -EOPNOTSUPP;

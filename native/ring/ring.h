@@ -155,6 +155,9 @@ struct pv_ring_ops {
 	const char *kind;
 	/* Gives back what it holds to the packets' pool, then frees the ring. */
 	void (*close)(struct pv_ring *r);
+	/* Optional: what takes the time of a close. Its pool's binding is off (pv_pool_bind_off); any thread, and none is inside of the ring. The
+	 * device has let go of all packets then, which are still the ring's: only close is left, and does not wait for the device. */
+	void (*shut)(struct pv_ring *r);
 	uint32_t (*rx_post)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 	/* Fills data, len, total, flags, tstamp. A frame that fills several buffers, which merged TCP segments may, is a chain by `frag`. */
 	uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
@@ -236,6 +239,7 @@ pv_inline uint32_t pv_ring_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint
 int pv_ring_stat_open(struct pv_ring *r, const struct pv_mem *mem);
 void pv_ring_stat_close(struct pv_ring *r, const struct pv_mem *mem);
 void pv_ring_close(struct pv_ring *r);
+void pv_ring_shut(struct pv_ring *r); /* nothing where there is no such op */
 int pv_ring_arm(struct pv_ring *r);
 int pv_ring_notify_fd(struct pv_ring *r);
 /* -EINVAL: no such kind, VLAN above 4094, a tuple of neither UDP nor TCP or of two families, a `match` that does not go with the kind.

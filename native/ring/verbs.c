@@ -267,6 +267,7 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 	v->ops = (struct pv_ring_ops){
 		.kind = "verbs",
 		.close = pv_verbs_close,
+		.shut = pv_verbs_shut,
 		.rx_post = pv_verbs_rx_post,
 		.rx_poll = pv_verbs_legacy_rx_poll,
 		.tx_post = v->tx.qpx ? pv_verbs_ext_tx_post : pv_verbs_legacy_tx_post,

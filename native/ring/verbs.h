@@ -28,6 +28,9 @@ struct pv_verbs_cfg {
 	enum pv_verbs_stamps stamps;
 	uint32_t rx_queues; /* that flows are spread over by their hash; a power of two, clamped to the device's; 0: 1 */
 	bool rx_interrupts; /* a completion channel for arm(); true unless a pure spinner */
+	/* A number of the pool's that pv_pool_bind_begin gave: the ring is opened without a look at what the pool's owner does meanwhile, who calls
+	 * pv_pool_bind_end before anything else with it, and pv_pool_unbind when it could not be opened. 0: the caller is the owner. */
+	uint32_t binder;
 };
 
 /* 0, with a remark in `err` when something that was asked for is not to be had, or -errno with a text: -ENOENT (no such device or library), -EPERM, -EINVAL, -EOPNOTSUPP (no raw packet QPs), ... */

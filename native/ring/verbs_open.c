@@ -315,12 +315,20 @@ static int open_ring(struct opening *o)
 	rc = pv_verbs_qp_start(v, v->qp, 0);
 	if (rc)
 		return fail(o, rc, "queue pair of %s cannot start", o->cfg->device);
-	rc = pv_pool_bind(v->ring.pool, map, unmap, v);
+	rc = o->cfg->binder ? pv_pool_bind_map(v->ring.pool, o->cfg->binder, map, unmap, v)
+			    : pv_pool_bind(v->ring.pool, map, unmap, v);
 	if (rc < 0)
 		return fail(o, rc, "memory cannot be registered with %s (see RLIMIT_MEMLOCK)", o->cfg->device);
-	v->ring.binder = (uint32_t)rc;
+	v->ring.binder = o->cfg->binder ? o->cfg->binder : (uint32_t)rc;
 	rc = pv_verbs_events_open(v);
 	return rc ? fail(o, rc, "events of %s", o->cfg->device) : 0;
+}
+
+static void end(struct verbs_ring *v)
+{
+	pv_verbs_txq_clear(v);
+	pv_verbs_reclaim(v);
+	free_ring(v);
 }
 
 int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *pool, const struct pv_verbs_cfg *cfg, char *err,
@@ -349,7 +357,12 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	pv_list_init(&v->busy);
 	rc = open_ring(&o);
 	if (rc) {
-		pv_verbs_close(&v->ring);
+		if (!cfg->binder)
+			pv_pool_bind_off(pool, v->ring.binder);
+		pv_verbs_shut(&v->ring);
+		if (!cfg->binder)
+			pv_pool_unbind(pool, v->ring.binder);
+		end(v);
 		return rc;
 	}
 	v->poll_cq = v->ctx->ops.poll_cq;
@@ -365,11 +378,15 @@ int pv_verbs_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool
 	return 0;
 }
 
-void pv_verbs_close(struct pv_ring *r)
+/* All that is the device's; the packets stay where they are. */
+void pv_verbs_shut(struct pv_ring *r)
 {
 	struct verbs_ring *v = verbs_ring(r);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
+	if (v->shut)
+		return;
+	v->shut = true;
 	if (v->tx.qpx && v->tx.batch)
 		ibv_wr_abort(v->tx.qpx);
 	pv_verbs_flow_clear(v);
@@ -379,11 +396,10 @@ void pv_verbs_close(struct pv_ring *r)
 		v->lib.modify_qp(v->qp, &attr, IBV_QP_STATE);
 		v->lib.destroy_qp(v->qp);
 	}
-	pv_verbs_txq_clear(v);
-	pv_verbs_reclaim(v);
+	pv_verbs_txq_shut(v);
 	destroy_cqs(v);
 	pv_verbs_dm_close(v);
-	pv_pool_unbind(v->ring.pool, v->ring.binder);
+	pv_pool_unmap(v->ring.pool, v->ring.binder);
 	pv_verbs_events_close(v);
 	if (v->channel)
 		v->lib.destroy_comp_channel(v->channel);
@@ -394,7 +410,14 @@ void pv_verbs_close(struct pv_ring *r)
 	}
 	if (v->ctx)
 		v->lib.close_device(v->ctx);
-	free_ring(v);
+}
+
+void pv_verbs_close(struct pv_ring *r)
+{
+	pv_pool_bind_off(r->pool, r->binder);
+	pv_verbs_shut(r);
+	pv_pool_unbind(r->pool, r->binder);
+	end(verbs_ring(r));
 }
 
 /* The child of a fork: the queue pair is the parent's. Fds are closed as this process's copies; the provider's mappings and

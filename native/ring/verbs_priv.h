@@ -197,6 +197,7 @@ struct verbs_ring {
 	enum pv_verbs_stamps stamps; /* that queues are made with */
 	bool tx_stamps; /* are wanted */
 	bool wall; /* stamps are the device's clock of the day */
+	bool shut; /* pv_verbs_shut was called */
 	uint32_t events; /* bit per enum pv_ring_event not yet told */
 	size_t held_bytes;
 	struct verbs_qp_ask ask; /* what the ring's own queue pair was given */
@@ -271,6 +272,7 @@ void pv_verbs_txq_poll(struct verbs_ring *v);
 void pv_verbs_txq_sweep(struct verbs_ring *v);
 void pv_verbs_txq_all(struct verbs_ring *v, void (*each)(struct verbs_ring *v, struct verbs_txq *q));
 void pv_verbs_txq_clear(struct verbs_ring *v);
+void pv_verbs_txq_shut(struct verbs_ring *v); /* what of it is the device's */
 
 /* verbs_dm.c */
 /* So many bytes for the first queue; without them the ring works too, and `err` says why. */
@@ -283,6 +285,7 @@ void pv_verbs_dm_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from);
 
 /* verbs_open.c */
 void pv_verbs_close(struct pv_ring *r);
+void pv_verbs_shut(struct pv_ring *r);
 void pv_verbs_forget(struct pv_ring *r);
 
 /* verbs_caps.c */

@@ -86,21 +86,29 @@ void pv_verbs_rate_probe(struct verbs_ring *v)
 
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
 
+/* The device's part of it. */
+static void shut(struct verbs_ring *v, struct verbs_txq *q)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	if (q->qpx && q->batch)
+		ibv_wr_abort(q->qpx);
+	if (q->qp) {
+		v->lib.modify_qp(q->qp, &attr, IBV_QP_STATE);
+		v->lib.destroy_qp(q->qp);
+	}
+	if (q->cq)
+		v->lib.destroy_cq(q->cq);
+	q->qp = NULL;
+	q->qpx = NULL;
+	q->cq = NULL;
+}
+
 static void destroy(struct verbs_ring *v, struct verbs_txq *q)
 {
 	pv_list_del(&q->busy);
-	if (!v->forgotten) {
-		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-
-		if (q->qpx && q->batch)
-			ibv_wr_abort(q->qpx);
-		if (q->qp) {
-			v->lib.modify_qp(q->qp, &attr, IBV_QP_STATE);
-			v->lib.destroy_qp(q->qp);
-		}
-		if (q->cq)
-			v->lib.destroy_cq(q->cq);
-	}
+	if (!v->forgotten)
+		shut(v, q);
 	pv_verbs_txq_reclaim(q);
 	pv_verbs_txq_fini(v, q);
 	v->nbeside--;
@@ -333,6 +341,11 @@ void pv_verbs_txq_all(struct verbs_ring *v, void (*each)(struct verbs_ring *v, s
 		next = q->next;
 		each(v, q);
 	}
+}
+
+void pv_verbs_txq_shut(struct verbs_ring *v)
+{
+	pv_verbs_txq_all(v, shut);
 }
 
 void pv_verbs_txq_clear(struct verbs_ring *v)

@@ -28,7 +28,10 @@
 
 /* Made once: calls that were waiting when the engine stopped may still be on their way out when it starts again. */
 static struct pv_engine_stat unseen;
-struct pv_engine pv_engine = { .stat = &unseen, .extra_fd = -1, .followers = { &pv_engine.followers, &pv_engine.followers } };
+struct pv_engine pv_engine = { .stat = &unseen,
+			       .extra_fd = -1,
+			       .followers = { &pv_engine.followers, &pv_engine.followers },
+			       .leg_jobs = { &pv_engine.leg_jobs, &pv_engine.leg_jobs } };
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct pv_engine_hooks *engine_hooks;

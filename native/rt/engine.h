@@ -45,6 +45,7 @@ struct pv_control;
 struct pv_host;
 struct pv_port_bond;
 struct pv_host_state;
+struct pv_leg_job;
 struct pv_tstamp;
 struct pv_wrap;
 
@@ -54,6 +55,7 @@ struct pv_port {
 	struct pv_pool *pool;
 	struct pv_wrap *wrap;
 	struct pv_port_bond *bond; /* rt/port_bond.h; NULL: it is one device's */
+	uint32_t binder; /* the place that is kept for its ring in its pool; 0: none is */
 	uint32_t index; /* of the interface */
 	uint32_t serial; /* no other port of this process has it */
 	int notify_fd; /* -1: the ring has none */
@@ -119,6 +121,9 @@ struct pv_engine {
 	_Atomic(int) state; /* enum pv_engine_state */
 	pthread_t thread;
 	bool have_thread;
+	struct pv_list leg_jobs; /* rt/port_leg.h: devices to be opened and shut by the progress thread */
+	struct pv_leg_job *leg_job; /* the one under way */
+	_Atomic(bool) leg_busy; /* and it is at work, without the lock */
 	const struct pv_config *cfg;
 };
 

@@ -9,6 +9,8 @@
  * handlers and locks of its own. Handlers run before fork in reverse order of registration, so ours are registered twice: when this
  * library is loaded, and again once the rings' libraries are; whichever comes first does the work.
  *
+ * A device that is just being opened or shut for a leg of a bond is waited for.
+ *
  * A thread that is just starting or stopping the engine is not waited for: its child has kernel sockets only.
  */
 #include "base/ownfd.h"
@@ -19,6 +21,7 @@
 #include "rt/lent.h"
 #include "rt/log.h"
 #include "rt/port_bond.h"
+#include "rt/port_leg.h"
 #include "rt/recorder.h"
 #include "rt/stats.h"
 #include "rt/wait.h"
@@ -39,6 +42,7 @@ static void before(void)
 	have_lock = have_engine || (have_start && pv_engine.stat->lent);
 	if (have_lock) {
 		pv_lock_get(&pv_engine.lock);
+		pv_legs_settle(&pv_engine);
 		pv_lent_save(&pv_engine);
 		pv_trace_note(pv_engine.trace, .kind = PV_TRACE_engine, .a = PV_TRACE_FORK);
 	}
@@ -74,6 +78,7 @@ static void in_parent(void)
 static void forget(struct pv_engine *e)
 {
 	atomic_store_explicit(&e->state, PV_ENGINE_FORKED, memory_order_release);
+	pv_legs_forget(e);
 	for (uint32_t i = 0; i < e->nports; i++) {
 		pv_ring_forget(e->ports[i].ring);
 		pv_port_bond_forget(&e->ports[i]);

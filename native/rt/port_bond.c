@@ -21,6 +21,7 @@
 #include "rt/error.h"
 #include "rt/log.h"
 #include "rt/mem.h"
+#include "rt/port_leg.h"
 #include "rt/port_tap.h"
 #include "rt/recorder.h"
 #include "rt/tstamp_engine.h"
@@ -42,6 +43,7 @@ struct leg {
 	struct pv_bond_slave slave; /* as last read; the TAP: its name and number */
 	uint32_t id;
 	struct pv_ring *ring; /* NULL: not open */
+	struct pv_leg_job *job; /* by which its device is being opened; NULL: it is not */
 	bool tap, active, link_up;
 	bool seen; /* by the reading under way */
 	uint32_t at; /* its place among the slaves */
@@ -86,48 +88,7 @@ static uint32_t kernel_link(const struct pv_engine *e, const char *name, bool *r
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
 
-/* The software NIC's devices are called softnic_FABRIC_PORT. */
-static bool of_fabric(const char *device, const char *fabric, uint32_t *port)
-{
-	static const char stem[] = "softnic_";
-	size_t len = strlen(fabric);
-	const char *rest = device + sizeof(stem) - 1;
-	char *end;
-
-	if (strncmp(device, stem, sizeof(stem) - 1) || strncmp(rest, fabric, len) || rest[len] != '_')
-		return false;
-	rest += len + 1;
-	*port = (uint32_t)strtoul(rest, &end, 10);
-	return *rest >= '0' && *rest <= '9' && !*end && *port < 64;
-}
-
-static int open_verbs_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
-{
-	const struct pv_ifspec *s = &p->spec;
-	struct pv_port view = { .pool = p->pool };
-	int rc;
-
-	view.spec.ring = PV_IFSPEC_VERBS;
-	view.spec.port = l->slave.port;
-	view.spec.rx_depth = s->rx_depth;
-	view.spec.tx_depth = s->tx_depth;
-	snprintf(view.spec.device, sizeof(view.spec.device), "%s", l->slave.device);
-	snprintf(view.spec.lib, sizeof(view.spec.lib), "%s", s->lib);
-	snprintf(view.spec.name, sizeof(view.spec.name), "%s", l->slave.ifname);
-	if (*s->fabric) {
-		if (!of_fabric(l->slave.device, s->fabric, &view.spec.port))
-			return pv_error(-ENODEV, "%s: %s is no port of the fabric %s", l->slave.ifname, l->slave.device, s->fabric);
-		view.spec.ring = PV_IFSPEC_SOFTNIC;
-		snprintf(view.spec.fabric, sizeof(view.spec.fabric), "%s", s->fabric);
-		view.spec.have_mac = l->slave.have_mac;
-		memcpy(view.spec.mac, l->slave.mac, PV_ETH_ALEN);
-	}
-	rc = pv_port_verbs_open(&view, e->cfg);
-	l->ring = rc ? NULL : view.ring;
-	return rc;
-}
-
-static int open_tap_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
+static int open_tap_leg(struct pv_engine *e, struct pv_port *p, struct leg *l, struct pv_ring **ring)
 {
 	const struct pv_port_tap_cfg tc = {
 		.pool = p->pool,
@@ -137,14 +98,14 @@ static int open_tap_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
 		.mtu = p->bond->mtu,
 		.mac = p->bond->mac,
 	};
-	int rc = pv_port_tap_open(e, &tc, &l->ring, &p->bond->tap);
+	int rc = pv_port_tap_open(e, &tc, ring, &p->bond->tap);
 
 	if (rc) {
-		l->ring = NULL;
+		*ring = NULL;
 		return rc;
 	}
-	l->id = pv_tapdev_ifindex(l->ring);
-	snprintf(l->slave.ifname, sizeof(l->slave.ifname), "%.15s", pv_tapdev_ifname(l->ring));
+	l->id = pv_tapdev_ifindex(*ring);
+	snprintf(l->slave.ifname, sizeof(l->slave.ifname), "%.15s", pv_tapdev_ifname(*ring));
 	return 0;
 }
 
@@ -249,31 +210,31 @@ static void try_later(struct pv_engine *e, struct leg *l)
 	l->retry_ns = l->tap || now - l->since_ns < RETRY_FOR_NS ? now + step : PV_NEVER;
 }
 
-static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
+/* 0, or with a text: the ring is closed then. */
+static int join(struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
 {
-	struct pv_port_bond *b = p->bond;
-	struct pv_bond_leg_cfg lc = { .fallback = l->tap };
-	int64_t begin = pv_clock_kernel_ns();
-	int rc = l->tap ? open_tap_leg(e, p, l) : open_verbs_leg(e, p, l);
+	struct pv_bond_leg_cfg lc = { .id = l->id, .fallback = l->tap, .at = l->at };
+	int rc;
 
-	if (!rc) {
-		l->link_up = l->ring->caps.link_up || l->tap;
-		l->active = may_send(b, l);
-		lc.id = l->id;
-		lc.active = l->active;
-		lc.at = l->at;
-		rc = pv_bond_leg_add(b->ring, l->ring, &lc);
-		if (rc) {
-			pv_ring_close(l->ring);
-			l->ring = NULL;
-			if (l->tap) {
-				pv_port_tap_close(b->tap);
-				b->tap = NULL;
-			}
-			rc = pv_error(rc, "%s: it cannot be a leg: %s", l->slave.ifname, strerror(-rc));
-		}
+	l->ring = ring;
+	l->link_up = ring->caps.link_up || l->tap;
+	lc.active = l->active = may_send(b, l);
+	rc = pv_bond_leg_add(b->ring, ring, &lc);
+	if (!rc)
+		return 0;
+	pv_ring_close(ring);
+	l->ring = NULL;
+	if (l->tap) {
+		pv_port_tap_close(b->tap);
+		b->tap = NULL;
 	}
-	if (rc) {
+	return pv_error(rc, "%s: it cannot be a leg: %s", l->slave.ifname, strerror(-rc));
+}
+
+/* `ring` NULL: it could not be opened, as the text says. */
+static void leg_opened(struct pv_engine *e, struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
+{
+	if (!ring || join(b, l, ring)) {
 		const char *why = pv_error_keep(pv_error_text());
 
 		/* Of one that is not open the host's entry tells. */
@@ -289,15 +250,40 @@ static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
 	b->changed = true;
 	leg_stat(b, l);
 	log_leg(b, l, l->active ? "is a leg, and sent by" : "is a leg");
-	pv_log(PV_LOG_DEBUG, "%s: opening it took %lld us", b->netdev, (long long)(pv_clock_kernel_ns() - begin) / 1000);
+}
+
+/* A port that stands goes on meanwhile; where there is none, or no thread to do it, it is waited for. */
+static void open_leg(struct pv_engine *e, struct pv_port *p, struct leg *l)
+{
+	struct pv_ring *ring = NULL;
+
+	if (!l->tap && p->bond->running && pv_leg_thread(e)) {
+		l->job = pv_leg_open_later(e, p, &l->slave);
+		if (l->job)
+			return;
+	} else if (l->tap) {
+		(void)open_tap_leg(e, p, l, &ring);
+	} else {
+		(void)pv_leg_open(e, p, &l->slave, &ring);
+	}
+	leg_opened(e, p->bond, l, ring);
+}
+
+static void forget_job(struct leg *l)
+{
+	pv_leg_unwanted(l->job);
+	l->job = NULL;
 }
 
 /* The ring is the bond's to close, and gives back what it held by that. */
-static void drop_leg(struct pv_port_bond *b, struct leg *l, const char *why)
+static void drop_leg(struct pv_engine *e, struct pv_port *p, struct leg *l, const char *why)
 {
+	struct pv_port_bond *b = p->bond;
+	struct pv_ring *ring = l->ring;
 	int64_t begin;
 
-	if (!l->ring)
+	forget_job(l);
+	if (!ring)
 		return;
 	l->ring = NULL;
 	l->active = false;
@@ -306,8 +292,11 @@ static void drop_leg(struct pv_port_bond *b, struct leg *l, const char *why)
 	b->plugouts += b->info.kind == PV_BOND_KIND_NETVSC && !l->tap;
 	log_leg(b, l, why);
 	begin = pv_clock_kernel_ns();
-	(void)pv_bond_leg_del(b->ring, l->id);
-	pv_log(PV_LOG_DEBUG, "%s: closing it took %lld us", b->netdev, (long long)(pv_clock_kernel_ns() - begin) / 1000);
+	(void)pv_bond_leg_part(b->ring, l->id);
+	ring->stat->active = ring->stat->link_up = false;
+	if (l->tap || !pv_leg_thread(e) || pv_leg_shut_later(e, p, b->ring, ring))
+		pv_bond_leg_end(b->ring, ring);
+	pv_log(PV_LOG_DEBUG, "%s: leaving it took %lld us", b->netdev, (long long)(pv_clock_kernel_ns() - begin) / 1000);
 	if (l->tap) {
 		pv_port_tap_close(b->tap);
 		b->tap = NULL;
@@ -351,8 +340,8 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 	if (!l && !(l = leg_new(b)))
 		return;
 	l->seen = true;
-	if (l->ring && (l->id != id || strcmp(l->slave.device, s->device)))
-		drop_leg(b, l, "is gone, or another one by now");
+	if (l->id != id || strcmp(l->slave.device, s->device))
+		drop_leg(e, p, l, "is gone, or another one by now");
 	/* A new one, one that was changed, one that is up again: the count begins anew. */
 	if (l->id != id || strcmp(l->slave.device, s->device) || (l->slave.down && running && !s->down))
 		l->since_ns = l->retry_ns = 0;
@@ -363,7 +352,7 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 		(void)pv_bond_leg_place(b->ring, id, at);
 	l->id = id;
 	/* Links of others change, too: it has its time. */
-	if (!id || l->ring || pv_clock_now(&e->clock) < l->retry_ns)
+	if (!id || l->ring || l->job || pv_clock_now(&e->clock) < l->retry_ns)
 		return;
 	if (*s->device)
 		open_leg(e, p, l);
@@ -371,13 +360,14 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 		try_later(e, l);
 }
 
-static void forget_legs(struct pv_port_bond *b)
+static void forget_legs(struct pv_engine *e, struct pv_port *p)
 {
+	struct pv_port_bond *b = p->bond;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (!b->leg[i].tap && !b->leg[i].seen)
-			drop_leg(b, &b->leg[i], "is gone");
+			drop_leg(e, p, &b->leg[i], "is gone");
 		if (b->leg[i].tap || b->leg[i].seen)
 			b->leg[n++] = b->leg[i];
 	}
@@ -399,8 +389,8 @@ static void follow(struct pv_engine *e, struct pv_port *p, const struct pv_bond_
 			l->seen |= !strcmp(info->slave[k].ifname, l->slave.ifname) &&
 				   kernel_link(e, l->slave.ifname, &running) == l->id && l->id;
 	}
-	forget_legs(b);
-	for (uint32_t i = 0; i < info->n; i++)
+	forget_legs(e, p);
+	for (uint32_t i = 0; i < info->n && !e->progress_stop; i++)
 		take_slave(e, p, &info->slave[i], i);
 	settle(e, p);
 }
@@ -412,7 +402,7 @@ static int64_t next_try(const struct pv_port_bond *b)
 	int64_t next = PV_NEVER;
 
 	for (uint32_t i = 0; i < b->n; i++)
-		if (!b->leg[i].ring)
+		if (!b->leg[i].ring && !b->leg[i].job)
 			next = PV_MIN(next, b->leg[i].retry_ns);
 	return next;
 }
@@ -429,10 +419,11 @@ static void take_events(struct pv_engine *e, struct pv_port *p)
 	}
 }
 
+/* Open, or about to be. */
 static bool has_legs(const struct pv_port_bond *b)
 {
 	for (uint32_t i = 0; i < b->n; i++)
-		if (b->leg[i].ring)
+		if (b->leg[i].ring || b->leg[i].job)
 			return true;
 	return false;
 }
@@ -506,8 +497,9 @@ void pv_port_bond_again(struct pv_port *p)
 /* ---- what the legs' rings say ------------------------------------------------------------------------------------------------ */
 
 /* What the bond has found out of its legs by now, by their events or since they did not take what was posted. */
-static void look_at(struct pv_engine *e, struct pv_port_bond *b, struct leg *l)
+static void look_at(struct pv_engine *e, struct pv_port *p, struct leg *l)
 {
+	struct pv_port_bond *b = p->bond;
 	struct pv_bond_leg_cfg lc;
 	struct pv_ring *r;
 
@@ -515,7 +507,7 @@ static void look_at(struct pv_engine *e, struct pv_port_bond *b, struct leg *l)
 		if (r != l->ring)
 			continue;
 		if (lc.gone) {
-			drop_leg(b, l, "its device is gone, or reported an error");
+			drop_leg(e, p, l, "its device is gone, or reported an error");
 			try_later(e, l);
 			return;
 		}
@@ -524,6 +516,22 @@ static void look_at(struct pv_engine *e, struct pv_port_bond *b, struct leg *l)
 			log_leg(b, l, l->link_up ? "link up" : "link down");
 		}
 	}
+}
+
+/* After a change of legs. Without one the port is closed, and asked for legs ever again, by whoever follows the kernel. */
+static void legs_changed(struct pv_engine *e, struct pv_port *p)
+{
+	struct pv_port_bond *b = p->bond;
+
+	settle(e, p);
+	tell(e, p);
+	if (has_legs(b)) {
+		pv_host_legs_at(e, next_try(b));
+		return;
+	}
+	pv_log(PV_LOG_WARN, "%s: the last device beneath it is gone", b->netdev);
+	pv_port_failed(e, p, PV_RING_EV_GONE);
+	pv_host_legs_at(e, pv_clock_now(&e->clock));
 }
 
 void pv_port_bond_events(struct pv_engine *e, struct pv_port *p)
@@ -536,17 +544,41 @@ void pv_port_bond_events(struct pv_engine *e, struct pv_port *p)
 	b->running = true;
 	take_events(e, p);
 	for (uint32_t i = 0; i < b->n; i++)
-		look_at(e, b, &b->leg[i]);
-	settle(e, p);
-	tell(e, p);
-	if (has_legs(b)) {
-		pv_host_legs_at(e, next_try(b));
-		return;
-	}
-	/* It is closed, and asked for legs ever again, by whoever follows the kernel. */
-	pv_log(PV_LOG_WARN, "%s: the last device beneath it is gone", b->netdev);
-	pv_port_failed(e, p, PV_RING_EV_GONE);
-	pv_host_legs_at(e, b->glance_ns);
+		look_at(e, p, &b->leg[i]);
+	legs_changed(e, p);
+}
+
+static struct pv_port *port_of(struct pv_engine *e, const struct pv_port_bond *b)
+{
+	for (uint32_t i = 0; i < e->nports; i++)
+		if (e->ports[i].bond == b)
+			return &e->ports[i];
+	return NULL;
+}
+
+void pv_port_bond_opened(struct pv_engine *e, const struct pv_port_bond *owner, const struct pv_leg_job *job, struct pv_ring *ring)
+{
+	struct pv_port *p = port_of(e, owner);
+	struct pv_port_bond *b = p->bond;
+	struct leg *l = b->leg;
+	int64_t begin = pv_clock_kernel_ns();
+
+	while (l->job != job)
+		l++;
+	l->job = NULL;
+	leg_opened(e, b, l, ring);
+	if (!p->failed)
+		legs_changed(e, p);
+	pv_log(PV_LOG_DEBUG, "%s: joining it took %lld us", b->netdev, (long long)(pv_clock_kernel_ns() - begin) / 1000);
+}
+
+void pv_port_bond_ended(struct pv_engine *e, const struct pv_port_bond *owner)
+{
+	struct pv_port *p = port_of(e, owner);
+
+	p->bond->changed = true;
+	if (!p->failed)
+		tell(e, p);
 }
 
 void pv_port_bond_glance(struct pv_engine *e, int64_t now)
@@ -676,6 +708,12 @@ void pv_port_bond_forget(struct pv_port *p)
 	pv_port_tap_forget(p->bond->tap);
 	p->bond->tap = NULL;
 	pv_port_bond_close(p);
+}
+
+void pv_port_bond_rest(struct pv_engine *e, struct pv_port *p)
+{
+	if (p->bond)
+		pv_leg_wait(e, p->bond);
 }
 
 void pv_port_bond_close(struct pv_port *p)

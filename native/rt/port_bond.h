@@ -12,8 +12,13 @@
 
 /* p->spec and p->bond, then p->ring and p->pool. 0 or -errno with a text: nothing is open then. */
 int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_host_state *host);
-/* After the ring was closed, which closes the legs. */
+/* Before the ring is closed, which closes the legs: none of their devices is at work any more (rt/port_leg.h). */
+void pv_port_bond_rest(struct pv_engine *e, struct pv_port *p);
+/* After it. */
 void pv_port_bond_close(struct pv_port *p);
+/* A leg's device was opened, or with a text could not be (NULL); one that was left has ended. `owner` is the bond of one of e->ports. */
+void pv_port_bond_opened(struct pv_engine *e, const struct pv_port_bond *owner, const struct pv_leg_job *job, struct pv_ring *ring);
+void pv_port_bond_ended(struct pv_engine *e, const struct pv_port_bond *owner);
 void pv_port_bond_forget(struct pv_port *p); /* in a forked child */
 /* Once the port stands in e->ports: legs that are there and could not be opened so far, what their rings say. */
 void pv_port_bond_events(struct pv_engine *e, struct pv_port *p);

@@ -142,6 +142,7 @@ int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
 		.dev_mem = (uint32_t)cfg->ring_dev_mem_tx,
 		.stamps = stamps_of(cfg),
 		.rx_interrupts = true,
+		.binder = p->binder,
 	};
 	struct pv_verbs_info info = { 0 };
 	int rc;
@@ -338,6 +339,7 @@ static void close_pool(struct pv_engine *e, struct pv_pool *pool, const char *na
 static void close_ring(struct pv_engine *e, struct pv_port *p)
 {
 	pv_tstamp_port_del(e, p);
+	pv_port_bond_rest(e, p);
 	pv_ring_close(p->ring);
 	pv_port_bond_close(p);
 	pv_wrap_close(p->wrap);

@@ -29,6 +29,7 @@
 #include "rt/engine.h"
 #include "rt/error.h"
 #include "rt/host.h"
+#include "rt/port_leg.h"
 #include "rt/tstamp_engine.h"
 
 #define STANDBY_MAX 10
@@ -79,6 +80,9 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 	struct pv_tstamp *stamps = e->tstamp;
 	bool graced = false;
 	uint64_t count;
+
+	if (pv_legs_due(e))
+		return false;
 
 	until = PV_MIN(until, pv_host_deadline(e));
 	if (e->agent)
@@ -232,6 +236,8 @@ static void *progress_main(void *arg)
 	while (!e->progress_stop) {
 		if (pv_unlikely(atomic_load_explicit(&e->leaving, memory_order_relaxed) == PV_LEAVE_ASKED))
 			leave(e);
+		if (pv_legs_due(e))
+			pv_legs_work(e);
 		if (e->leader || (e->stat->polls != s.seen && !e->exports))
 			stand_by(e, &s);
 		else
@@ -279,5 +285,6 @@ void pv_progress_stop(struct pv_engine *e)
 	e->progress.efd = -1;
 	pv_lock_get(&e->lock);
 	e->have_thread = false; /* from now on whoever polls does its work */
+	e->progress_stop = false;
 	pv_lock_put(&e->lock);
 }

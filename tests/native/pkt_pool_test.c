@@ -229,6 +229,56 @@ TEST(several_devices)
 	CHECK(m.blocks == 0 && m.bytes == 0);
 }
 
+/* A device learns of the memory while the pool goes on: what comes meanwhile is told at the end, and nobody else gets its number. */
+TEST(bound_in_pieces)
+{
+	static struct dev d[2];
+	struct testmem m;
+	struct pv_pool *pool;
+	struct pv_pkt *p;
+
+	memset(d, 0, sizeof(d));
+	CHECK_EQ(pv_pool_open(&pool, testmem_init(&m), &cfg), 0);
+	CHECK_EQ(pv_pool_bind_begin(pool), 1);
+	CHECK_EQ(pool->binders, 0);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d[1]), 2);
+	CHECK_EQ(pv_pool_bind_map(pool, 1, map, unmap, &d[0]), 0);
+	CHECK_EQ(d[0].maps, 1);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(d[0].maps, 1);
+	CHECK_EQ(d[1].maps, 3);
+	d[0].fail_at = 2;
+	CHECK_EQ(pv_pool_bind_end(pool, 1), -EPERM);
+	CHECK_EQ(pool->binders, 1);
+	d[0].fail_at = 0;
+	CHECK_EQ(pv_pool_bind_end(pool, 1), 0);
+	CHECK_EQ(d[0].maps, 3);
+	CHECK_EQ(pool->binders, 2);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(d[0].maps, 4);
+	pv_pool_unbind(pool, 2);
+	/* And back: packets have no key of it, and a pool that grows does not tell it. */
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d[1]), 2);
+	pv_pool_unmap(pool, 1);
+	CHECK_EQ(d[0].unmaps, 0);
+	pv_pool_bind_off(pool, 1);
+	p = pv_pkt_get(pool);
+	check_key(&d[1], p);
+	pv_pkt_put(p);
+	CHECK_EQ(pv_pool_grow(pool), 0);
+	CHECK_EQ(d[0].maps, 4);
+	pv_pool_unmap(pool, 1);
+	CHECK_EQ(d[0].unmaps, 4);
+	CHECK_EQ(pv_pool_bind_begin(pool), 3);
+	pv_pool_unbind(pool, 1);
+	CHECK_EQ(d[0].unmaps, 4);
+	CHECK_EQ(pv_pool_bind_begin(pool), 1);
+	CHECK_EQ(pv_pool_close(pool), 0);
+	CHECK_EQ(d[1].maps, d[1].unmaps);
+	CHECK(m.blocks == 0 && m.bytes == 0);
+}
+
 TEST(a_device_that_refuses)
 {
 	struct dev d = { .fail_at = 3 };
