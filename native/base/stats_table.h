@@ -35,10 +35,8 @@ enum pv_stat_type_id {
 
 /* ---- counters ---------------------------------------------------------------------------------------------------------- */
 
-/* Every reason for which the network layer drops or counts. */
-#define PV_NET_COUNTERS(X)                                                                                                         \
-	X(rx_frames, COUNTER, "", "frames from the rings")                                                                         \
-	X(rx_delivered, COUNTER, "", "packets handed to UDP or TCP")                                                               \
+/* Reasons for which the network layer drops what came: of all rings here, of each in what it shows. */
+#define PV_NET_RX_DROPS(X)                                                                                                         \
 	X(rx_short, COUNTER, "", "dropped: shorter than its headers say")                                                          \
 	X(rx_not_ours, COUNTER, "", "dropped: another MAC or IP destination")                                                      \
 	X(rx_vlan, COUNTER, "", "dropped: a VLAN tag of another interface")                                                        \
@@ -48,17 +46,23 @@ enum pv_stat_type_id {
 	X(rx_ip_src, COUNTER, "", "dropped: impossible source address")                                                            \
 	X(rx_ip_options, COUNTER, "", "dropped: malformed options or extension headers")                                           \
 	X(rx_proto, COUNTER, "", "dropped: no such protocol here")                                                                 \
-	X(rx_icmp, COUNTER, "", "ICMP and ICMPv6 messages handled")                                                                \
 	X(rx_icmp_bad, COUNTER, "", "dropped: malformed ICMP, ICMPv6, IGMP or MLD")                                                \
-	X(rx_icmp_error, COUNTER, "", "ICMP errors about our packets")                                                             \
-	X(rx_arp, COUNTER, "", "ARP packets handled")                                                                              \
 	X(rx_arp_bad, COUNTER, "", "dropped: malformed ARP")                                                                       \
 	X(rx_nd_bad, COUNTER, "", "dropped: malformed neighbour discovery")                                                        \
+	X(reass_bad, COUNTER, "", "dropped: fragments that overlap or cannot be")
+
+/* Every reason for which the network layer drops or counts. */
+#define PV_NET_COUNTERS(X)                                                                                                         \
+	X(rx_frames, COUNTER, "", "frames from the rings")                                                                         \
+	X(rx_delivered, COUNTER, "", "packets handed to UDP or TCP")                                                               \
+	PV_NET_RX_DROPS(X)                                                                                                         \
+	X(rx_icmp, COUNTER, "", "ICMP and ICMPv6 messages handled")                                                                \
+	X(rx_icmp_error, COUNTER, "", "ICMP errors about our packets")                                                             \
+	X(rx_arp, COUNTER, "", "ARP packets handled")                                                                              \
 	X(rx_igmp, COUNTER, "", "IGMP and MLD messages handled")                                                                   \
 	X(reass_fragments, COUNTER, "", "fragments taken into reassembly")                                                         \
 	X(reass_done, COUNTER, "", "datagrams reassembled")                                                                        \
 	X(reass_timeout, COUNTER, "", "datagrams given up: a fragment never came")                                                 \
-	X(reass_bad, COUNTER, "", "dropped: fragments that overlap or cannot be")                                                  \
 	X(reass_full, COUNTER, "", "datagrams given up: reassembly memory")                                                        \
 	X(tx_packets, COUNTER, "", "packets posted to rings")                                                                      \
 	X(tx_fragments, COUNTER, "", "fragments among them")                                                                       \
@@ -147,6 +151,7 @@ enum pv_stat_type_id {
 	X(tx_errors, COUNTER, "", "completions with an error: the frame did not leave")                                            \
 	X(tx_full, COUNTER, "", "posts that took fewer frames than were offered")                                                  \
 	X(doorbells, COUNTER, "", "doorbells rung")                                                                                \
+	X(interrupts_asked, COUNTER, "", "completion events asked for: with each of them the device may interrupt once")           \
 	X(interrupts, COUNTER, "", "completion events received")                                                                   \
 	X(tso_packets, COUNTER, "", "segments that the device cut, each counted once in tx_packets")                               \
 	X(dm_alloc, GAUGE, "bytes", "on-device memory that the ring has")                                                          \
@@ -173,7 +178,7 @@ enum pv_stat_type_id {
 	X(exhausted, exhausted, COUNTER, "", "buffers asked for when none was free")                                               \
 	X(grown, grown, COUNTER, "", "times that buffers were added")
 
-/* struct pv_ring_stat, beside PV_RING_COUNTERS */
+/* struct pv_ring_stat, beside PV_RING_COUNTERS and PV_NET_RX_DROPS */
 #define PV_STATS_RING(X)                                                                                                           \
 	X(interface, ifname, TEXT, "", "name of the interface")                                                                    \
 	X(name, name, TEXT, "", "kind and device of the ring")                                                                     \
@@ -186,6 +191,12 @@ enum pv_stat_type_id {
 	X(tx_depth, tx_depth, GAUGE, "", "entries of the send queue")                                                              \
 	X(queues, queues, GAUGE, "", "receive queues")                                                                             \
 	X(rx_drained_max, rx_drained_max, MAX, "", "most frames that one poll of the completion queue found")                      \
+	X(moderation_frames, moderation_frames, GAUGE, "",                                                                         \
+	  "frames for which the device holds an interrupt back; 0: none, or not known")                                            \
+	X(moderation_us, moderation_us, GAUGE, "us", "how long it does so for them; 0: not at all, or not known")                  \
+	X(stamps, stamps, ENUM, "off,raw,best,sync,ptp,rtc",                                                                       \
+	  "where time stamps of the device come from, as hw_ts_conversion names it; off: none, or nobody asked")                   \
+	X(retransmits, retransmits, COUNTER, "", "segments of TCP connections sent again by it")                                   \
 	X(dm_size, dm_size, GAUGE, "bytes", "on-device memory that the device has")                                                \
 	X(pacing_min, pacing_min_kbps, GAUGE, "kbit/s", "slowest rate that the device holds a queue to; 0: none")                  \
 	X(pacing_max, pacing_max_kbps, GAUGE, "kbit/s", "fastest such rate")                                                       \
@@ -203,6 +214,7 @@ enum pv_stat_type_id {
 	X(polls, polls, COUNTER, "", "turns of the stack")                                                                         \
 	X(sleeps, sleeps, COUNTER, "", "times that a thread slept until a ring, a deadline or another thread woke it")             \
 	X(wakeups, wakeups, COUNTER, "", "sleeping threads that were woken by another")                                            \
+	X(polling, polling_ns, COUNTER, "ns", "time of threads that polled while they waited")                                     \
 	X(spin, spin_ns, SIGNED, "ns", "how long a blocking call polls before it sleeps; the greatest number: for ever")           \
 	X(kernel_ratio, kernel_ratio, GAUGE, "", "empty polls between looks at the kernel's half of a socket; 0: none")            \
 	X(lent, lent, GAUGE, "", "buffers that the application reads in place")                                                    \
@@ -222,9 +234,14 @@ enum pv_stat_type_id {
 	X(created, created_ns, TIME, "ns", "when it was made")                                                                     \
 	X(nonblocking, nonblock, FLAG, 1, "calls do not wait")                                                                     \
 	X(timestamps, tsflags, ID, "", "SO_TIMESTAMPING flags; 0: none")                                                           \
+	X(stamps, stamps, ENUM, "none,software,device,both",                                                                       \
+	  "who stamps what it receives, as it asks; what the device can is the ring's")                                            \
 	X(rx_thread, rx_thread, ID, "", "thread that received last; 0: none did")                                                  \
 	X(tx_thread, tx_thread, ID, "", "thread that sent last; 0: none did")                                                      \
-	X(eagain, eagain, COUNTER, "", "calls that found nothing or no room, and did not wait")                                    \
+	X(rx_eagain, rx.eagain, COUNTER, "", "receiving calls that ended with EAGAIN: nothing was there, or came in time")         \
+	X(tx_eagain, tx.eagain, COUNTER, "", "sending calls that ended with EAGAIN: no room")                                      \
+	X(rx_errors, rx.errors, COUNTER, "", "receiving calls that the stack ended with another error")                            \
+	X(tx_errors, tx.errors, COUNTER, "", "sending calls that the stack ended with another error")                              \
 	X(poll_hits, hits, COUNTER, "", "waits that ended without a sleep")                                                        \
 	X(poll_misses, misses, COUNTER, "", "waits that slept")                                                                    \
 	X(sleeps, sleeps, COUNTER, "", "sleeps in them")                                                                           \
@@ -232,8 +249,10 @@ enum pv_stat_type_id {
 	X(kernel_rx_bytes, kernel_rx_bytes, COUNTER, "bytes", "bytes of them")                                                     \
 	X(kernel_tx_packets, kernel_tx, COUNTER, "", "datagrams, or writes to a stream, by the kernel")                            \
 	X(kernel_tx_bytes, kernel_tx_bytes, COUNTER, "bytes", "bytes of them")                                                     \
-	X(kernel_errors, kernel_errors, COUNTER, "", "calls that the kernel refused")                                              \
-	X(kernel_eagain, kernel_eagain, COUNTER, "", "calls for which the kernel had nothing or no room")
+	X(kernel_rx_errors, kernel_rx_failed.errors, COUNTER, "", "receiving calls that the kernel refused")                       \
+	X(kernel_tx_errors, kernel_tx_failed.errors, COUNTER, "", "sending calls that the kernel refused")                         \
+	X(kernel_rx_eagain, kernel_rx_failed.eagain, COUNTER, "", "receiving calls for which the kernel had nothing")              \
+	X(kernel_tx_eagain, kernel_tx_failed.eagain, COUNTER, "", "sending calls for which the kernel had no room")
 
 #define PV_STATS_REASON(X) X(text, text, TEXT, "", "in words")
 
@@ -339,6 +358,7 @@ enum pv_stat_type_id {
 	X(events_kernel, events_kernel, COUNTER, "", "events told by the kernel's set")                                            \
 	X(poll_hits, hits, COUNTER, "", "calls that found something at once or while polling")                                     \
 	X(poll_misses, misses, COUNTER, "", "calls that slept")                                                                    \
+	X(polling, polling_ns, COUNTER, "ns", "time of them in which they polled")                                                 \
 	X(timeouts, timeouts, COUNTER, "", "calls whose time was over")                                                            \
 	X(errors, errors, COUNTER, "", "calls that failed")                                                                        \
 	X(thread, thread, ID, "", "thread that called last")

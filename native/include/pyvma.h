@@ -345,9 +345,10 @@ struct pyvma_sock_stamps {
 /* -ENOTCONN: the kernel's, or not decided yet. */
 PYVMA_EXPORT int pyvma_sock_stamps(pyvma_sock *s, struct pyvma_sock_stamps *out);
 struct pyvma_sock_stats {
-	uint64_t rx_datagrams, rx_bytes, rx_dropped, tx_datagrams, tx_bytes, tx_errors; /* through the stack */
+	uint64_t rx_datagrams, rx_bytes, rx_dropped, tx_datagrams, tx_bytes; /* through the stack */
+	uint64_t rx_eagain, rx_errors, tx_eagain, tx_errors; /* calls that ended so there */
 	uint64_t kernel_rx_datagrams, kernel_rx_bytes, kernel_tx_datagrams, kernel_tx_bytes;
-	uint64_t eagain, poll_hits, poll_misses, sleeps;
+	uint64_t poll_hits, poll_misses, sleeps;
 	uint32_t queued, queued_bytes;
 	uint32_t pacing_by, tx_queue; /* enum pyvma_pacing_by; the device's queue, 0: none of its own */
 	uint32_t tx_held, tx_held_bytes; /* frames that wait for their time */

@@ -187,6 +187,19 @@ uint64_t pv_net_chain_sum(const struct pv_pkt *pkt)
 	return sum;
 }
 
+/* The same of the ring that it came by: the `i`-th counter, where that is of a drop. */
+static void count_ring(struct pv_net *net, const struct pv_pkt *pkt, size_t i)
+{
+	const size_t first = offsetof(struct pv_net_counters, rx_short) / sizeof(uint64_t);
+	struct pv_iface *ifp = pkt->iface <= PV_IFACE_MAX ? net->iface[pkt->iface] : NULL;
+
+	if (ifp && i - first < sizeof(struct pv_ring_drops) / sizeof(uint64_t))
+		((uint64_t *)(void *)&ifp->ring->stat->drops)[i - first]++;
+}
+_Static_assert(offsetof(struct pv_net_counters, reass_bad) - offsetof(struct pv_net_counters, rx_short) ==
+		   offsetof(struct pv_ring_drops, reass_bad),
+	       "one list");
+
 pv_noinline void pv_net_lost(struct pv_net *net, const struct pv_pkt *pkt, uint64_t *counter)
 {
 	static const char *const names[] = { PV_NET_COUNTERS(PV_COUNTER_NAME) };
@@ -195,6 +208,7 @@ pv_noinline void pv_net_lost(struct pv_net *net, const struct pv_pkt *pkt, uint6
 
 	++*counter;
 	if (pkt) {
+		count_ring(net, pkt, i);
 		e.iface = pkt->iface;
 		e.b = pkt->len;
 	}

@@ -6,7 +6,8 @@
 
 #define RING(name, member, kind, more, help) PV_STAT_FIELD(struct pv_ring_stat, name, member, kind, more, help)
 #define COUNTER(name, kind, unit, help) PV_STAT_FIELD(struct pv_ring_stat, name, c.name, kind, unit, help)
-static const struct pv_stat_field stat_fields[] = { PV_STATS_RING(RING) PV_RING_COUNTERS(COUNTER) };
+#define DROP(name, kind, unit, help) PV_STAT_FIELD(struct pv_ring_stat, name, drops.name, kind, unit, help)
+static const struct pv_stat_field stat_fields[] = { PV_STATS_RING(RING) PV_RING_COUNTERS(COUNTER) PV_NET_RX_DROPS(DROP) };
 
 const struct pv_stat_type pv_ring_stat_type = PV_STAT_TYPE(RING, struct pv_ring_stat, stat_fields);
 

@@ -109,6 +109,8 @@ struct pv_ring_caps {
 	uint32_t dm_bytes; /* on-device memory of the device; what the ring has of it is in its counters */
 	uint32_t flow_kinds; /* bits: 1 << enum pv_flow_kind */
 	uint32_t flow_match; /* PV_FLOW_BY_TOS, ... */
+	uint32_t moderation_frames,
+	    moderation_us; /* for which the device holds interrupts back, as it was at open; 0: not, or not known */
 	uint32_t queues; /* of receiving; with several, packets say by which they came */
 	uint8_t mac[PV_ETH_ALEN];
 	bool link_up;
@@ -122,12 +124,20 @@ struct pv_ring_counters {
 	PV_RING_COUNTERS(PV_COUNTER_FIELD)
 };
 
+/* What came by a ring and was dropped, by reason: the network layer's to write. */
+struct pv_ring_drops {
+	PV_NET_RX_DROPS(PV_COUNTER_FIELD)
+};
+
 /* What readers of the statistics file see of a ring. The counters are the ring's to write, whoever opens it writes the rest. */
 struct pv_ring_stat {
 	struct pv_ring_counters c;
+	struct pv_ring_drops drops;
+	uint64_t retransmits; /* TCP's to write */
 	uint32_t shown; /* pv_mem_show */
 	uint32_t rx_drained_max; /* the stack's to write */
-	uint32_t index, mtu, rx_depth, tx_depth, queues, dm_size, pacing_min_kbps, pacing_max_kbps;
+	uint32_t index, mtu, rx_depth, tx_depth, queues, dm_size, pacing_min_kbps, pacing_max_kbps, moderation_frames,
+	    moderation_us;
 	struct pv_pool *pool;
 	/* A leg's of a bond ring. */
 	struct pv_ring_stat *master;
@@ -137,6 +147,7 @@ struct pv_ring_stat {
 	char tap_device[16];
 	bool active;
 	bool link_up;
+	uint8_t stamps; /* enum pv_tstamp_mode */
 	uint8_t mac[PV_ETH_ALEN];
 	char ifname[32], name[PV_RING_NAME_MAX], mode[PV_RING_NAME_MAX];
 };

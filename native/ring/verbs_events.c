@@ -86,6 +86,7 @@ int pv_verbs_arm(struct pv_ring *r)
 	rc = v->ctx->ops.req_notify_cq(v->rx_cq, 0);
 	if (rc)
 		return -rc;
+	v->ring.stat->c.interrupts_asked++;
 	/* Not a tap's: rx_poll hands it out again. */
 	if (v->ops.rx_poll(r, &p, 1)) {
 		v->stash = p;

@@ -619,6 +619,7 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	r->csum_partial = r->virtual_link || !r->native;
 	c->host_first = true;
 	c->rx_partial = r->nsocks < pv_xdp_channels(cfg->ifname);
+	pv_xdp_moderation(cfg->ifname, c);
 	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
 		return -errno;
 	snprintf(c->name, sizeof(c->name), "xdp:%s", cfg->ifname);

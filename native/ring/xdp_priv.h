@@ -103,6 +103,8 @@ int pv_xdp_socks_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *er
 void pv_xdp_socks_close(struct xdp_ring *r);
 /* ETHTOOL: number of receive queues; what the driver's name tells. */
 uint32_t pv_xdp_channels(const char *ifname);
+/* What the driver tells of it, into `caps`. */
+void pv_xdp_moderation(const char *ifname, struct pv_ring_caps *caps);
 /* 0, or -errno when the driver cannot be asked. */
 int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname);
 

@@ -51,6 +51,16 @@ uint32_t pv_xdp_channels(const char *ifname)
 	return PV_MAX(1u, channels.combined_count + channels.rx_count);
 }
 
+void pv_xdp_moderation(const char *ifname, struct pv_ring_caps *caps)
+{
+	struct ethtool_coalesce moderation = { .cmd = ETHTOOL_GCOALESCE };
+
+	if (ethtool(ifname, &moderation))
+		return;
+	caps->moderation_frames = moderation.rx_max_coalesced_frames;
+	caps->moderation_us = moderation.rx_coalesce_usecs;
+}
+
 int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname)
 {
 	static const char *const drivers[] = { "veth", "tun", "virtio_net", "bridge" };

@@ -138,6 +138,8 @@ static void leg_stat(const struct pv_port_bond *b, const struct leg *l)
 	s->tx_depth = c->tx_depth;
 	s->queues = c->queues;
 	s->dm_size = c->dm_bytes;
+	s->moderation_frames = c->moderation_frames;
+	s->moderation_us = c->moderation_us;
 	s->pacing_min_kbps = c->pacing_min_kbps;
 	s->pacing_max_kbps = c->pacing_max_kbps;
 	if (!l->tap)

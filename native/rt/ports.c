@@ -416,6 +416,8 @@ void pv_port_stat(struct pv_port *p)
 	s->tx_depth = c->tx_depth;
 	s->queues = c->queues;
 	s->dm_size = c->dm_bytes;
+	s->moderation_frames = c->moderation_frames;
+	s->moderation_us = c->moderation_us;
 	s->pacing_min_kbps = c->pacing_min_kbps;
 	s->pacing_max_kbps = c->pacing_max_kbps;
 	s->pool = p->pool;

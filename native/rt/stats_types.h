@@ -8,7 +8,7 @@
 #include "base/stats_table.h"
 
 struct pv_engine_stat {
-	uint64_t polls, sleeps, wakeups;
+	uint64_t polls, sleeps, wakeups, polling_ns;
 	int64_t started_ns, spin_ns;
 	uint64_t huge_bytes;
 	uint32_t kernel_ratio, lent, nports, progress_tid;
@@ -22,26 +22,37 @@ struct pv_reason_stat {
 	char text[124];
 };
 
+enum pv_sock_shown_stamps { PV_SHOWN_STAMPS_NONE, PV_SHOWN_STAMPS_SOFTWARE, PV_SHOWN_STAMPS_DEVICE, PV_SHOWN_STAMPS_BOTH };
+
+/* Of one direction: calls that ended with EAGAIN, and those that were refused otherwise. */
+struct pv_sock_failed {
+	uint64_t eagain, errors;
+};
+
 struct pv_sock_stat {
-	uint64_t eagain, hits, misses, sleeps;
+	/* What calls write that go through the stack, in a line of its own. */
+	uint64_t hits, misses, sleeps;
+	struct pv_sock_failed rx, tx;
+	uint32_t rx_thread, tx_thread;
 	/* Written by whoever calls, perhaps several at once: pv_stat_add. */
 	uint64_t kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
-	uint64_t kernel_errors, kernel_eagain;
+	struct pv_sock_failed kernel_rx_failed, kernel_tx_failed;
 	const void *transport;
 	struct pv_reason_stat *reason;
 	int64_t created_ns;
-	uint32_t rx_thread, tx_thread;
 	int32_t fd;
 	uint32_t tsflags;
 	uint8_t family, type;
 	uint8_t state; /* enum pv_sock_shown_state */
+	uint8_t stamps; /* enum pv_sock_shown_stamps */
 	bool nonblock;
 	uint16_t proto;
 };
-_Static_assert(sizeof(struct pv_sock_stat) <= 2 * PV_CACHELINE, "each socket has one");
+_Static_assert(offsetof(struct pv_sock_stat, kernel_rx) == PV_CACHELINE, "what the kernel's calls write is apart");
+_Static_assert(sizeof(struct pv_sock_stat) <= 3 * PV_CACHELINE, "each socket has one");
 
 struct pv_epoll_stat {
-	uint64_t waits, events_ours, events_kernel, hits, misses, timeouts, errors;
+	uint64_t waits, events_ours, events_kernel, hits, misses, timeouts, errors, polling_ns;
 	uint32_t sockets, kernel_fds, thread, shown;
 	int32_t fd;
 };

@@ -216,6 +216,7 @@ static void start(struct conv *c, const struct pv_port *p, enum pv_tstamp_mode a
 		pv_tsync_init(&c->sync, phc ? 1000000 : caps->tstamp_khz, phc ? UINT64_MAX : caps->tstamp_mask);
 		sample(c);
 	}
+	p->ring->stat->stamps = (uint8_t)c->mode;
 	pv_log(PV_LOG_INFO, "%s: time stamps: %s", p->spec.name, pv_tstamp_mode_name(c->mode));
 }
 

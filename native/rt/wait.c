@@ -354,6 +354,13 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 	return rc;
 }
 
+/* It was asleep from `from` to `to`. */
+static void was_asleep(struct pv_wait *w, int64_t from, int64_t to)
+{
+	w->polled_ns += from - w->polls_since;
+	w->polls_since = w->seen_ns = to;
+}
+
 static nfds_t own_fds(struct pv_wait *w, struct pollfd *fds)
 {
 	fds[0] = (struct pollfd){ .fd = w->waiter.efd, .events = POLLIN };
@@ -407,12 +414,13 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	rc = sleep_on(e, w, fds, n, until);
 	e->sleeper = e->progress.asleep;
 	watch_del(e, w);
+	was_asleep(w, now, pv_clock_now(&e->clock));
 	if (pv_unlikely(!e->stack))
 		return 0; /* stopped meanwhile: the caller's socket is gone */
 	pv_ports_events(e);
 	if (fds[2].revents || pv_host_due(e))
 		pv_host_read(e);
-	pv_engine_poll(e, pv_clock_now(&e->clock));
+	pv_engine_poll(e, w->seen_ns);
 	return slept(w, rc);
 }
 
@@ -429,7 +437,7 @@ static bool kernel_readable(struct pv_wait *w)
 static int lead(struct pv_engine *e, struct pv_wait *w)
 {
 	for (;;) {
-		int64_t now = pv_clock_now(&e->clock);
+		int64_t now = w->seen_ns = pv_clock_now(&e->clock);
 
 		if (pv_engine_poll(e, now))
 			return 0;
@@ -461,7 +469,7 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 		pv_cpu_relax();
 		if (turn % FOLLOWER_TURNS)
 			continue;
-		int64_t now = pv_clock_kernel_ns();
+		int64_t now = w->seen_ns = pv_clock_kernel_ns();
 
 		if (now >= w->spin_until)
 			break;
@@ -489,8 +497,10 @@ static int follow(struct pv_engine *e, struct pv_wait *w)
 
 		if (now >= w->deadline)
 			rc = -ETIMEDOUT;
-		else if (now >= w->spin_until)
+		else if (now >= w->spin_until) {
 			rc = sleep_on(e, w, fds, own_fds(w, fds), w->deadline);
+			was_asleep(w, now, pv_clock_kernel_ns());
+		}
 	}
 	pv_list_del(&w->waiter.on_engine);
 	watch_del(e, w);
@@ -502,6 +512,7 @@ static void begin(struct pv_engine *e, struct pv_wait *w)
 	int64_t now = pv_clock_now(&e->clock);
 
 	w->begun = true;
+	w->polls_since = w->seen_ns = now;
 	w->deadline = w->timeout_ns < 0 || w->timeout_ns > PV_NEVER - now ? PV_NEVER : now + w->timeout_ns;
 	w->spin_until = e->spin_ns == PV_NEVER ? PV_NEVER : now + e->spin_ns;
 	w->spin_until = PV_MIN(w->spin_until, w->deadline);
@@ -535,6 +546,8 @@ int pv_wait(struct pv_engine *e, struct pv_wait *w)
 
 void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 {
+	w->polled_ns += w->seen_ns - w->polls_since;
+	e->stat->polling_ns += (uint64_t)PV_MAX(w->polled_ns, INT64_C(0));
 	if (e->leader == &w->waiter)
 		e->leader = NULL;
 	/* Whoever leaves while nobody leads passes that on: it may be the very one that was told to lead, and had its datagram by then. */

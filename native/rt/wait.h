@@ -22,6 +22,8 @@ struct pv_wait {
 	int64_t timeout_ns; /* < 0: for ever */
 	int64_t nap_ns; /* a sleep is no longer than this: for what no ring interrupts, room to send; PV_NEVER: any */
 	int64_t deadline, spin_until, signals_at;
+	int64_t polls_since, seen_ns; /* it polls since then; the latest time that it knows */
+	int64_t polled_ns; /* how long it polled, sleeps left out */
 	int kfd; /* a kernel socket to watch too; -1: none */
 	short kevents;
 	bool kready; /* that is why the last pv_wait returned, as far as it looked */
@@ -40,6 +42,7 @@ pv_inline void pv_wait_init(struct pv_wait *w, struct pv_watch *watch, int64_t t
 	w->kevents = 0;
 	w->kready = false;
 	w->begun = false;
+	w->polled_ns = 0;
 	w->masked = false;
 	w->turns = 0;
 	w->sleeps = 0;

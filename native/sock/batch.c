@@ -36,7 +36,7 @@ static int64_t send_one(struct pyvma_sock *h, struct pv_sock *so, const struct p
 		return -EDOM;
 	int64_t n = pv_send_locked(h, so, &s, flags, timeout_ns);
 
-	return n < 0 && pv_leg_ask_kernel(so, s.to, n) ? -EDOM : n;
+	return n < 0 && pv_send_refused(so, s.to, n) ? -EDOM : n;
 }
 
 int pyvma_sock_send_batch(pyvma_sock *h, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)

@@ -38,6 +38,7 @@ static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, in
 		got = set->closed ? 0 : pv_epoll_collect(set, out, n, rc != 0 || w.sleeps);
 	}
 	pv_wait_fini(e, &w);
+	set->st->polling_ns += (uint64_t)PV_MAX(w.polled_ns, INT64_C(0));
 	set->slept |= w.sleeps != 0;
 	return got ? got : rc;
 }

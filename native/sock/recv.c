@@ -130,8 +130,6 @@ static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 		so->dg->kernel_seen_ns = now;
 		n = try_kernel(so, rx, lend != NULL);
 	}
-	if (n == -EAGAIN)
-		so->st->eagain++;
 	return n;
 }
 
@@ -186,22 +184,30 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 	return n;
 }
 
+/* There was nothing. */
+static int64_t recv_later(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
+{
+	int64_t now;
+
+	if (timeout_ns && !(rx->flags & MSG_DONTWAIT) && !pv_sock_nonblock(so))
+		return recv_wait(h, so, rx, lend, timeout_ns);
+	now = pv_clock_now(&pv_engine.clock);
+	pv_engine_poll(&pv_engine, now);
+	return recv_now(so, rx, lend, now);
+}
+
 int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
 {
 	int64_t n = pv_recv_try(so, rx, lend);
 
 	pv_shown_receives(so);
-	if (n == -EAGAIN) {
-		if (timeout_ns == 0 || (rx->flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
-			int64_t now = pv_clock_now(&pv_engine.clock);
-
-			pv_engine_poll(&pv_engine, now);
-			n = recv_now(so, rx, lend, now);
-		} else {
-			n = recv_wait(h, so, rx, lend, timeout_ns);
-			if (n == -EBADF || n == -ENETDOWN)
-				return n;
-		}
+	if (n < 0) {
+		if (n == -EAGAIN)
+			n = recv_later(h, so, rx, lend, timeout_ns);
+		if (n == -EBADF || n == -ENETDOWN)
+			return n;
+		if (n < 0)
+			pv_shown_refused(&so->st->rx, n);
 	}
 	pv_ready_update(so);
 	return n;

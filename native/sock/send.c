@@ -88,14 +88,13 @@ static int64_t send_wait(struct pyvma_sock *h, struct pv_sock *so, const struct 
 	return capped && n == -EAGAIN ? send_wait(h, so, m, n, timeout_ns) : n;
 }
 
-int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns)
+/* There was no room. */
+static pv_noinline int64_t send_later(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags,
+				      int64_t timeout_ns)
 {
 	struct pv_engine *e = &pv_engine;
-	int64_t n = pv_udp_send(so->u, m, pv_clock_now(&e->clock));
+	int64_t n;
 
-	pv_shown_sends(so);
-	if (pv_likely(n >= 0) || !may_wait(so, n))
-		return n;
 	/* What was posted must leave before there can be room. */
 	pv_net_kick(e->net);
 	pv_engine_poll(e, pv_clock_now(&e->clock));
@@ -104,12 +103,29 @@ int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv
 	if (!may_wait(so, n))
 		return n;
 	if (timeout_ns == 0 || (flags & MSG_DONTWAIT) || pv_sock_nonblock(so)) {
-		so->st->eagain++;
 		if (n == -EAGAIN)
 			pv_ready_update(so);
 		return -EAGAIN;
 	}
 	return send_wait(h, so, m, n, timeout_ns);
+}
+
+int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns)
+{
+	int64_t n = pv_udp_send(so->u, m, pv_clock_now(&pv_engine.clock));
+
+	pv_shown_sends(so);
+	if (pv_likely(n >= 0))
+		return n;
+	return may_wait(so, n) ? send_later(h, so, m, flags, timeout_ns) : n;
+}
+
+bool pv_send_refused(struct pv_sock *so, const struct pv_endpoint *to, int64_t rc)
+{
+	if (pv_leg_ask_kernel(so, to, rc))
+		return true;
+	pv_shown_refused(&so->st->tx, rc);
+	return false;
 }
 
 static int64_t send_kernel(struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns)
@@ -189,7 +205,7 @@ static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct 
 		pv_send_done();
 	if (pv_unlikely((so->st->tsflags & PV_STAMP_TX) || m->stamp))
 		pv_stamp_sent(so);
-	if (pv_unlikely(n < 0) && pv_leg_ask_kernel(so, m->to, n))
+	if (pv_unlikely(n < 0) && pv_send_refused(so, m->to, n))
 		n = ASK_KERNEL;
 	pv_sock_unlock();
 	return n;

@@ -22,15 +22,24 @@ pv_inline const char *pv_shown_reason_text(const struct pv_sock *so)
 }
 
 /* What a call of the kernel's came to; any thread. */
-pv_inline void pv_shown_failed(struct pv_sock *so, int64_t rc)
+pv_inline void pv_shown_failed(struct pv_sock_failed *way, int64_t rc)
 {
-	pv_stat_add(rc == -EAGAIN ? &so->st->kernel_eagain : &so->st->kernel_errors, 1);
+	pv_stat_add(rc == -EAGAIN ? &way->eagain : &way->errors, 1);
+}
+
+/* What a call of the stack's came to that failed, unless for its socket or the engine being gone. The engine's lock is held. */
+pv_inline void pv_shown_refused(struct pv_sock_failed *way, int64_t rc)
+{
+	bool gone = rc == -EBADF || rc == -ENETDOWN;
+
+	way->eagain += rc == -EAGAIN;
+	way->errors += rc != -EAGAIN && !gone;
 }
 
 pv_inline int64_t pv_shown_kernel_rx(struct pv_sock *so, int64_t n, int flags)
 {
 	if (n < 0) {
-		pv_shown_failed(so, n);
+		pv_shown_failed(&so->st->kernel_rx_failed, n);
 	} else if (!(flags & (MSG_PEEK | MSG_ERRQUEUE))) {
 		pv_stat_add(&so->st->kernel_rx, 1);
 		pv_stat_add(&so->st->kernel_rx_bytes, (uint64_t)n);
@@ -41,7 +50,7 @@ pv_inline int64_t pv_shown_kernel_rx(struct pv_sock *so, int64_t n, int flags)
 pv_inline int64_t pv_shown_kernel_tx(struct pv_sock *so, int64_t n)
 {
 	if (n < 0) {
-		pv_shown_failed(so, n);
+		pv_shown_failed(&so->st->kernel_tx_failed, n);
 	} else {
 		pv_stat_add(&so->st->kernel_tx, 1);
 		pv_stat_add(&so->st->kernel_tx_bytes, (uint64_t)n);

@@ -458,6 +458,8 @@ void pv_batch_lend(struct pyvma_msg *m, struct pv_pkt *pkt);
 
 /* The lock is held before and after; posts only, the caller kicks. */
 int64_t pv_send_locked(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, int flags, int64_t timeout_ns);
+/* After it, when it failed: is the message for the kernel to send? If not it is counted. */
+bool pv_send_refused(struct pv_sock *so, const struct pv_endpoint *to, int64_t rc);
 /* Rings the doorbell for what was posted; the lock is held. The engine may have been stopped under a send that waited. */
 pv_inline void pv_send_done(void)
 {

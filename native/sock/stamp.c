@@ -86,6 +86,15 @@ void pv_stamp_want_tx(void)
 	want_device(false, true);
 }
 
+static uint8_t shown_stamps(uint32_t flags, uint32_t rx)
+{
+	bool software = (rx & (PV_RX_TSTAMP | PV_RX_TSTAMPNS)) || (flags & SOF_TIMESTAMPING_RX_SOFTWARE);
+
+	if (flags & SOF_TIMESTAMPING_RX_HARDWARE)
+		return software ? PV_SHOWN_STAMPS_BOTH : PV_SHOWN_STAMPS_DEVICE;
+	return software ? PV_SHOWN_STAMPS_SOFTWARE : PV_SHOWN_STAMPS_NONE;
+}
+
 /* 0 or -ENOMEM: nothing has changed then. */
 static int apply(struct pv_sock *so, uint32_t flags, uint32_t rx)
 {
@@ -100,6 +109,7 @@ static int apply(struct pv_sock *so, uint32_t flags, uint32_t rx)
 	if (flags & (SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RAW_HARDWARE))
 		so->rx_flags |= PV_RX_STAMPING;
 	so->st->tsflags = flags;
+	so->st->stamps = shown_stamps(flags, rx);
 	want_device(flags & SOF_TIMESTAMPING_RX_HARDWARE, flags & PV_STAMP_TX_HW);
 	return 0;
 }

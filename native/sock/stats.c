@@ -207,7 +207,6 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->rx_dropped = c->rx_queue_full + c->rx_no_buf + c->rx_bad_csum;
 		out->tx_datagrams = c->tx_datagrams;
 		out->tx_bytes = c->tx_bytes;
-		out->tx_errors = c->tx_errors;
 		out->queued = pv_udp_queued(so->u);
 		out->queued_bytes = pv_udp_queued_bytes(so->u);
 	}
@@ -224,7 +223,10 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 	out->kernel_rx_bytes = so->st->kernel_rx_bytes;
 	out->kernel_tx_datagrams = so->st->kernel_tx;
 	out->kernel_tx_bytes = so->st->kernel_tx_bytes;
-	out->eagain = so->st->eagain;
+	out->rx_eagain = so->st->rx.eagain;
+	out->tx_eagain = so->st->tx.eagain;
+	out->rx_errors = so->st->rx.errors;
+	out->tx_errors = so->st->tx.errors;
 	out->poll_hits = so->st->hits;
 	out->poll_misses = so->st->misses;
 	out->sleeps = so->st->sleeps;

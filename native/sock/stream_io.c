@@ -264,9 +264,10 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		if (sent && (pv_tcp_ready_bits(so->tc) & (PV_EV_ERR | PV_EV_HUP)))
 			break;
 	}
-	if (n == -EAGAIN)
-		so->st->eagain++;
-	return sent ? sent : n;
+	if (sent)
+		return sent;
+	pv_shown_refused(&so->st->tx, n);
+	return n;
 }
 
 /* After it, with what asks for stamps. */
@@ -429,9 +430,10 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		if (got && ends_here(so->tc))
 			return got;
 	}
-	if (n == -EAGAIN)
-		so->st->eagain++;
-	return got ? got : n;
+	if (got || n >= 0)
+		return got ? got : n;
+	pv_shown_refused(&so->st->rx, n);
+	return n;
 }
 
 int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns)
@@ -547,8 +549,10 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 		if (!room)
 			return -ENOBUFS;
 		got = lend_queued(op->so, msgs, PV_MIN(n, room), &rc);
-		if (got || rc != -EAGAIN)
+		if (got || rc >= 0)
 			return got ? (int64_t)got : rc;
+		if (rc != -EAGAIN)
+			break;
 		if (!op->may_wait) {
 			if (polled)
 				break;
@@ -557,11 +561,14 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 			continue;
 		}
 		end = op_wait(op);
-		if (end)
+		if (end == PV_HANDED)
 			return end;
+		rc = end;
+		if (rc)
+			break;
 	}
-	op->so->st->eagain++;
-	return -EAGAIN;
+	pv_shown_refused(&op->so->st->rx, rc);
+	return rc;
 }
 
 int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns)

@@ -94,12 +94,15 @@ static bool readable(int fd)
 	return poll(&p, 1, 0) > 0;
 }
 
-/* After a turn that found nothing; true: look again. */
-static bool spin_on(struct pyvma_epoll *set, int64_t until, uint32_t turn, int other)
+/* After a turn that found nothing; true: look again. `seen`: the latest time that is known. */
+static bool spin_on(struct pyvma_epoll *set, int64_t until, uint32_t turn, int other, int64_t *seen)
 {
 	struct pv_engine *e = &pv_engine;
 
-	if (!runs(e) || pv_clock_now(&e->clock) >= until)
+	if (!runs(e))
+		return false;
+	*seen = pv_clock_now(&e->clock);
+	if (*seen >= until)
 		return false;
 	if (other >= 0 && turn % OTHER_TURNS == 0 && readable(other))
 		return false;
@@ -112,7 +115,7 @@ static bool spin_on(struct pyvma_epoll *set, int64_t until, uint32_t turn, int o
 static int spin_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t spin_ns, int other)
 {
 	struct pv_engine *e = &pv_engine;
-	int64_t until = spin_ns && runs(e) ? pv_clock_now(&e->clock) + spin_ns : 0;
+	int64_t begun = spin_ns && runs(e) ? pv_clock_now(&e->clock) : 0, seen = begun, until = begun ? begun + spin_ns : 0;
 	uint32_t turn = 0;
 	int got;
 
@@ -120,7 +123,10 @@ static int spin_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, 
 		if (runs(e))
 			pv_engine_poll(e, pv_clock_now(&e->clock));
 		got = pv_epoll_collect(set, out, n, !spin_ns && pv_list_empty(&set->ready));
-	} while (!got && until && spin_on(set, until, ++turn, other));
+	} while (!got && until && spin_on(set, until, ++turn, other, &seen));
+	set->st->polling_ns += (uint64_t)(seen - begun);
+	if (runs(e))
+		e->stat->polling_ns += (uint64_t)(seen - begun);
 	return got;
 }
 

@@ -461,6 +461,7 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 	c->bytes_sent += s->len;
 	c->data_segs_out += s->len != 0;
 	c->t->c.tx_retransmits++;
+	c->path.ring->stat->retransmits++;
 	PV_PROBE3(retransmit, c, s->seq.v, s->len);
 	pv_tcp_traced(c, PV_TRACE_retransmit, s->seq.v, s->len);
 	return 0;

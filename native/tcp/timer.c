@@ -168,6 +168,7 @@ static void syn_fired(struct pv_tcp *c, int64_t now_ns)
 	}
 	c->total_retrans++;
 	c->t->c.tx_retransmits++;
+	c->path.ring->stat->retransmits++;
 	PV_PROBE3(retransmit, c, c->iss.v, 0);
 	pv_tcp_traced(c, PV_TRACE_retransmit, c->iss.v, 0);
 	c->backoff++;

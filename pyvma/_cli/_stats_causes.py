@@ -9,7 +9,7 @@ from ..stats import Field
 if TYPE_CHECKING:
     from ..stats import Record
 
-__all__ = ["BROKEN", "HARMLESS", "LOSSES", "REASONS", "WHOLES", "Advice", "Whole", "advice_for", "is_loss", "share_of"]
+__all__ = ["BROKEN", "DROPS", "HARMLESS", "LOSSES", "REASONS", "TWICE", "WHOLES", "Advice", "Whole", "advice_for", "is_loss", "share_of"]
 
 
 class Advice(NamedTuple):
@@ -25,6 +25,14 @@ class Whole(NamedTuple):
     field: str
     includes_lost: bool
 
+
+# What the network layer drops of what came: counted of all rings together, and of each.
+DROPS = (
+    "rx_short", "rx_not_ours", "rx_vlan", "rx_ethertype", "rx_ip_header", "rx_ip_csum", "rx_ip_src", "rx_ip_options", "rx_proto",
+    "rx_icmp_bad", "rx_arp_bad", "rx_nd_bad", "reass_bad",
+)  # fmt: skip
+# Counted elsewhere as well: by the layer that refused, or of all rings together.
+TWICE = frozenset({("tcp_table", "tx_errors"), ("socket", "tx_errors"), *(("ring", name) for name in DROPS)})
 
 # (type, field): those that are worth more than the help of the schema. An empty type: of any.
 LOSSES: dict[tuple[str, str], Advice] = {
@@ -141,10 +149,8 @@ BROKEN = "nothing to do here: what comes from the network is broken, see its sen
 WHOLES: dict[tuple[str, str], Whole] = {
     **{
         ("net", name): Whole("rx_frames", True)
-        for name in (
-            "rx_short", "rx_not_ours", "rx_vlan", "rx_ethertype", "rx_ip_header", "rx_ip_csum", "rx_ip_src", "rx_ip_options", "rx_proto",
-            "rx_icmp_bad", "rx_arp_bad", "rx_nd_bad",
-        )
+        for name in DROPS
+        if name != "reass_bad"
     },
     **{
         ("tcp_table", name): Whole("rx_segments", True)
@@ -224,6 +230,6 @@ def share_of(record: Record, name: str) -> float | None:
 
 def is_loss(kind: str, found: Field) -> bool:
     """A counter of what did not get where it should, or was late; by the table above, or by what its help begins with."""
-    if found.kind != "counter":
+    if found.kind != "counter" or (kind, found.name) in TWICE:
         return False
     return advice_for(kind, found.name) is not None or found.help.startswith(("dropped", "refused", "datagrams given up"))

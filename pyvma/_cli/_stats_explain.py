@@ -124,6 +124,14 @@ def _name(record: Record, owners: dict[int, Record], rings: dict[int, str]) -> s
     return {"net": "network layer", "udp_table": "UDP", "tcp_table": "TCP"}.get(kind, kind)
 
 
+def _by_ring(snapshot: Snapshot, record: Record, counter: str) -> str:
+    """Which rings brought what the network layer dropped, where there are several."""
+    if record.schema.name != "net" or len(snapshot.rings) < 2:
+        return ""
+    told = [(ring.figure(counter), ring.get("interface")) for ring in snapshot.rings if counter in ring and ring.figure(counter)]
+    return f" ({', '.join(f'{interface}: {count}' for count, interface in sorted(told, key=str))})" if told else ""
+
+
 def losses_of(snapshot: Snapshot, everything: bool = False) -> list[Loss]:
     """What was lost, the most first; of the kinds whose sum a table keeps, those of the sockets are named beside it."""
     from ._stats_causes import BROKEN, HARMLESS, advice_for, is_loss, share_of
@@ -143,7 +151,8 @@ def losses_of(snapshot: Snapshot, everything: bool = False) -> list[Loss]:
                 cause = advice.cause if advice else item.help
                 remedy = advice.remedy if advice else BROKEN if item.name.startswith("rx_") else "nothing is known about it here"
                 share = share_of(record, item.name)
-                found.append(Loss(_name(record, owners, rings), item.name, count, share, cause, remedy, harmless))
+                name = _name(record, owners, rings) + _by_ring(snapshot, record, item.name)
+                found.append(Loss(name, item.name, count, share, cause, remedy, harmless))
     return sorted(found, key=lambda loss: -loss.count)
 
 

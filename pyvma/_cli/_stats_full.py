@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ._stats_causes import DROPS
 from ._stats_rows import KB, UNLIMITED, Row, Way, endpoint, percent, printable, rows_of
 from ._stats_views import figure, iomux_name, polling_cpu, share, title
 
@@ -54,6 +55,8 @@ def _identity(row: Row) -> list[str]:
         if stack.figure("remote_port"):
             lines.append(f"- Foreign Address = [{endpoint(stack, 'remote')}]")
     lines += [f"- Member of       = [{membership.get('group')}]" for membership in row.groups]
+    if socket.get("stamps", "none") != "none":
+        lines.append(f"- Time stamps     = [{socket['stamps']}]")
     threads = [(name, socket.figure(f"{way}_thread")) for name, way in (("Rx", "rx"), ("Tx", "tx"))]
     if any(thread for _, thread in threads):
         lines.append("- Thread Id       " + ", ".join(f"{name}: {thread}" for name, thread in threads if thread))
@@ -165,6 +168,9 @@ def _ring(snapshot: Snapshot, number: int, ring: Record) -> list[str]:
         values = (ring.figure(f"{way}_bytes") // KB, ring.figure(f"{way}_packets"))
         lines += _figures(snapshot, name, values, "kilobytes/packets", always=True)
     lines += _figures(snapshot, "Errors", (ring.figure("rx_errors"), ring.figure("tx_errors")), "rx/tx")
+    drops = [(ring.figure(name), name) for name in DROPS if ring.figure(name)]
+    if drops:
+        lines += _figures(snapshot, "Rx dropped", [count for count, _ in drops], "/".join(name for _, name in drops))
     lines += _figures(snapshot, "Send queue full", (ring.figure("tx_full"),), "posts")
     if tap:
         lines.append(_fact("Rx Buffers", str(ring.figure("rx_buffers"))))
@@ -182,6 +188,8 @@ def _device(snapshot: Snapshot, ring: Record) -> list[str]:
     asked = ring.figure("interrupts_asked") if "interrupts_asked" in ring else None
     lines = _figures(snapshot, "Interrupts", (asked, ring.figure("interrupts")), "requests/received")
     lines += _now("Moderation", (ring.figure("moderation_frames"), ring.figure("moderation_us")), "frames/usec")
+    if ring.get("stamps", "off") != "off":
+        lines.append(_fact("Time stamps", str(ring["stamps"])))
     if ring.figure("dm_alloc"):
         lines.append(_fact("Dev Mem Alloc", str(ring.figure("dm_alloc"))))
         values = (ring.figure("dm_bytes") // KB, ring.figure("dm_packets"), ring.figure("dm_oob"))

@@ -88,32 +88,29 @@ def _sum(record: Record, *names: str) -> int:
     return sum(record.figure(name) for name in names)
 
 
-def _eagain(socket: Record, way: str) -> int | None:
-    """Of one direction where that is told; otherwise all with the receiving one."""
-    if f"{way}_eagain" in socket:
-        return socket.figure(f"{way}_eagain")
-    return socket.figure("eagain") if way == "rx" else None
+def _told(socket: Record, name: str) -> int | None:
+    return socket.figure(name) if name in socket else None
+
+
+def _stack(socket: Record, way: str) -> Way:
+    """What calls came to; packets and bytes are the transport's."""
+    return Way(eagain=_told(socket, f"{way}_eagain"), errors=_told(socket, f"{way}_errors"))
 
 
 def _kernel(socket: Record, way: str) -> Way:
-    both = way == "rx"
-    return Way(
-        socket.figure(f"kernel_{way}_packets"),
-        socket.figure(f"kernel_{way}_bytes"),
-        socket.figure(f"kernel_{way}_eagain", socket.figure("kernel_eagain")) if both or f"kernel_{way}_eagain" in socket else None,
-        socket.figure(f"kernel_{way}_errors", socket.figure("kernel_errors")) if both or f"kernel_{way}_errors" in socket else None,
-    )
+    return Way(*(_told(socket, f"kernel_{way}_{what}") for what in ("packets", "bytes", "eagain", "errors")))
 
 
 def _udp(row: Row, udp: Record) -> None:
-    row.rx.packets, row.rx.bytes, row.rx.errors = udp.figure("rx_datagrams"), udp.figure("rx_bytes"), _sum(udp, "rx_bad_csum", "rx_short")
-    row.tx.packets, row.tx.bytes, row.tx.errors = udp.figure("tx_datagrams"), udp.figure("tx_bytes"), udp.figure("tx_errors")
+    """A datagram that came damaged is an error, too, though no call hears of it."""
+    row.rx.packets, row.rx.bytes = udp.figure("rx_datagrams"), udp.figure("rx_bytes")
+    row.rx.errors = (row.rx.errors or 0) + _sum(udp, "rx_bad_csum", "rx_short")
+    row.tx.packets, row.tx.bytes = udp.figure("tx_datagrams"), udp.figure("tx_bytes")
     row.queue_packets, row.queue_bytes, row.queue_max = udp.figure("queued"), udp.figure("rx_memory"), udp.figure("rx_memory_max")
     row.dropped, row.limit = _sum(udp, "rx_queue_full", "rx_no_buf"), udp.figure("rcvbuf")
 
 
 def _tcp(row: Row, tcp: Record) -> None:
-    """Errors are counted of all connections together only."""
     row.rx.packets, row.rx.bytes = tcp.figure("rx_data_segments"), tcp.figure("rx_bytes")
     row.tx.packets = tcp.figure("tx_data_segments")
     row.tx.bytes = max(0, tcp.figure("tx_bytes") - tcp.figure("retransmitted_bytes"))
@@ -131,8 +128,8 @@ def row_of(socket: Record, groups: dict[int, list[Record]]) -> Row:
     stack = socket.linked("transport")
     if stack is not None and stack.schema.name not in ("udp", "tcp"):
         stack = None
-    ways = (Way(eagain=_eagain(socket, "rx")), Way(eagain=_eagain(socket, "tx")))
-    row = Row(socket, stack, _proto(socket, stack), *ways, _kernel(socket, "rx"), _kernel(socket, "tx"))
+    ways = (_stack(socket, "rx"), _stack(socket, "tx"), _kernel(socket, "rx"), _kernel(socket, "tx"))
+    row = Row(socket, stack, _proto(socket, stack), *ways)
     if stack is not None:
         (_udp if stack.schema.name == "udp" else _tcp)(row, stack)
         row.groups = groups.get(stack.place, [])

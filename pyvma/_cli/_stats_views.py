@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 RULE = "-" * 79
 HEADER_EVERY = 24
-BOTH_WAYS = "eagain, and error of total os: of both ways, in the Rx line"
 LABEL = 3
 WIDTHS = (10, 7, 8, 7)  # packets, Kbyte, eagain, error
 PERCENT = 6
@@ -117,7 +116,7 @@ def basic(snapshot: Snapshot, state: str, extra: bool = False, number: int = 0) 
     names = 9 if snapshot.interval_ns else 0
     least = [max(width, names) if 2 <= i < 6 or i >= len(least) - 4 else width for i, width in enumerate(least)]
     widths = [max([width, *(len(line[i]) for line in cells)]) for i, width in enumerate(least)]
-    lines = [title(snapshot, state), BOTH_WAYS] if not number else []
+    lines = [title(snapshot, state)] if not number else []
     every = max(1, HEADER_EVERY // (len(cells) + len(snapshot.epolls) + 1))
     if number % every == 0:
         lines += _header(snapshot, widths, extra)

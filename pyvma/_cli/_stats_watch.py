@@ -23,7 +23,6 @@ SPARK = 12
 # Where a process loses something, each loss in one place: what sockets lose is in their tables, and a pool that has no buffer is told by
 # whoever asked.
 LOSING = ("net", "udp_table", "tcp_table", "ring")
-TWICE = (("tcp_table", "tx_errors"),)  # the layer that refused has counted it
 Cell = int | float | str | None
 
 
@@ -134,7 +133,7 @@ def _losses(record: Record) -> int:
     return sum(
         record.figure(found.name)
         for found in record.schema.fields.values()
-        if found.kind == "counter" and is_loss(kind, found) and (kind, found.name) not in (*HARMLESS, *TWICE)
+        if found.kind == "counter" and is_loss(kind, found) and (kind, found.name) not in HARMLESS
     )
 
 

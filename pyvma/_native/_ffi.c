@@ -5056,12 +5056,14 @@ static void _cffi_checkfld_struct_pyvma_sock_stats(struct pyvma_sock_stats *p)
   (void)((p->rx_dropped) | 0);  /* check that 'struct pyvma_sock_stats.rx_dropped' is an integer */
   (void)((p->tx_datagrams) | 0);  /* check that 'struct pyvma_sock_stats.tx_datagrams' is an integer */
   (void)((p->tx_bytes) | 0);  /* check that 'struct pyvma_sock_stats.tx_bytes' is an integer */
+  (void)((p->rx_eagain) | 0);  /* check that 'struct pyvma_sock_stats.rx_eagain' is an integer */
+  (void)((p->rx_errors) | 0);  /* check that 'struct pyvma_sock_stats.rx_errors' is an integer */
+  (void)((p->tx_eagain) | 0);  /* check that 'struct pyvma_sock_stats.tx_eagain' is an integer */
   (void)((p->tx_errors) | 0);  /* check that 'struct pyvma_sock_stats.tx_errors' is an integer */
   (void)((p->kernel_rx_datagrams) | 0);  /* check that 'struct pyvma_sock_stats.kernel_rx_datagrams' is an integer */
   (void)((p->kernel_rx_bytes) | 0);  /* check that 'struct pyvma_sock_stats.kernel_rx_bytes' is an integer */
   (void)((p->kernel_tx_datagrams) | 0);  /* check that 'struct pyvma_sock_stats.kernel_tx_datagrams' is an integer */
   (void)((p->kernel_tx_bytes) | 0);  /* check that 'struct pyvma_sock_stats.kernel_tx_bytes' is an integer */
-  (void)((p->eagain) | 0);  /* check that 'struct pyvma_sock_stats.eagain' is an integer */
   (void)((p->poll_hits) | 0);  /* check that 'struct pyvma_sock_stats.poll_hits' is an integer */
   (void)((p->poll_misses) | 0);  /* check that 'struct pyvma_sock_stats.poll_misses' is an integer */
   (void)((p->sleeps) | 0);  /* check that 'struct pyvma_sock_stats.sleeps' is an integer */
@@ -5528,6 +5530,15 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
+  { "rx_eagain", offsetof(struct pyvma_sock_stats, rx_eagain),
+                 sizeof(((struct pyvma_sock_stats *)0)->rx_eagain),
+                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
+  { "rx_errors", offsetof(struct pyvma_sock_stats, rx_errors),
+                 sizeof(((struct pyvma_sock_stats *)0)->rx_errors),
+                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
+  { "tx_eagain", offsetof(struct pyvma_sock_stats, tx_eagain),
+                 sizeof(((struct pyvma_sock_stats *)0)->tx_eagain),
+                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
                  _CFFI_OP(_CFFI_OP_NOOP, 267) },
@@ -5543,9 +5554,6 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
                        _CFFI_OP(_CFFI_OP_NOOP, 267) },
-  { "eagain", offsetof(struct pyvma_sock_stats, eagain),
-              sizeof(((struct pyvma_sock_stats *)0)->eagain),
-              _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
                  _CFFI_OP(_CFFI_OP_NOOP, 267) },
@@ -5642,13 +5650,13 @@ static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
   { "pyvma_sock_stamps", 313, 0,
     sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 101, 6 },
   { "pyvma_sock_stats", 314, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 107, 20 },
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 107, 22 },
   { "pyvma_xdp_loan", 315, 0,
-    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 127, 7 },
+    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 129, 7 },
   { "sockaddr", 316, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 134, 1 },
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 136, 1 },
   { "sockaddr_storage", 317, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 135, 1 },
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 137, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {

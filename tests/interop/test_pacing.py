@@ -92,7 +92,7 @@ sent, select.select([], [s], [], 0)[1] == []
     assert 20 <= sent <= 30
     assert readable
     assert ends.sender("p = ours.poll(); p.register(s, select.POLLOUT); p.poll(0)") == []
-    assert ends.sender("s.stats['tx_held'] > 10, s.stats['eagain'] > 0") == (True, True)
+    assert ends.sender("s.stats['tx_held'] > 10, s.stats['tx_eagain'] > 0") == (True, True)
     with pytest.raises(TimeoutError):
         ends.sender("s.settimeout(0.01)\nfor _ in range(40): s.send(bytes(958))")
     # Faster: room comes, and is told.

@@ -302,6 +302,24 @@ static void move_tx_igmp(struct bench *b)
 	CHECK_EQ(pv_net_group_join(b->net, b->iface[0], &g, NULL, b->now), 0);
 }
 
+static const char *const drops[] = { PV_NET_RX_DROPS(PV_COUNTER_NAME) };
+
+/* Of what came by a ring and was dropped for this reason the rings' own counts; 0: no such reason. */
+static uint64_t on_rings(struct bench *b, const char *name, bool *drop)
+{
+	uint64_t sum = 0;
+
+	*drop = false;
+	for (size_t n = 0; n < pv_array_size(drops); n++) {
+		if (strcmp(drops[n], name) != 0)
+			continue;
+		*drop = true;
+		for (uint32_t i = 0; i < RINGS; i++)
+			sum += ((const uint64_t *)(const void *)&b->fake[i]->ring.stat->drops)[n];
+	}
+	return sum;
+}
+
 TEST(counters_all_move)
 {
 	static const struct {
@@ -312,11 +330,13 @@ TEST(counters_all_move)
 #define CASE(name, kind, unit, help) { #name, offsetof(struct pv_net_counters, name), move_##name },
 		PV_NET_COUNTERS(CASE)
 	};
+	size_t seen = 0;
 
 	for (uint32_t i = 0; i < pv_array_size(all); i++) {
 		struct bench *b = bench_open(&(struct bench_cfg){ .net = { .reass_max = 4 } });
 		const uint64_t *c = (const uint64_t *)(const void *)((const char *)ctr(b) + all[i].at);
-		uint64_t before;
+		uint64_t before, on;
+		bool drop;
 
 		bench_neighbours(b);
 		before = *c;
@@ -325,8 +345,12 @@ TEST(counters_all_move)
 			fprintf(stderr, "%s: %s does not move\n", test_current, all[i].name);
 			exit(1);
 		}
+		on = on_rings(b, all[i].name, &drop);
+		CHECK_EQ(on, drop ? *c : 0);
+		seen += drop;
 		bench_close(b);
 	}
+	CHECK_EQ(seen, pv_array_size(drops));
 	CHECK_EQ(sizeof(struct pv_net_counters), pv_array_size(all) * sizeof(uint64_t));
 }
 

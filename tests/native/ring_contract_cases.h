@@ -492,6 +492,7 @@ static inline void contract_pool_growth(const struct rig_kind *kind)
 
 static inline void contract_sleeping(const struct rig_kind *kind)
 {
+	struct pv_ring_counters before, after;
 	struct rig rig;
 	struct pollfd pfd = { .events = POLLIN };
 
@@ -506,16 +507,16 @@ static inline void contract_sleeping(const struct rig_kind *kind)
 		return;
 	}
 	for (uint32_t i = 0; i < 300; i++) {
-		bool before = pv_rng_below(&rig.rng, 2);
+		bool early = pv_rng_below(&rig.rng, 2);
 		struct pv_pkt *p;
 		int rc;
 
 		CHECK_EQ(pv_ring_rx_poll(rig.ring[1], &p, 1), 0);
-		if (before)
+		if (early)
 			rig_send(&rig, 0, 64, i);
 		rc = pv_ring_arm(rig.ring[1]);
-		CHECK(rc == 0 || (rc == 1 && before));
-		if (!before) {
+		CHECK(rc == 0 || (rc == 1 && early));
+		if (!early) {
 			CHECK_EQ(poll(&pfd, 1, 0), 0);
 			rig_send(&rig, 0, 64, i);
 		}
@@ -526,8 +527,12 @@ static inline void contract_sleeping(const struct rig_kind *kind)
 		rig_fill(&rig, 1);
 	}
 	/* Not armed: nothing wakes. Armed twice: no harm. */
+	pv_ring_counters(rig.ring[1], &before);
 	CHECK_EQ(pv_ring_arm(rig.ring[1]), 0);
 	CHECK_EQ(pv_ring_arm(rig.ring[1]), 0);
+	pv_ring_counters(rig.ring[1], &after);
+	/* Where the device tells of interrupts it was asked for them. */
+	CHECK(after.interrupts ? after.interrupts_asked - before.interrupts_asked >= 2 : !after.interrupts_asked);
 	rig_send(&rig, 0, 64, 1);
 	CHECK_EQ(poll(&pfd, 1, RIG_PATIENCE_S * 1000), 1);
 	rig_expect(&rig, 1, 64, 1);

@@ -2,6 +2,7 @@
 /* The statistics file as a stranger reads it: by native/doc/stats-abi.md and the schema in it, without a header of the engine's. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -243,6 +244,90 @@ TEST(counts_are_those_of_the_traffic)
 	done();
 }
 
+/* Calls that fail are counted by their direction, and by who refused them. */
+TEST(failed_calls_have_a_direction)
+{
+	static const char *const names[] = { "rx_eagain",        "rx_errors",        "tx_eagain",        "tx_errors",
+					     "kernel_rx_eagain", "kernel_rx_errors", "kernel_tx_eagain", "kernel_tx_errors" };
+	static uint8_t big[70000];
+	struct any_addr peer = ip("10.9.0.1", 4002), nobody = ip("10.9.0.1", 4999);
+	struct any_addr loop = ip("127.0.0.1", 1);
+
+	start();
+	pyvma_sock *a = udp("10.9.0.1", 4001), *t, *k = udp("127.0.0.1", 0);
+	struct reader r = reader_open(path);
+	static const uint64_t want[3][8] = { { 2, 0, 0, 1 }, { 0, 1 }, { [4] = 1, [5] = 1, [7] = 1 } };
+
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pyvma_sock_recv(a, big, 100, MSG_DONTWAIT, LONG_NS), -EAGAIN);
+	CHECK_EQ(pyvma_sock_sendto(a, big, sizeof(big), 0, (struct sockaddr *)&peer.ss, peer.len, LONG_NS), -EMSGSIZE);
+	/* A refused connect is told by the call that receives. */
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &t), 0);
+	CHECK_EQ(pyvma_sock_connect(t, (struct sockaddr *)&nobody.ss, nobody.len, 0), -EINPROGRESS);
+	CHECK_EQ(pyvma_sock_recv(t, big, 100, 0, LONG_NS), -ECONNREFUSED);
+	CHECK_EQ(pyvma_sock_recv(k, big, 100, MSG_DONTWAIT, 0), -EAGAIN);
+	CHECK_EQ(pyvma_sock_sendto(k, big, sizeof(big), 0, (struct sockaddr *)&loop.ss, loop.len, LONG_NS), -EMSGSIZE);
+	CHECK_EQ(pyvma_sock_sendto(k, big, 10, 0, (struct sockaddr *)&loop.ss, loop.len, LONG_NS), 10);
+	CHECK_EQ(pyvma_sock_connect(k, (struct sockaddr *)&loop.ss, loop.len, LONG_NS), 0);
+	CHECK_EQ(pyvma_sock_send(k, big, 10, 0, LONG_NS), 10);
+	CHECK_EQ(pyvma_sock_recv(k, big, 100, MSG_DONTWAIT, 0), -ECONNREFUSED);
+	for (uint32_t i = 0; i < objects(&r, "socket"); i++) {
+		uint64_t state = value(&r, "socket", i, "state");
+		const uint64_t *row = want[state == 2 ? 2 : value(&r, "socket", i, "type") == SOCK_STREAM];
+
+		for (size_t n = 0; n < 8; n++)
+			CHECK_EQ(value(&r, "socket", i, names[n]), row[n]);
+	}
+	CHECK_EQ(pyvma_sock_close(a), 0);
+	CHECK_EQ(pyvma_sock_close(t), 0);
+	CHECK_EQ(pyvma_sock_close(k), 0);
+	reader_close(&r);
+	done();
+}
+
+#define MS INT64_C(1000000)
+
+static void *wait_in_vain(void *arg)
+{
+	char c;
+
+	CHECK_EQ(pyvma_sock_recv(arg, &c, 1, 0, 100 * MS), -EAGAIN);
+	return NULL;
+}
+
+/* The time in which a wait polls is counted, that in which it sleeps is not; a follower's as well. */
+TEST(polling_is_counted)
+{
+	static const struct {
+		const char *rx_poll;
+		int64_t least, most;
+	} cases[] = { { "0", 0, 50 * MS }, { "20000", 18 * MS, 80 * MS }, { "-1", 90 * MS, INT64_MAX } };
+
+	for (uint32_t i = 0; i < 6; i++) {
+		uint64_t took, threads = 1 + i % 2;
+		struct reader r;
+		pyvma_sock *a;
+		pthread_t t;
+
+		CHECK_EQ(pyvma_config_set("rx_poll", cases[i / 2].rx_poll), 0);
+		start();
+		a = udp("10.9.0.1", 4001);
+		r = reader_open(path);
+		if (threads == 2)
+			CHECK_EQ(pthread_create(&t, NULL, wait_in_vain, a), 0);
+		wait_in_vain(a);
+		if (threads == 2)
+			CHECK_EQ(pthread_join(t, NULL), 0);
+		took = value(&r, "engine", 0, "polling") / threads;
+		CHECK(took >= (uint64_t)cases[i / 2].least);
+		CHECK(took <= (uint64_t)cases[i / 2].most);
+		CHECK_EQ(pyvma_sock_close(a), 0);
+		reader_close(&r);
+		done();
+	}
+	CHECK_EQ(pyvma_config_set("rx_poll", "1000"), 0);
+}
+
 /* Many objects: the file is longer then, and the first ones are where they were. */
 TEST(grows)
 {
@@ -282,7 +367,7 @@ TEST(a_child_leaves_it_alone)
 	int status;
 
 	exchange(a, b, "10.9.0.1", 4002, 3);
-	before = value(&r, "socket", 2, "kernel_eagain");
+	before = value(&r, "socket", 2, "kernel_rx_eagain");
 	pid_t pid = fork();
 
 	if (!pid) {
@@ -300,7 +385,7 @@ TEST(a_child_leaves_it_alone)
 	CHECK_EQ(status, 0);
 	CHECK_EQ(objects(&r, "socket"), 3);
 	for (uint32_t i = 0; i < 3; i++)
-		sum += value(&r, "socket", i, "kernel_eagain");
+		sum += value(&r, "socket", i, "kernel_rx_eagain");
 	CHECK_EQ(sum, before);
 	exchange(a, b, "10.9.0.1", 4002, 1);
 	CHECK_EQ(value(&r, "udp_table", 0, "rx_datagrams"), 4);
@@ -378,7 +463,7 @@ TEST(a_second_engine)
 	struct reader r = reader_open(path);
 
 	CHECK_EQ(objects(&r, "socket"), 1);
-	CHECK_EQ(value(&r, "socket", 0, "kernel_eagain"), 2);
+	CHECK_EQ(value(&r, "socket", 0, "kernel_rx_eagain"), 2);
 	CHECK_EQ(objects(&r, "engine"), 1);
 	reader_close(&r);
 	CHECK_EQ(pyvma_sock_close(k), 0);

@@ -88,6 +88,7 @@ static struct outcome transfer(const struct plan *p)
 	o.cut = tso_packets(&w, 0);
 	o.segments = pv_tcp_table_counters(w.host[0].tcp)->tx_segments;
 	o.retransmits = pv_tcp_table_counters(w.host[0].tcp)->tx_retransmits;
+	CHECK_EQ(w.host[0].ring->stat->retransmits, o.retransmits);
 	o.ended = w.now;
 	world_close(&w);
 	return o;

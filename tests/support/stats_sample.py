@@ -21,9 +21,10 @@ def _gauges(*names: str) -> list[tuple[str, str]]:
 
 
 _ENDS: list[tuple[Any, ...]] = [("local_addr", "addr"), ("local_port", "port"), ("remote_addr", "addr"), ("remote_port", "port")]
+_CALLS = [f"{way}_{what}" for way in ("rx", "tx", "kernel_rx", "kernel_tx") for what in ("eagain", "errors")]
 _KERNEL = [f"kernel_{way}_{what}" for way in ("rx", "tx") for what in ("packets", "bytes")]
 TYPES = [
-    type_of("engine", *_counters("polls"), *_gauges("interfaces")),
+    type_of("engine", *_counters("polls", "polling"), *_gauges("interfaces")),
     type_of(
         "ring",
         ("interface", "text", 16),
@@ -32,6 +33,9 @@ TYPES = [
         ("master", "link"),
         ("pool", "link"),
         *_counters("rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "rx_errors", "rx_no_buf", "tx_errors", "tx_full", "interrupts"),
+        *_counters("interrupts_asked", "rx_short", "rx_ip_csum", "rx_proto"),
+        *_gauges("moderation_frames", "moderation_us"),
+        ("stamps", "enum", {"names": ["off", "raw", "best", "sync", "ptp", "rtc"]}),
         *_gauges("rx_depth", "tx_depth", "dm_alloc", "rx_buffers"),
         ("rx_drained_max", "max"),
         *_counters("dm_packets", "dm_bytes", "dm_oob", "retransmits", "vf_plugouts"),
@@ -50,7 +54,8 @@ TYPES = [
         ("nonblocking", "flag", {"mask": 1}),
         ("rx_thread", "id"),
         ("tx_thread", "id"),
-        *_counters("eagain", "poll_hits", "poll_misses", *_KERNEL, "kernel_errors", "kernel_eagain"),
+        ("stamps", "enum", {"names": ["none", "software", "device", "both"]}),
+        *_counters("poll_hits", "poll_misses", *_CALLS, *_KERNEL),
     ),
     type_of("reason", ("text", "text", 64)),
     type_of(
@@ -78,7 +83,7 @@ TYPES = [
         "epoll",
         ("fd", "id", 4),
         *_gauges("sockets", "kernel_fds"),
-        *_counters("waits", "events_offloaded", "events_kernel", "poll_hits", "poll_misses", "timeouts", "errors"),
+        *_counters("waits", "events_offloaded", "events_kernel", "poll_hits", "poll_misses", "timeouts", "errors", "polling"),
         ("thread", "id"),
     ),
 ]
@@ -104,7 +109,8 @@ def sample(**head: Any) -> Maker:
     )
     traffic = {"tx_bytes": 858931 << 10, "tx_packets": 3402875, "rx_bytes": 865251 << 10, "rx_packets": 3402874}
     device = {"dm_alloc": 16384, "dm_bytes": 739074 << 10, "dm_packets": 1784935, "dm_oob": 0}
-    queue = {"rx_depth": 1024, "tx_depth": 512, "rx_drained_max": 32, "rx_no_buf": 7, "interrupts": 120}
+    queue = {"rx_depth": 1024, "tx_depth": 512, "rx_drained_max": 32, "rx_no_buf": 7, "interrupts": 120, "interrupts_asked": 125}
+    device |= {"rx_short": 2, "rx_proto": 1, "moderation_frames": 64, "moderation_us": 8, "stamps": "sync"}
     made.add(
         "ring", interface="eth1", name="verbs:mlx5_0/1", link_up=True, master=pool, pool=pool, retransmits=1, **queue, **traffic, **device
     )
@@ -143,7 +149,8 @@ def _udp_sockets(made: Maker) -> None:
         tx_bytes=4096,
         tx_errors=1,
     )
-    moved = {"eagain": 5, "poll_hits": 750, "poll_misses": 250, "rx_thread": 4712, "kernel_rx_packets": 3, "kernel_rx_bytes": 3000}
+    moved = {"rx_eagain": 5, "tx_eagain": 4, "tx_errors": 1, "kernel_rx_eagain": 6, "stamps": "software"}
+    moved |= {"poll_hits": 750, "poll_misses": 250, "rx_thread": 4712, "kernel_rx_packets": 3, "kernel_rx_bytes": 3000}
     made.add("socket", fd=7, family="inet6", type="datagram", state="offloaded", transport=udp, nonblocking=True, **moved)
     made.add("membership", group="239.1.2.3", udp=udp)
     made.add("membership", group="ff02::99", udp=udp)
@@ -157,7 +164,7 @@ def _udp_sockets(made: Maker) -> None:
         reason=reason,
         kernel_tx_packets=9,
         kernel_tx_bytes=9216,
-        kernel_errors=2,
+        kernel_tx_errors=2,
     )
     made.add("socket", fd=-1, family="inet", type="datagram", state="undecided")
 
