@@ -166,8 +166,8 @@ static void opened(struct pv_engine *e, struct pv_leg_job *job)
 	if (!job->rc && job->wanted) {
 		job->rc = pv_pool_bind_end(pool, job->view.binder);
 		if (job->rc)
-			snprintf(job->why, sizeof(job->why), "%s: memory cannot be registered with its device: %s", job->view.spec.name,
-				 strerror(-job->rc));
+			snprintf(job->why, sizeof(job->why), "%s: memory cannot be registered with its device: %s",
+				 job->view.spec.name, strerror(-job->rc));
 	}
 	if (job->rc && !job->ring)
 		pv_pool_unbind(pool, job->view.binder);
