@@ -96,6 +96,7 @@ def test_a_socket_that_lingers_is_its_users_own_affair(pair: Pair) -> None:
         )
         running.process.send_signal(signal.SIGCONT)
         assert member("[c.receive().result for _ in range(13)]") == [-13] * 13
+        wait_for("the end of the other connection", lambda: running.status()["refusals"] == 14)
         before = files(running)
         for _ in range(30):
             assert app("result(p.FLOW_ADD, flow(host, 6100, tap=number), w)[0]", host=ENGINE[4]) == -13
