@@ -9,15 +9,20 @@ __all__ = ["Flows"]
 
 
 class Flows:
-    """Of all processes; what a process has says `Process.flows`, too."""
+    """Of all processes; what a process has says `Process.flows`, too. A flow of a group or broadcast several processes may share."""
 
     def __init__(self) -> None:
-        self._holders: dict[Flow, Process] = {}
+        self._holders: dict[Flow, list[Process]] = {}
         self._ports: dict[tuple[bytes, int, int], dict[Process, int]] = {}
 
     def holder(self, flow: Flow) -> Process | None:
-        """The one process that has it."""
-        return self._holders.get(flow)
+        """Who has it, and had it first."""
+        holders = self._holders.get(flow)
+        return holders[0] if holders else None
+
+    def all_redirected(self, flow: Flow) -> bool:
+        """Do all who have it have it in a TAP device?"""
+        return all(process.flows[flow] for process in self._holders.get(flow, ()))
 
     def of_another_user(self, process: Process, flow: Flow) -> bool:
         """Has a process of another user flows of the same address, port and protocol?"""
@@ -28,14 +33,17 @@ class Flows:
         process.flows[flow] = tap
         process.lost.discard(flow)
         process.held[flow.port_key] = process.held.get(flow.port_key, 0) + 1
-        self._holders[flow] = process
+        self._holders.setdefault(flow, []).append(process)
         ports = self._ports.setdefault(flow.port_key, {})
         ports[process] = ports.get(process, 0) + 1
 
     def remove(self, process: Process, flow: Flow) -> None:
         """Undoes `add`."""
         del process.flows[flow]
-        del self._holders[flow]
+        holders = self._holders[flow]
+        holders.remove(process)
+        if not holders:
+            del self._holders[flow]
         process.held[flow.port_key] -= 1
         if not process.held[flow.port_key]:
             del process.held[flow.port_key]
@@ -47,7 +55,6 @@ class Flows:
             del self._ports[flow.port_key]
 
     def discard(self, flow: Flow) -> None:
-        """The same, whosever it is, and if there is one."""
-        holder = self.holder(flow)
-        if holder:
+        """The same for all who have it."""
+        for holder in list(self._holders.get(flow, ())):
             self.remove(holder, flow)

@@ -292,7 +292,7 @@ class Server:
                     self._flows.add(process, stored.flow, stored.tap)
                     kept.append(f"{stored.flow} of process {stored.owner.pid}")
                 else:
-                    self.rules.delete(stored.flow)
+                    self.rules.part(stored.flow, stored.owner)
                     removed.append(f"{stored.flow} of process {stored.owner.pid}, which is no more")
         if not dry:
             self.rules.settle()
@@ -538,21 +538,25 @@ class Server:
     def _flow_add(self, client: Client, request: Request, fds: list[int]) -> None:
         flow, tap, flags = protocol.flow(request)
         process = client.process
-        holder = self._flows.holder(flow)
-        if holder is process and process.flows[flow] == tap:
+        if process.flows.get(flow) == tap:
             self._reply(client, request, 0)
             return
-        self._interface(flow.ifindex)
-        self._may_have(process, flow, tap, holder, fds)
+        self._may_have(process, flow, tap)
+        if flow.port_key not in process.held:
+            why = holds(fds[0], flow, self.namespace) if len(fds) == 1 else "no socket came with the request"
+            if why:
+                raise RefusedError(errno.EACCES, f"{flow}: {why}")
         if tap:
-            self.rules.add(flow, tap, process.owner)
+            self._redirect(process, flow, tap)
         else:
             process.loans[flow.ifindex].add(flow, bool(flags & protocol.SOLE))
-        self._flows.add(process, flow, tap)
+            self._flows.add(process, flow, tap)
         self.crashes.resets.forget(flow)
         self._answers.append((client, request, 0, "", flow))
 
-    def _may_have(self, process: Process, flow: Flow, tap: int, holder: Process | None, fds: list[int]) -> None:
+    def _may_have(self, process: Process, flow: Flow, tap: int) -> None:
+        """All but that it holds the port. RefusedError."""
+        self._interface(flow.ifindex)
         if not self._links.has(flow):
             self._read_again()
             if not self._links.has(flow):
@@ -563,15 +567,25 @@ class Server:
             raise RefusedError(errno.EACCES, "the process has no XDP program on the interface")
         if self._flows.of_another_user(process, flow):
             raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
-        if holder:
+        if self._flows.holder(flow) and not self._may_share(process, flow, tap):
             raise RefusedError(errno.EEXIST, f"{flow} is there already")
         self._not_of_others(process, flow)
-        if flow.port_key not in process.held:
-            why = holds(fds[0], flow, self.namespace) if len(fds) == 1 else "no socket came with the request"
-            if why:
-                raise RefusedError(errno.EACCES, f"{flow}: {why}")
         if len(process.flows) >= self.limits.flows:
             raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.flows} flows")
+
+    def _may_share(self, process: Process, flow: Flow, tap: int) -> bool:
+        """Of what is for a group, or for all, each process of a user gets a copy, as each socket of the host would."""
+        if not tap or flow in process.flows or flow.proto != socket.IPPROTO_UDP:
+            return False
+        return is_shared(flow, self._links.addresses(flow.ifindex)) and self._flows.all_redirected(flow)
+
+    def _redirect(self, process: Process, flow: Flow, tap: int) -> None:
+        """Queues a rule, or one TAP more for it."""
+        if self._flows.holder(flow):
+            self.rules.join(flow, tap, process.owner)
+        else:
+            self.rules.add(flow, tap, process.owner)
+        self._flows.add(process, flow, tap)
 
     def _not_of_others(self, process: Process, flow: Flow) -> None:
         """What is redirected the host does not see: another user's member of the group would hear nothing any more."""
@@ -584,18 +598,17 @@ class Server:
         tap = process.flows[flow]
         self._flows.remove(process, flow)
         if tap:
-            self.rules.delete(flow)
+            self.rules.part(flow, process.owner)
         elif flow.ifindex in process.loans:
             process.loans[flow.ifindex].delete(flow)
 
     def _flow_del(self, client: Client, request: Request, fds: list[int]) -> None:
         flow, tap, _ = protocol.flow(request)
         process = client.process
-        holder = self._flows.holder(flow)
-        if holder not in (None, process):
+        if flow not in process.flows and self._flows.holder(flow):
             raise RefusedError(errno.EACCES, f"{flow} is another process's")
         process.lost.discard(flow)
-        if holder is None or process.flows[flow] != tap:
+        if process.flows.get(flow, -1) != tap:
             raise RefusedError(errno.ENOENT, f"{flow} is not there")
         self._remove(process, flow)
         self._answers.append((client, request, 0, "", None))
@@ -701,37 +714,23 @@ class Server:
         for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
             if each.ifindex != flow.ifindex and flow.whole and self._links.is_own(flow.src):
                 continue
-            holder = self._flows.holder(each)
-            if holder is process:
+            if each in process.flows:
                 continue
-            if holder:
-                raise RefusedError(errno.EEXIST, f"{flow} is another process's")
             if each is flow:
-                self._may_redirect(process, flow, tap)
-            self.rules.add(each, tap, process.owner)
-            self._flows.add(process, each, tap)
+                self._may_have(process, flow, tap)
+            elif self._flows.holder(each) and not self._may_share(process, each, tap):
+                raise RefusedError(errno.EEXIST, f"{flow} is another process's")
+            self._redirect(process, each, tap)
         self._commit()
-        if not self._flows.holder(flow):
+        if flow not in process.flows:
             raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
-
-    def _may_redirect(self, process: Process, flow: Flow, tap: int) -> None:
-        self._interface(flow.ifindex)
-        if process.taps.get(tap, -1) != flow.ifindex:
-            raise RefusedError(errno.EACCES, f"no TAP device {tap} of the process serves this interface")
-        if self._flows.of_another_user(process, flow):
-            raise RefusedError(errno.EACCES, f"{flow}: another user's process has flows of this port")
-        if not self._links.has(flow):
-            raise RefusedError(errno.EACCES, f"{flow}: the interface does not have this address")
-        self._not_of_others(process, flow)
-        if len(process.flows) >= self.limits.flows:
-            raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.flows} flows")
 
     def remove_flow(self, process: Process, flow: Flow) -> None:
         """Undoes `redirect`. RefusedError."""
-        if self._flows.holder(flow) is not process:
+        if flow not in process.flows:
             raise RefusedError(errno.ENOENT, f"{flow} is not there")
         for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
-            if self._flows.holder(each) is process:
+            if each in process.flows:
                 self._remove(process, each)
         self._commit()
 

@@ -38,7 +38,8 @@ WHOLE_NODES, PORT_NODES = range(1, 0x800), range(0x800, 0xFFF)
 TCA_KIND, TCA_OPTIONS = 1, 2
 U32_HASH, U32_LINK, U32_DIVISOR, U32_SEL, U32_ACT, U32_FLAGS = 2, 3, 4, 5, 7, 11
 ACT_KIND, ACT_OPTIONS, ACT_COOKIE = 1, 2, 6
-MIRRED_PARMS, EGRESS_REDIRECT, STOLEN = 2, 1, 4
+MIRRED_PARMS, EGRESS_REDIRECT, EGRESS_MIRROR, PIPE, STOLEN = 2, 1, 2, 3, 4
+TARGETS_MOST = 32  # of a rule, the kernel's limit of actions
 SKIP_HARDWARE = 1
 TERMINAL = 1
 MISSING = (errno.EINVAL, errno.ENOENT, errno.EEXIST)  # no such qdisc or table any more, or somebody's filter in the place of ours
@@ -92,11 +93,19 @@ class _Interface:
     numbers: set[int] = field(default_factory=set)  # of tables, others' too
 
 
-class _Leaf(NamedTuple):
-    handle: int
-    table: _Table
+class Target(NamedTuple):
+    """Where a rule's packets go; `tap` 0: the TAP is gone."""
+
     tap: int
     owner: Owner
+
+
+class _Leaf(NamedTuple):
+    """A rule in force; of several targets each gets a copy."""
+
+    handle: int
+    table: _Table
+    targets: tuple[Target, ...]
 
 
 class _Serving(NamedTuple):
@@ -121,10 +130,15 @@ def _address_keys(address: bytes, at4: int, at6: int) -> list[bytes]:
     return [_key(at6 + i, address[i : i + 4]) for i in range(0, 16, 4)]
 
 
-def _redirect(ifindex: int, owner: Owner) -> bytes:
-    fixed = attribute(MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, EGRESS_REDIRECT, ifindex))
-    action = attribute(ACT_KIND, b"mirred\0") + nested(ACT_OPTIONS, fixed) + attribute(ACT_COOKIE, owner.cookie())
-    return nested(U32_ACT, nested(1, action))
+def _redirect(*targets: Target) -> bytes:
+    """A copy to each but the last, which gets the packet itself."""
+    actions = []
+    for number, (ifindex, owner) in enumerate(targets, 1):
+        then, how = (STOLEN, EGRESS_REDIRECT) if number == len(targets) else (PIPE, EGRESS_MIRROR)
+        fixed = attribute(MIRRED_PARMS, MIRRED.pack(0, 0, then, 0, 0, how, ifindex))
+        action = attribute(ACT_KIND, b"mirred\0") + nested(ACT_OPTIONS, fixed) + attribute(ACT_COOKIE, owner.cookie())
+        actions.append(nested(number, action))
+    return nested(U32_ACT, *actions)
 
 
 def _filter(kind: int, flags: int, ifindex: int, handle: int, pref: int, options: bytes = b"") -> bytearray:
@@ -160,9 +174,16 @@ def _leaf_keys(flow: Flow) -> list[bytes]:
     return keys + (_address_keys(flow.src, 12, 8) if flow.whole else [])
 
 
-def _leaf(flow: Flow, handle: int, pref: int, tap: int, owner: Owner) -> bytearray:
-    options = attribute(U32_HASH, struct.pack("=I", handle & 0xFFFFF000)) + attribute(U32_FLAGS, struct.pack("=I", SKIP_HARDWARE))
-    return _new(flow.ifindex, handle, pref, options + _selector(_leaf_keys(flow), TERMINAL) + _redirect(tap, owner))
+def _leaf(flow: Flow, leaf: _Leaf) -> bytearray:
+    options = attribute(U32_HASH, struct.pack("=I", leaf.handle & 0xFFFFF000)) + attribute(U32_FLAGS, struct.pack("=I", SKIP_HARDWARE))
+    options += _selector(_leaf_keys(flow), TERMINAL) + _redirect(*leaf.targets)
+    return _new(flow.ifindex, leaf.handle, leaf.table.pref, options)
+
+
+def _switch(flow: Flow, leaf: _Leaf) -> bytearray:
+    """The same filter with other targets, without a moment in which there is none."""
+    options = attribute(U32_FLAGS, struct.pack("=I", SKIP_HARDWARE)) + _redirect(*leaf.targets)
+    return _filter(nl.RTM_NEWTFILTER, 0, flow.ifindex, leaf.handle, leaf.table.pref, options)
 
 
 class _Entry(NamedTuple):
@@ -173,17 +194,19 @@ class _Entry(NamedTuple):
     divisor: int
     link: int
     keys: dict[int, tuple[bytes, bytes]]  # offset: value, mask
-    target: int
-    owner: Owner | None
+    targets: tuple[Target, ...]  # of actions that are ours
 
 
-def _parse_action(value: bytes) -> tuple[int, Owner | None]:
-    action = attributes(attributes(value).get(1, b""))
-    if not action.get(ACT_KIND, b"").startswith(b"mirred"):
-        return 0, None
-    fixed = attributes(action.get(ACT_OPTIONS, b"")).get(MIRRED_PARMS, b"")
-    target = MIRRED.unpack_from(fixed)[6] if len(fixed) >= MIRRED.size else 0
-    return target, _owner(action.get(ACT_COOKIE, b""))
+def _parse_actions(value: bytes) -> tuple[Target, ...]:
+    found = []
+    for _, each in sorted(attributes(value).items()):
+        action = attributes(each)
+        owner = _owner(action.get(ACT_COOKIE, b""))
+        if owner is None or not action.get(ACT_KIND, b"").startswith(b"mirred"):
+            continue
+        fixed = attributes(action.get(ACT_OPTIONS, b"")).get(MIRRED_PARMS, b"")
+        found.append(Target(MIRRED.unpack_from(fixed)[6] if len(fixed) >= MIRRED.size else 0, owner))
+    return tuple(found)
 
 
 def _parse(body: bytes) -> tuple[int, _Entry | None]:
@@ -198,10 +221,9 @@ def _parse(body: bytes) -> tuple[int, _Entry | None]:
     for i in range(SEL.size, len(sel) - KEY.size + 1, KEY.size):
         mask, value, offset, _ = KEY.unpack_from(sel, i)
         keys[offset] = value, mask
-    target, owner = _parse_action(options.get(U32_ACT, b""))
     divisor = struct.unpack("=I", options[U32_DIVISOR])[0] if U32_DIVISOR in options else 0
     link = struct.unpack("=I", options[U32_LINK])[0] if U32_LINK in options else 0
-    return info >> 16, _Entry(info >> 16, handle, divisor, link, keys, target, owner)
+    return info >> 16, _Entry(info >> 16, handle, divisor, link, keys, _parse_actions(options.get(U32_ACT, b"")))
 
 
 def _address_of(entry: _Entry, at4: int, at6: int) -> bytes:
@@ -346,15 +368,32 @@ class Rules:
         used.add(node)
         table.count += 1
         handle = table.number << 20 | bucket << 12 | node
-        leaf = self._leaves[flow] = _Leaf(handle, table, tap, owner)
-        self._queue.append((_leaf(flow, handle, table.pref, tap, owner), flow, leaf))
+        leaf = self._leaves[flow] = _Leaf(handle, table, (Target(tap, owner),))
+        self._queue.append((_leaf(flow, leaf), flow, leaf))
 
-    def delete(self, flow: Flow) -> None:
-        """Queues the end of a rule."""
+    def join(self, flow: Flow, tap: int, owner: Owner) -> None:
+        """One TAP more gets copies of what a rule that is there is for. OSError: ENOSPC."""
+        leaf = self._leaves[flow]
+        if len(leaf.targets) >= TARGETS_MOST:
+            raise OSError(errno.ENOSPC, "too many processes share the rule")
+        self._change(flow, leaf, (*leaf.targets, Target(tap, owner)))
+
+    def part(self, flow: Flow, owner: Owner) -> None:
+        """Queues the end of a rule for one process, and with the last one that of the rule."""
         leaf = self._leaves.get(flow)
-        if leaf:
+        if leaf is None:
+            return
+        left = tuple(target for target in leaf.targets if target.owner != owner)
+        if left and left != leaf.targets:
+            self._change(flow, leaf, left)
+        elif not left:
             self._queue.append((_delete(flow.ifindex, leaf.handle, leaf.table.pref), None, None))
             self._forget(flow, leaf)
+
+    def _change(self, flow: Flow, leaf: _Leaf, targets: tuple[Target, ...]) -> None:
+        leaf = self._leaves[flow] = leaf._replace(targets=targets)
+        self._queue.append((_switch(flow, leaf), flow, leaf))
+        self._restored.add(flow)  # what the kernel does not switch now is put right by another look
 
     def _forget(self, flow: Flow, leaf: _Leaf) -> None:
         del self._leaves[flow]
@@ -392,7 +431,7 @@ class Rules:
                 continue  # done now, or when the answer was lost
             if flow is None or leaf is None or self._leaves.get(flow) is not leaf:
                 continue
-            if code in MISSING or (flow in self._restored and code != errno.ENODEV):
+            if code in MISSING or (flow in self._restored and (code != errno.ENODEV or len(leaf.targets) > 1)):
                 self.broken.add(flow.ifindex)  # others are at it just now: once more, after another look
             else:
                 self._refused[flow] = code
@@ -464,7 +503,7 @@ class Rules:
     def serve(self, tap: int, ifindex: int, addresses: Sequence[bytes], owner: Owner) -> None:
         """What is sent into the TAP goes out by the interface; what is for the interface's own addresses goes to the host (lo)."""
         self._make_qdisc(tap, marked=False)
-        every = _selector([_key(0, bytes(4), bytes(4))], TERMINAL) + _redirect(ifindex, owner)
+        every = _selector([_key(0, bytes(4), bytes(4))], TERMINAL) + _redirect(Target(ifindex, owner))
         self._netlink.do(_new(tap, 0, PREF_ALL, every))
         self._serving[tap] = _Serving(ifindex, [], owner)
         self.readdress(tap, addresses)
@@ -486,7 +525,7 @@ class Rules:
         for address in addresses:
             pref = PREF4 if len(address) == 4 else PREF6
             keys = _address_keys(address, 16, 24)
-            requests.append(_new(tap, 0, pref, _selector(keys, TERMINAL) + _redirect(loopback, serving.owner)))
+            requests.append(_new(tap, 0, pref, _selector(keys, TERMINAL) + _redirect(Target(loopback, serving.owner))))
         for code in self._netlink.batch(requests):
             if code:
                 raise OSError(code, os.strerror(code))
@@ -569,17 +608,17 @@ class Rules:
                 continue
             found = entries.get(leaf.handle)
             if found:
-                if (found.target, found.owner, _flow_of(found, ifindex, flow.dst)) == (leaf.tap, leaf.owner, flow):
+                if (found.targets, _flow_of(found, ifindex, flow.dst)) == (leaf.targets, flow):
                     continue
                 self._queue.append((_delete(ifindex, leaf.handle, leaf.table.pref), None, None))
-            self._queue.append((_leaf(flow, leaf.handle, leaf.table.pref, leaf.tap, leaf.owner), flow, leaf))
+            self._queue.append((_leaf(flow, leaf), flow, leaf))
             self._restored.add(flow)
             count += 1
         return count
 
     def _verify_serving(self, tap: int, serving: _Serving) -> int:
-        entries = [entry for pref, entry in self._dump(tap) if entry and pref in OURS and entry.owner]
-        every = [entry for entry in entries if entry.pref == PREF_ALL and entry.target == serving.ifindex]
+        entries = [entry for pref, entry in self._dump(tap) if entry and pref in OURS and entry.targets]
+        every = [entry for entry in entries if entry.pref == PREF_ALL and entry.targets == (Target(serving.ifindex, serving.owner),)]
         found = sorted(_address_of(entry, 16, 24) for entry in entries if entry.pref != PREF_ALL)
         if every and found == sorted(serving.addresses):
             return 0
@@ -593,10 +632,10 @@ class Rules:
         """Reads what an earlier daemon left on an interface: its rules, which are this daemon's from now on, and, of a TAP, where its
         frames go (the TAP, the interface and the owner). Nothing is changed."""
         entries = [entry for pref, entry in self._dump(ifindex) if entry and pref in OURS]
-        serving = [(ifindex, e.target, e.owner) for e in entries if e.pref == PREF_ALL and e.owner]
+        serving = [(ifindex, *target) for e in entries if e.pref == PREF_ALL for target in e.targets]
         if ifindex in taps or serving:
             for tap, target, owner in serving:
-                known = [_address_of(e, 16, 24) for e in entries if e.pref != PREF_ALL and e.owner]
+                known = [_address_of(e, 16, 24) for e in entries if e.pref != PREF_ALL and e.targets]
                 self._serving[tap] = _Serving(target, sorted(known), owner)
             return [], serving
         interface = _Interface(any(e.divisor == 1 and e.handle >> 20 == MARK_TABLE for e in entries))
@@ -612,7 +651,7 @@ class Rules:
         found = []
         for entry in entries:
             number = entry.handle >> 20
-            if not entry.owner or number not in addresses:
+            if not entry.targets or number not in addresses:
                 continue
             dst = addresses[number][0]
             flow = _flow_of(entry, ifindex, dst)
@@ -621,8 +660,8 @@ class Rules:
             table = interface.tables[dst]
             table.buckets.setdefault(entry.handle >> 12 & 0xFF, set()).add(entry.handle & 0xFFF)
             table.count += 1
-            self._leaves[flow] = _Leaf(entry.handle, table, entry.target, entry.owner)
-            found.append(Stored(flow, entry.target, entry.owner))
+            self._leaves[flow] = _Leaf(entry.handle, table, entry.targets)
+            found += [Stored(flow, *target) for target in entry.targets]
         if interface.tables or interface.made_qdisc:
             self._interfaces[ifindex] = interface
             self._pending |= {(ifindex, dst) for dst, table in interface.tables.items() if not table.count}

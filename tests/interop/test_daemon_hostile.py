@@ -247,7 +247,7 @@ def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
         loop("server._netlink.socket.close(); server._netlink.socket = whole; server.turn(0)")
         assert loop("server.rules.pending, server._reread") == (False, False)
         assert sum("terminal" in text for text in ours(pair[0], "v0")) == 1
-        loop("server.rules.delete(flow)")
+        loop("server.rules.part(flow, _tc.Owner(os.getpid(), 1))")
         wait_for("the rule's end", lambda: loop("server.turn(0.05); server.rules.pending") is False)
         assert not ours(pair[0], "v0")
         loop("server.close()")
