@@ -49,6 +49,9 @@ PYVMA_EXPORT void pyvma_stop(void);
 /* For _exit(2): connections end as by pyvma_stop, but nothing else is done, and not even that where it would have to be waited for, as in a
  * handler that interrupted a call of this library's. Safe in one. */
 PYVMA_EXPORT void pyvma_leave(void);
+/* Everything becomes the kernel's, as by pyvma_sock_hand_back or by the kernel sockets beneath, and the engine stops. How many connections are
+ * lost, since they could not be handed back; datagrams that were not read are, too. It is not started again. */
+PYVMA_EXPORT int pyvma_retreat(void);
 /* Text of this thread's last failure in a call that says it has one. Never NULL. */
 PYVMA_EXPORT const char *pyvma_last_error(void);
 PYVMA_EXPORT const char *pyvma_version(void);
@@ -319,6 +322,9 @@ PYVMA_EXPORT int pyvma_epoll_wait(pyvma_epoll *ep, struct pyvma_event *events, i
 /* An fd that is readable while the set has something to tell, for sets within sets and other loops. Now and then it has nothing
  * after all. Not to be closed or changed. */
 PYVMA_EXPORT int pyvma_epoll_fileno(pyvma_epoll *ep);
+/* The set is closed, but for its fd, which is told and is the caller's: a set of the kernel's with what was added to it, by number, and its
+ * data. For sockets that are the kernel's by now. */
+PYVMA_EXPORT int pyvma_epoll_retreat(pyvma_epoll *ep);
 /*
  * For event loops that sleep in a poll of their own. The fd is readable when a frame came, so that its poller's thread polls the rings,
  * by pyvma_epoll_turn: after each wake-up, and as long as that returns more than 0. It may sleep on the fd after a 0 only.

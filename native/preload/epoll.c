@@ -3,6 +3,7 @@
  * epoll. A set of the program's is one of the engine's, and the fd is the kernel's set inside that one: pollable, and in other sets.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 struct pl_set {
 	pyvma_epoll *ep;
 	_Atomic(uint32_t) fds; /* numbers that lead to it */
+	_Atomic(bool) left; /* it is the kernel's, or about to be: its numbers leave the table */
 	struct pl_set *next; /* free list: the memory stays */
 };
 
@@ -40,6 +42,7 @@ static struct pl_set *set_new(pyvma_epoll *ep)
 		return NULL;
 	set->ep = ep;
 	atomic_store_explicit(&set->fds, 1, memory_order_relaxed);
+	atomic_store_explicit(&set->left, false, memory_order_relaxed);
 	return set;
 }
 
@@ -64,6 +67,12 @@ void pl_set_put(struct pl_set *set, int fd)
 	set->next = free_sets;
 	free_sets = set;
 	pthread_mutex_unlock(&free_lock);
+}
+
+void pl_set_retreat(struct pl_set *set)
+{
+	if (!atomic_exchange(&set->left, true))
+		(void)pyvma_epoll_retreat(set->ep);
 }
 
 static int create(int flags)
@@ -98,11 +107,22 @@ PL_EXPORT int epoll_create(int size)
 	return size > 0 ? create(0) : PL_REAL(epoll_create)(size);
 }
 
+/* While a thread was in it (retreat.c): the kernel is asked when its number leads there. */
+static bool became_kernels(int ep, const struct pl_set *set, int rc)
+{
+	if (pv_likely(rc != -EBADF) || !atomic_load(&set->left))
+		return false;
+	while (pl_set_of(pl_get(ep)) == set)
+		sched_yield();
+	return true;
+}
+
 PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 {
 	struct pl_set *set = pl_set_of(pl_get(ep));
 	struct pyvma_event e = { 0 };
 	pl_word w = pl_get(fd);
+	int rc;
 
 	if (!set)
 		return PL_REAL(epoll_ctl)(ep, op, fd, ev);
@@ -110,7 +130,8 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 		(void)pl_use(fd);
 	if (ev)
 		e = (struct pyvma_event){ .events = ev->events, .data = ev->data.u64 };
-	return (int)pl_result(PL_IN(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL)));
+	rc = (int)PL_IN(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL));
+	return became_kernels(ep, set, rc) ? PL_REAL(epoll_ctl)(ep, op, fd, ev) : (int)pl_result(rc);
 }
 
 /* timeout_ns -1: for ever. */
@@ -134,28 +155,34 @@ static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t t
 PL_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
 {
 	struct pl_set *set = pl_set_of(pl_get(ep));
+	int rc;
 
 	if (!set)
 		return PL_REAL(epoll_wait)(ep, ev, n, ms);
-	return (int)pl_result(wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL));
+	rc = wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL);
+	return became_kernels(ep, set, rc) ? PL_REAL(epoll_wait)(ep, ev, n, ms) : (int)pl_result(rc);
 }
 
 PL_EXPORT int epoll_pwait(int ep, struct epoll_event *ev, int n, int ms, const sigset_t *mask)
 {
 	struct pl_set *set = pl_set_of(pl_get(ep));
+	int rc;
 
 	if (!set)
 		return PL_REAL(epoll_pwait)(ep, ev, n, ms, mask);
-	return (int)pl_result(wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), mask));
+	rc = wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), mask);
+	return became_kernels(ep, set, rc) ? PL_REAL(epoll_pwait)(ep, ev, n, ms, mask) : (int)pl_result(rc);
 }
 
 PL_EXPORT int epoll_pwait2(int ep, struct epoll_event *ev, int n, const struct timespec *ts, const sigset_t *mask)
 {
 	struct pl_set *set = pl_set_of(pl_get(ep));
 	int64_t timeout_ns;
+	int rc;
 
 	if (!set)
 		return PL_REAL(epoll_pwait2)(ep, ev, n, ts, mask);
 	timeout_ns = pl_timespec_ns(ts);
-	return (int)pl_result(timeout_ns < -1 ? timeout_ns : wait_for(set, ev, n, timeout_ns, mask));
+	rc = timeout_ns < -1 ? (int)timeout_ns : wait_for(set, ev, n, timeout_ns, mask);
+	return became_kernels(ep, set, rc) ? PL_REAL(epoll_pwait2)(ep, ev, n, ts, mask) : (int)pl_result(rc);
 }

@@ -61,6 +61,8 @@ bool pl_on(void);
 void pl_off(const char *why);
 /* sandbox.c, before the engine is started: why that must not be tried; NULL: it may, or it was asked before. */
 const char *pl_sandbox(void);
+/* retreat.c: everything of the program's becomes the kernel's, and the engine stops; why is said once. */
+void pl_retreat(const char *why);
 /* The calls of this thread are the engine's, or a library's that it starts: they are the kernel's. */
 extern _Thread_local unsigned int pl_inside;
 
@@ -79,6 +81,7 @@ void pl_say(const char *why, const char *what);
 
 /* This process uses a socket by the engine. */
 void pl_used(void);
+bool pl_uses_engine(void);
 /* It has done so, or one that it was forked from has. */
 bool pl_is_user(void);
 /* Another program is about to get what survives an exec. What cannot be handed back it finds as a socket that is not connected. */
@@ -197,6 +200,8 @@ pv_inline struct pl_set *pl_set_of(pl_word w)
 }
 void pl_set_get(struct pl_set *set);
 void pl_set_put(struct pl_set *set, int fd);
+/* It is a set of the kernel's from now on, and nothing of ours. */
+void pl_set_retreat(struct pl_set *set);
 
 /*
  * `call` by handle `h` of `fd` until it has a result for the program, or the socket turns out to be the kernel's by now, by a call of another

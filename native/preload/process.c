@@ -79,6 +79,11 @@ PL_EXPORT pid_t vfork(void)
 
 /* ---- exec -------------------------------------------------------------------------------------------------------------- */
 
+bool pl_uses_engine(void)
+{
+	return atomic_load_explicit(&user, memory_order_relaxed) == getpid();
+}
+
 bool pl_is_user(void)
 {
 	pid_t self = getpid();

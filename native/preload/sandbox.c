@@ -5,10 +5,16 @@
  *
  * A filter that the program gave itself before it used a socket is enough to stay out: it was made for what the program does. One that it was
  * started with (containers have one always) is tried by a child, which makes the engine's calls and may die of one. What a filter answers with
- * an error needs nobody's care here: it is an error of the engine's start.
+ * an error is an error of the engine's start, where that makes the call; what it makes only later is tried.
+ *
+ * One that the program makes while the engine runs a child makes first, and tries. If it takes away any call, or changes what one answers,
+ * everything becomes the kernel's before the program has it (retreat.c). Filters that look at other arguments than the trial has may still
+ * refuse what it found allowed.
  */
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
@@ -29,6 +35,148 @@
 
 static _Atomic(bool) filtered; /* by the program itself */
 
+/* ---- the engine's calls ------------------------------------------------------------------------------------------------ */
+
+static uint32_t word;
+static struct timespec nothing;
+
+#define MASK_SIZE 8 /* of the kernel's sigset_t */
+#define ANY -1 /* no errno is: what a program may not do differs */
+/* With arguments that do nothing, and the errno that this has. `later`: the engine's start does not make it, or cannot do without. */
+static const struct {
+	const char *name;
+	long number;
+	bool later;
+	int err;
+	long a[6];
+} calls[] = {
+	{ "AF_XDP sockets", SYS_socket, false, ANY, { AF_XDP, SOCK_RAW } },
+	{ "netlink", SYS_socket, false, ANY, { AF_NETLINK, SOCK_RAW } },
+	{ "bpf", SYS_bpf, false, ANY, { BPF_MAP_CREATE } },
+	{ "eventfd", SYS_eventfd2, false, ANY, { 0 } },
+	{ "epoll", SYS_epoll_create1, false, ANY, { 0 } },
+	{ "signalfd", SYS_signalfd4, false, ANY, { -1 } },
+	{ "memfd_create", SYS_memfd_create, false, ANY, { 0 } },
+	{ "getrandom", SYS_getrandom, false, ANY, { 0 } },
+	{ "flock", SYS_flock, false, ANY, { -1 } },
+	{ "ftruncate", SYS_ftruncate, false, ANY, { -1 } },
+	{ "madvise", SYS_madvise, false, ANY, { 0 } },
+	{ "sched_getaffinity", SYS_sched_getaffinity, false, ANY, { 0 } },
+	{ "membarrier", SYS_membarrier, false, ANY, { MEMBARRIER_CMD_QUERY } },
+	{ "openat", SYS_openat, false, ANY, { -1 } },
+	{ "mmap", SYS_mmap, true, EINVAL, { 0 } },
+	{ "munmap", SYS_munmap, true, EINVAL, { 0 } },
+	{ "socket", SYS_socket, true, 0, { AF_INET, SOCK_DGRAM } },
+	{ "accept4", SYS_accept4, true, EBADF, { -1 } },
+	{ "setsockopt", SYS_setsockopt, true, EBADF, { -1 } },
+	{ "getsockopt", SYS_getsockopt, true, EBADF, { -1 } },
+	{ "sendto", SYS_sendto, true, EBADF, { -1 } },
+	{ "sendmsg", SYS_sendmsg, true, EBADF, { -1 } },
+	{ "recvfrom", SYS_recvfrom, true, EBADF, { -1 } },
+	{ "recvmsg", SYS_recvmsg, true, EBADF, { -1 } },
+	{ "read", SYS_read, true, EBADF, { -1 } },
+	{ "write", SYS_write, true, EBADF, { -1 } },
+	{ "readv", SYS_readv, true, EBADF, { -1 } },
+	{ "writev", SYS_writev, true, EBADF, { -1 } },
+	{ "close", SYS_close, true, EBADF, { -1 } },
+	{ "fcntl", SYS_fcntl, true, EBADF, { -1, F_GETFD } },
+	{ "ioctl", SYS_ioctl, true, EBADF, { -1 } },
+	{ "epoll_ctl", SYS_epoll_ctl, true, EBADF, { -1, EPOLL_CTL_DEL, -1 } },
+	{ "epoll_pwait", SYS_epoll_pwait, true, EINVAL, { -1 } },
+#ifdef SYS_epoll_wait
+	{ "epoll_wait", SYS_epoll_wait, true, EINVAL, { -1 } },
+#endif
+#ifdef SYS_poll
+	{ "poll", SYS_poll, true, 0, { 0 } },
+#endif
+	{ "ppoll", SYS_ppoll, true, 0, { 0, 0, (long)&nothing } },
+	{ "futex", SYS_futex, true, 0, { (long)&word, FUTEX_WAKE_PRIVATE, 0 } },
+	{ "nanosleep", SYS_nanosleep, true, 0, { (long)&nothing } },
+	{ "clock_nanosleep", SYS_clock_nanosleep, true, 0, { CLOCK_MONOTONIC, 0, (long)&nothing } },
+	{ "sched_yield", SYS_sched_yield, true, 0, { 0 } },
+	{ "rt_sigprocmask", SYS_rt_sigprocmask, true, 0, { SIG_BLOCK, 0, 0, MASK_SIZE } },
+	{ "rt_sigpending", SYS_rt_sigpending, true, EFAULT, { 0, MASK_SIZE } },
+	{ "rt_sigaction", SYS_rt_sigaction, true, 0, { SIGUSR1, 0, 0, MASK_SIZE } },
+	{ "getpid", SYS_getpid, true, 0, { 0 } },
+	{ "gettid", SYS_gettid, true, 0, { 0 } },
+};
+#define CALLS (sizeof(calls) / sizeof(*calls))
+
+/* What a child and its parent have in common. */
+struct trial {
+	volatile unsigned int at; /* the call that is made; CALLS: all were */
+	volatile bool refused; /* the filter itself is an error */
+	int before[CALLS];
+	/* The filter to come; 0: it is there. */
+	long number, a[6];
+};
+
+static int answer(unsigned int i)
+{
+	const long *a = calls[i].a;
+
+	return PL_REAL(syscall)(calls[i].number, a[0], a[1], a[2], a[3], a[4], a[5]) < 0 ? errno : 0;
+}
+
+static _Noreturn void end(void)
+{
+	for (;;)
+		PL_REAL(syscall)(SYS_exit_group, 0);
+}
+
+static _Noreturn void try_all(struct trial *t)
+{
+	struct { /* as the kernel has it: SIG_DFL and nothing more, also where the program handles SIGSYS */
+		void *handler;
+		unsigned long flags;
+		void *restorer;
+		unsigned long mask;
+	} none = { .handler = NULL };
+	unsigned int i;
+
+	PL_REAL(syscall)(SYS_rt_sigaction, SIGSYS, &none, NULL, sizeof(none.mask));
+	for (i = 0; i < CALLS; i++)
+		t->before[i] = t->number ? answer(i) : calls[i].later ? calls[i].err : ANY;
+	if (t->number && PL_REAL(syscall)(t->number, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]) < 0) {
+		t->refused = true;
+		end();
+	}
+	for (i = 0; i < CALLS; i++) {
+		int err;
+
+		t->at = i;
+		err = answer(i);
+		if (t->before[i] != ANY && err != t->before[i])
+			end();
+	}
+	t->at = CALLS;
+	end();
+}
+
+/* Which call it is that cannot be; NULL: none. `unknown`: if nobody can tell. */
+static const char *forbidden(const struct trial *what, const char *unknown)
+{
+	struct trial *t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	const char *name = unknown;
+	int status = 0;
+	long pid;
+
+	if (t == MAP_FAILED)
+		return unknown;
+	*t = *what;
+	/* A child of which the program hears nothing: no SIGCHLD, and wait() does not find it. */
+	pid = PL_REAL(syscall)(SYS_clone, 0L, 0L, 0L, 0L, 0L, 0L);
+	if (pid == 0)
+		try_all(t);
+	if (pid > 0) {
+		while (waitpid((pid_t)pid, &status, __WCLONE) < 0 && errno == EINTR)
+			;
+		name = t->refused || t->at >= CALLS ? NULL : calls[t->at].name;
+	}
+	munmap(t, sizeof(*t));
+	return name;
+}
+
 /* ---- the program makes one --------------------------------------------------------------------------------------------- */
 
 static void noted(long rc, bool is_filter)
@@ -37,18 +185,58 @@ static void noted(long rc, bool is_filter)
 		atomic_store_explicit(&filtered, true, memory_order_relaxed);
 }
 
+/* Before it is. `number` and its arguments make it; `strict`: nothing but read, write and the end is left. */
+static void coming(long number, const long *a, bool strict)
+{
+	struct trial what = { .number = number };
+	char text[96];
+	const char *name;
+	int saved = errno;
+
+	/* A handler that interrupted the engine cannot make room. */
+	if (!pl_uses_engine() || pl_inside || pl_busy())
+		return;
+	memcpy(what.a, a, sizeof(what.a));
+	/* Nobody would listen to the child's notifications, and it has no other threads. */
+	if (number == SYS_seccomp)
+		what.a[1] &=
+		    ~(long)(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH);
+	name = strict ? "nearly everything" : forbidden(&what, "what cannot be tried");
+	if (name) {
+		snprintf(text, sizeof(text), "the program's own seccomp filter forbids %s", name);
+		pl_retreat(text);
+	}
+	errno = saved;
+}
+
+static bool is_filter(long number, const long *a)
+{
+	if (number == SYS_prctl)
+		return a[0] == PR_SET_SECCOMP;
+	return number == SYS_seccomp && (a[0] == SECCOMP_SET_MODE_STRICT || a[0] == SECCOMP_SET_MODE_FILTER);
+}
+
+static bool is_strict(long number, const long *a)
+{
+	return number == SYS_prctl ? a[1] == SECCOMP_MODE_STRICT : a[0] == SECCOMP_SET_MODE_STRICT;
+}
+
 PL_EXPORT int prctl(int option, ...)
 {
-	unsigned long a[4];
+	long a[6] = { option };
 	va_list ap;
+	bool filter;
 	int rc;
 
 	va_start(ap, option);
-	for (int i = 0; i < 4; i++)
-		a[i] = va_arg(ap, unsigned long);
+	for (int i = 1; i < 5; i++)
+		a[i] = va_arg(ap, long);
 	va_end(ap);
-	rc = PL_REAL(prctl)(option, a[0], a[1], a[2], a[3]);
-	noted(rc, option == PR_SET_SECCOMP);
+	filter = is_filter(SYS_prctl, a);
+	if (pv_unlikely(filter))
+		coming(SYS_prctl, a, is_strict(SYS_prctl, a));
+	rc = PL_REAL(prctl)(option, a[1], a[2], a[3], a[4]);
+	noted(rc, filter);
 	return rc;
 }
 
@@ -60,6 +248,7 @@ PL_EXPORT long syscall(long number, ...)
 {
 	long a[6], rc;
 	va_list ap;
+	bool filter;
 
 	if (pv_unlikely(number == SYS_io_uring_setup) && pl_on()) {
 		errno = ENOSYS;
@@ -69,9 +258,11 @@ PL_EXPORT long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
+	filter = pv_unlikely(number == SYS_seccomp || number == SYS_prctl) && is_filter(number, a);
+	if (pv_unlikely(filter))
+		coming(number, a, is_strict(number, a));
 	rc = PL_REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-	if (pv_unlikely(number == SYS_seccomp || number == SYS_prctl))
-		noted(rc, number == SYS_prctl ? a[0] == PR_SET_SECCOMP : a[0] != SECCOMP_GET_ACTION_AVAIL);
+	noted(rc, filter);
 	return rc;
 }
 
@@ -94,76 +285,6 @@ static bool inherited(void)
 	return line && line[9 + strspn(line + 9, " \t")] == '2';
 }
 
-/* What the engine needs beside files and sockets of IP; arguments that do nothing. `must`: what the program's poll(2) and select(2) become. */
-static const struct {
-	const char *name;
-	long number;
-	bool must;
-	long a, b;
-} calls[] = {
-	{ "AF_XDP sockets", SYS_socket, false, AF_XDP, SOCK_RAW },
-	{ "netlink", SYS_socket, false, AF_NETLINK, SOCK_RAW },
-	{ "bpf", SYS_bpf, false, BPF_MAP_CREATE, 0 },
-	{ "eventfd", SYS_eventfd2, false, 0, 0 },
-	{ "epoll", SYS_epoll_create1, false, 0, 0 },
-	{ "signalfd", SYS_signalfd4, false, -1, 0 },
-	{ "memfd_create", SYS_memfd_create, false, 0, 0 },
-	{ "ppoll", SYS_ppoll, true, 0, 0 },
-	{ "getrandom", SYS_getrandom, false, 0, 0 },
-	{ "flock", SYS_flock, false, -1, 0 },
-	{ "ftruncate", SYS_ftruncate, false, -1, 0 },
-	{ "madvise", SYS_madvise, false, 0, 0 },
-	{ "sched_getaffinity", SYS_sched_getaffinity, false, 0, 0 },
-};
-
-static _Noreturn void try_all(volatile unsigned int *at)
-{
-	struct { /* as the kernel has it: SIG_DFL and nothing more, also where the program handles SIGSYS */
-		void *handler;
-		unsigned long flags;
-		void *restorer;
-		unsigned long mask;
-	} none = { .handler = NULL };
-
-	PL_REAL(syscall)(SYS_rt_sigaction, SIGSYS, &none, NULL, sizeof(none.mask));
-	for (*at = 0; *at < sizeof(calls) / sizeof(*calls); ++*at) {
-		struct timespec nothing = { 0 };
-		unsigned int i = *at;
-		long rc;
-
-		/* ppoll(NULL, 0, &nothing, NULL); the third argument of the others may be 0. */
-		rc = PL_REAL(syscall)(calls[i].number, calls[i].a, calls[i].b, calls[i].must ? (long)&nothing : 0L, 0L, 0L, 0L);
-		if (rc < 0 && calls[i].must)
-			break;
-	}
-	for (;;)
-		PL_REAL(syscall)(SYS_exit_group, 0);
-}
-
-/* Which call it is that cannot be; NULL: none, or nobody knows. */
-static const char *forbidden(void)
-{
-	volatile unsigned int *at = mmap(NULL, sizeof(*at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	const char *name = NULL;
-	int status = 0;
-	long pid;
-
-	if (at == MAP_FAILED)
-		return NULL;
-	/* A child of which the program hears nothing: no SIGCHLD, and wait() does not find it. */
-	pid = PL_REAL(syscall)(SYS_clone, 0L, 0L, 0L, 0L, 0L, 0L);
-	if (pid == 0)
-		try_all(at);
-	if (pid > 0) {
-		while (waitpid((pid_t)pid, &status, __WCLONE) < 0 && errno == EINTR)
-			;
-		if (*at < sizeof(calls) / sizeof(*calls))
-			name = calls[*at].name;
-	}
-	munmap((void *)(uintptr_t)at, sizeof(*at));
-	return name;
-}
-
 const char *pl_sandbox(void)
 {
 	static char text[96];
@@ -176,7 +297,7 @@ const char *pl_sandbox(void)
 	known = true;
 	if (atomic_load_explicit(&filtered, memory_order_relaxed))
 		return "the program has a seccomp filter of its own";
-	name = inherited() ? forbidden() : NULL;
+	name = inherited() ? forbidden(&(struct trial){ .number = 0 }, NULL) : NULL;
 	errno = saved;
 	if (!name)
 		return NULL;

@@ -323,7 +323,7 @@ int pyvma_start(void)
 	return pv_engine_start();
 }
 
-void pyvma_stop(void)
+static void stop(enum pv_engine_state after)
 {
 	struct pv_engine *e = &pv_engine;
 
@@ -338,8 +338,18 @@ void pyvma_stop(void)
 		close_all(e);
 		pv_lock_put(&e->lock);
 	}
-	atomic_store_explicit(&e->state, PV_ENGINE_NEW, memory_order_release);
+	atomic_store_explicit(&e->state, after, memory_order_release);
 	pv_config_thaw();
 	pv_log_close();
 	pthread_mutex_unlock(&start_mutex);
+}
+
+void pyvma_stop(void)
+{
+	stop(PV_ENGINE_NEW);
+}
+
+void pv_engine_retire(void)
+{
+	stop(PV_ENGINE_EMPTY);
 }

@@ -71,7 +71,7 @@ enum pv_leaving { PV_STAYING, PV_LEAVE_ASKED, PV_LEAVE_BEGUN, PV_LEFT };
 enum pv_engine_state {
 	PV_ENGINE_NEW,
 	PV_ENGINE_RUNNING,
-	PV_ENGINE_EMPTY, /* started with no interface: nothing is offloaded */
+	PV_ENGINE_EMPTY, /* started with no interface, or retired: nothing is offloaded */
 	PV_ENGINE_FORKED, /* this is a forked child */
 };
 
@@ -131,6 +131,8 @@ extern struct pv_engine pv_engine;
 
 /* Starts once. 0 when running or when there is nothing to offload; else the first failure, with a text: nothing is open then. */
 int pv_engine_start(void);
+/* pyvma_stop, for good: what would start it finds it without an interface. */
+void pv_engine_retire(void);
 /* Any thread, no lock. */
 pv_inline enum pv_engine_state pv_engine_state(void)
 {

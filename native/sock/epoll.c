@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,6 +21,7 @@
 #define FLAGS (uint32_t)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
 #define EXCLUSIVE_OK (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 #define BELL UINT64_MAX
+#define LEAVING_TURNS 100000
 
 _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
 		   EPOLLRDHUP == POLLRDHUP && EPOLLRDNORM == POLLRDNORM && EPOLLWRNORM == POLLWRNORM,
@@ -566,10 +568,19 @@ int pyvma_epoll_open(pyvma_epoll **out)
 	return rc;
 }
 
-void pyvma_epoll_close(pyvma_epoll *set)
+static void send_away(struct pyvma_epoll *set)
 {
 	uint64_t one = 1;
 
+	set->closed = true;
+	pv_list_for_each(it, &set->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+	if (set->sleepers && write(set->bell, &one, sizeof(one)) < 0)
+		set->rung = true;
+}
+
+void pyvma_epoll_close(pyvma_epoll *set)
+{
 	pv_registry_get();
 	pv_lock_get(&pv_engine.lock);
 	set->users++;
@@ -580,12 +591,48 @@ void pyvma_epoll_close(pyvma_epoll *set)
 	if (set->exported)
 		pv_ready_poll(false);
 	pv_loop_close(set);
-	pv_list_for_each(it, &set->watch.waiters)
-		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
-	if (set->sleepers && write(set->bell, &one, sizeof(one)) < 0)
-		set->rung = true;
+	send_away(set);
 	pv_epoll_put(set);
 	pv_registry_put();
+}
+
+/* The kernel's set as epoll_ctl would have made it. */
+static void to_kernel(struct pv_entry *en)
+{
+	int fd = en->key >= 0 || !en->so ? en->key : pv_sock_kfd(en->so);
+	struct epoll_event ev = { .events = en->spent ? EPOLLONESHOT : en->events, .data = { .u64 = en->data } };
+
+	kernel_drop(en);
+	if (fd >= 0)
+		(void)epoll_ctl(en->set->kep, EPOLL_CTL_ADD, fd, &ev);
+}
+
+int pyvma_epoll_retreat(pyvma_epoll *set)
+{
+	int kep;
+
+	pv_registry_get();
+	pv_lock_get(&pv_engine.lock);
+	for (uint32_t i = 0; i < set->nchunk * CHUNK; i++)
+		if (entry_at(set, i)->used)
+			to_kernel(entry_at(set, i));
+	set->users++;
+	send_away(set);
+	pv_registry_put();
+	/* The bell wakes them, and would be an event of nobody's afterwards. */
+	for (int turn = 0; set->users > 1 && turn < LEAVING_TURNS; turn++) {
+		pv_lock_put(&pv_engine.lock);
+		sched_yield();
+		pv_lock_get(&pv_engine.lock);
+	}
+	kep = set->kep;
+	(void)epoll_ctl(kep, EPOLL_CTL_DEL, set->bell, NULL);
+	set->kep = -1;
+	pv_lock_put(&pv_engine.lock);
+	pyvma_epoll_close(set);
+	pv_lock_get(&pv_engine.lock);
+	pv_epoll_put(set);
+	return kep;
 }
 
 int pyvma_epoll_fileno(pyvma_epoll *set)

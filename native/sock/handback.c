@@ -240,6 +240,40 @@ int pyvma_hand_back_fd(int fd)
 	return rc;
 }
 
+/* Each of them once, the first ones again where others have come or gone meanwhile. How many could not be handed back. */
+static int all_back(void)
+{
+	unsigned int n = 0;
+	int lost = 0;
+
+	pv_list_for_each(it, &pv_core_socks)
+		n++;
+	for (; n && !pv_list_empty(&pv_core_socks); n--) {
+		struct pv_sock *so = pv_list_entry(pv_core_socks.next, struct pv_sock, on_core);
+
+		pv_list_del(&so->on_core);
+		pv_list_add(&pv_core_socks, &so->on_core);
+		if (pv_sock_loses(so) && (!so->tc || pv_tcp_state(so->tc) != PV_TCP_CLOSED))
+			lost += !so->tc || pv_handback(so, "the engine was stopped") != 0;
+	}
+	return lost;
+}
+
+int pyvma_retreat(void)
+{
+	int lost = 0;
+
+	pv_registry_get();
+	if (pv_engine_state() == PV_ENGINE_RUNNING) {
+		pv_lock_get(&pv_engine.lock);
+		lost = all_back();
+		pv_sock_unlock();
+	}
+	pv_registry_put();
+	pv_sock_stop_kindly();
+	return lost;
+}
+
 static bool inheritable(int fd)
 {
 	int flags = fcntl(fd, F_GETFD);

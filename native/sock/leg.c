@@ -407,10 +407,10 @@ void pv_leg_saw_queue(struct pv_sock *so, const struct msghdr *msg)
 
 /* ---- fork -------------------------------------------------------------------------------------------------------------- */
 
-void pv_leg_forked(struct pv_sock *so)
+void pv_leg_left(struct pv_sock *so, const char *why)
 {
 	so->retired = false;
-	pv_shown_reason(so, "a forked child has kernel sockets only", NULL);
+	pv_shown_reason(so, why, NULL);
 	atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
 	pv_shown_update(so);
 }

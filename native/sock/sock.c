@@ -269,8 +269,8 @@ static void handle_put(struct pyvma_sock *h, struct pv_sock *so)
 
 /* ---- the engine's stop and fork ---------------------------------------------------------------------------------------- */
 
-/* In a forked child: a connection, or one that was, is the parent's; a name and a listener are the kernel's as well. */
-static bool loses(const struct pv_sock *so)
+/* A connection, or one that was, is nobody else's; a name and a listener are the kernel's as well. */
+bool pv_sock_loses(const struct pv_sock *so)
 {
 	return !so->host || (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_sock_mode(so) == PV_SOCK_STREAM);
 }
@@ -308,6 +308,8 @@ static void see_off(struct pv_engine *e, bool heard)
 	}
 }
 
+static bool retreats; /* pv_sock_stop_kindly's: one at a time */
+
 /* Whether anything came meanwhile. */
 static bool lose_all(bool touch)
 {
@@ -316,7 +318,7 @@ static bool lose_all(bool touch)
 	pv_list_for_each_safe(it, tmp, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
-		so->dead = touch || so->loses;
+		so->dead = touch ? !retreats || pv_sock_loses(so) : so->loses;
 		pv_ready_stop(so);
 		if (touch) {
 			pv_core_close(so);
@@ -326,13 +328,15 @@ static bool lose_all(bool touch)
 			pv_list_for_each(w, &so->watch.waiters)
 				pv_engine_wake(pv_list_entry(w, struct pv_waiter, on_watch));
 			pv_epoll_event(so, PV_EV_ERR | PV_EV_HUP);
+			if (!so->dead)
+				pv_leg_left(so, "the engine was stopped");
 		} else {
 			so->u = NULL;
 			so->tc = NULL;
 			pv_list_init(&so->watch.waiters);
 			pv_list_del(&so->on_core);
 			if (!so->dead)
-				pv_leg_forked(so);
+				pv_leg_left(so, "a forked child has kernel sockets only");
 		}
 	}
 	return heard != 0;
@@ -351,6 +355,13 @@ static void on_stop(void)
 	pv_stream_stopped();
 }
 
+void pv_sock_stop_kindly(void)
+{
+	retreats = true;
+	pv_engine_retire();
+	retreats = false;
+}
+
 /* The child cannot see the stack's objects any more. */
 static void on_forking(void)
 {
@@ -359,7 +370,7 @@ static void on_forking(void)
 	pv_list_for_each(it, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
-		so->loses = loses(so);
+		so->loses = pv_sock_loses(so);
 		some |= so->loses && so->tc;
 	}
 	pv_kin_forking(some);

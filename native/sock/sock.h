@@ -245,7 +245,7 @@ pv_inline bool pv_sock_same(const struct pyvma_sock *h, const struct pv_sock *so
 pv_inline int pv_sock_gone(const struct pyvma_sock *h, const struct pv_sock *so, uint32_t gen)
 {
 	if (h->gen == gen && pv_handle_sock(h) == so && !so->dead && pv_sock_mode(so) == PV_SOCK_KERNEL)
-		return PV_HANDED;
+		return so->stream ? PV_HANDED : -EBADF;
 	return h->gen == gen && pv_handle_sock(h) == so && so->dead ? -ENETDOWN : -EBADF;
 }
 
@@ -255,6 +255,10 @@ extern struct pv_list pv_core_socks; /* engine lock */
 
 void pv_registry_get(void);
 void pv_registry_put(void);
+/* What becomes of it without the engine: it is lost, or the kernel socket beneath goes on. The lock is held. */
+bool pv_sock_loses(const struct pv_sock *so);
+/* pv_engine_retire, and what the kernel socket beneath can go on with is the kernel's then. */
+void pv_sock_stop_kindly(void);
 /* The socket of this open file, NULL: none of ours. The registry lock is held. */
 struct pv_sock *pv_sock_find(int fd);
 /* Another open file leads to `so`; the registry lock is held. 0 or -errno. */
@@ -354,8 +358,8 @@ void pv_leg_saw_queue(struct pv_sock *so, const struct msghdr *msg);
 void pv_leg_settle(void);
 /* After an option changed: which leg sends to the connected peer? */
 void pv_leg_options(struct pv_sock *so);
-/* In a forked child: the kernel socket goes on. */
-void pv_leg_forked(struct pv_sock *so);
+/* In a forked child, or without the engine: the kernel socket goes on. */
+void pv_leg_left(struct pv_sock *so, const char *why);
 pv_inline bool pv_leg_engine(void)
 {
 	return pv_engine.host != NULL;

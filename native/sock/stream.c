@@ -408,6 +408,40 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 	return a->flags & SOCK_NONBLOCK ? pyvma_sock_set_nonblock(*out, 1) : 0;
 }
 
+/* What the kernel's listener has. */
+static int accept_kernels(struct pv_sock *so, struct accepted *a, int64_t timeout_ns)
+{
+	int rc = so->dead ? pv_sock_lock_failed(NULL, so) : PV_HANDED;
+
+	if (rc != PV_HANDED)
+		return rc;
+	rc = timeout_ns >= 0 ? pv_kernel_poll(pv_sock_kfd(so), POLLIN, timeout_ns) : 1;
+	if (rc <= 0)
+		return rc ? rc : -EAGAIN;
+	a->fd = accept4(pv_sock_kfd(so), NULL, NULL, a->flags & SOCK_CLOEXEC);
+	return a->fd < 0 ? -errno : 0;
+}
+
+static int accept_ours(struct pyvma_sock *h, struct pv_sock *so, struct accepted *a, int64_t timeout_ns)
+{
+	bool wait = timeout_ns != 0 && !pv_sock_nonblock(so);
+	int rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	rc = accept_try(so, a, false);
+	if (rc == -EAGAIN) {
+		pv_engine_poll(&pv_engine, now());
+		rc = accept_try(so, a, !wait);
+	}
+	if (rc == -EAGAIN && wait)
+		rc = accept_wait(h, so, a, timeout_ns);
+	if (rc != -EBADF && rc != -ENETDOWN && rc != PV_HANDED)
+		pv_ready_update(so);
+	pv_sock_unlock();
+	return rc;
+}
+
 int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags, int64_t timeout_ns, pyvma_sock **out)
 {
 	struct pv_sock *so = pv_handle_sock(h);
@@ -419,32 +453,10 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 		return -EBADF;
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC | PYVMA_ACCEPT_FD))
 		return -EINVAL;
-	if (!so->stream || pv_sock_mode(so) != PV_SOCK_STREAM) {
-		rc = so->dead ? pv_sock_lock_failed(NULL, so) : PV_HANDED;
-		if (rc != PV_HANDED)
-			return rc;
-		rc = timeout_ns >= 0 ? pv_kernel_poll(pv_sock_kfd(so), POLLIN, timeout_ns) : 1;
-		if (rc <= 0)
-			return rc ? rc : -EAGAIN;
-		a.fd = accept4(pv_sock_kfd(so), NULL, NULL, flags & SOCK_CLOEXEC);
-		rc = a.fd < 0 ? -errno : 0;
-	} else {
-		rc = pv_stream_lock(h, so);
-		if (rc)
-			return rc;
-		bool wait = timeout_ns != 0 && !pv_sock_nonblock(so);
-
-		rc = accept_try(so, &a, false);
-		if (rc == -EAGAIN) {
-			pv_engine_poll(&pv_engine, now());
-			rc = accept_try(so, &a, !wait);
-		}
-		if (rc == -EAGAIN && wait)
-			rc = accept_wait(h, so, &a, timeout_ns);
-		if (rc != -EBADF && rc != -ENETDOWN)
-			pv_ready_update(so);
-		pv_sock_unlock();
-	}
+	rc = so->stream && pv_sock_mode(so) == PV_SOCK_STREAM ? accept_ours(h, so, &a, timeout_ns) : PV_HANDED;
+	/* It is the kernel's, perhaps since a moment ago. */
+	if (rc == PV_HANDED)
+		rc = accept_kernels(so, &a, timeout_ns);
 	if (!rc)
 		rc = accepted_handle(so, &a, out);
 	if (!rc && addr && len)
