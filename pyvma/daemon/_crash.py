@@ -9,6 +9,7 @@ other reasons.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import select
@@ -43,20 +44,16 @@ FIELDS = {"state": "enum", "local_addr": "addr", "local_port": "port", "remote_a
 Ports = set[tuple[bytes, int, int]]
 
 
-def in_memory(fd: int, pid: int) -> str:
-    """ "" when the descriptor is of a file on tmpfs, else why not. The process, which has the file, says what is mounted where.
+def in_memory(fd: int) -> str:
+    """ "" when the descriptor is of a file in memory, else why not.
 
-    Asking the file itself comes second: one of a file system that a user serves would answer when it likes.
+    Seals are what such files alone have, and the kernel knows them by itself. Asking for anything else comes second: a file system that a
+    user serves would answer when it likes.
     """
     try:
-        with open(f"/proc/self/fdinfo/{fd}") as file:
-            mount = next(line.split()[1] for line in file if line.startswith("mnt_id:"))
-        with open(f"/proc/{pid}/mountinfo") as file:
-            kind = next((line.partition(" - ")[2].split()[0] for line in file if line.split(" ", 1)[0] == mount), "")
-    except (OSError, StopIteration) as error:
-        return f"it cannot be told where it is: {error}"
-    if kind != "tmpfs":
-        return f"it is on {kind or 'no file system that the process sees'}, and not in memory (tmpfs)"
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        return "it is not in memory (tmpfs)"
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_size > BYTES_MOST:
         return "it is no file, or too large"
@@ -144,7 +141,7 @@ class Crashes:
 
     def take(self, process: Process, fd: int) -> str:
         """The file of a process, of which a copy is kept. "" or why not."""
-        why = in_memory(fd, process.owner.pid)
+        why = in_memory(fd)
         if not why:
             if process.file >= 0:
                 os.close(process.file)

@@ -6,13 +6,17 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "pyvma.h"
 #include "rt/agent.h"
 #include "rt/agent_msg.h"
 #include "rt/engine.h"
+#include "rt/stats.h"
 
 #define SEEN_MAX 256
 #define WAIT_S 30
@@ -22,6 +26,7 @@ enum behave { OK, REFUSE, SHORT, NO_FDS, HANG_UP, OTHER_FIRST, NOISE_FIRST };
 struct seen {
 	uint16_t type;
 	bool with_fd;
+	bool stats; /* the descriptor is of the statistics file, for reading, and not the one that has its lock */
 	struct pv_agent_flow flow;
 	uint16_t flags;
 };
@@ -107,6 +112,15 @@ static bool reply(int fd, const struct pv_agent_head *head, enum behave behave)
 	return true;
 }
 
+static bool is_stats(int fd)
+{
+	char path[512];
+	struct stat want, st;
+
+	return !pyvma_stats_path(path, sizeof(path)) && !stat(path, &want) && !fstat(fd, &st) && st.st_ino == want.st_ino &&
+	       st.st_dev == want.st_dev && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY && flock(fd, LOCK_EX | LOCK_NB) < 0;
+}
+
 static bool serve_one(int fd)
 {
 	uint8_t buf[PV_AGENT_MSG_MAX + 1];
@@ -132,6 +146,7 @@ static bool serve_one(int fd)
 		int got;
 
 		memcpy(&got, CMSG_DATA(c), sizeof(got));
+		s.stats = is_stats(got);
 		close(got);
 		s.with_fd = true;
 	}
@@ -414,6 +429,47 @@ TEST(flows_and_a_daemon_that_comes_again)
 	close(fd);
 	close(fd2);
 	end(true);
+}
+
+/* Said at once, again to a daemon that is started anew, and with the file where there is one. */
+TEST(peers_are_to_be_told)
+{
+	char dir[] = "/dev/shm/pvagentXXXXXX";
+	struct seen s;
+	uint32_t before;
+
+	begin(true);
+	pv_agent_start(&engine);
+	CHECK(engine.agent == NULL); /* nobody asked for it */
+	cfg.crash_reset = true;
+	pv_agent_start(&engine);
+	s = await(PV_AGENT_CRASH, 1);
+	CHECK(!s.with_fd);
+	pv_agent_stop(&engine);
+	CHECK(mkdtemp(dir) != NULL);
+	pv_stats_open(dir);
+	before = open_fds();
+	pv_agent_start(&engine);
+	s = await(PV_AGENT_CRASH, 2);
+	CHECK(s.with_fd && s.stats);
+	pv_agent_stop(&engine);
+	await_fds(before);
+	behave(PV_AGENT_CRASH, REFUSE);
+	pv_agent_start(&engine);
+	(void)await(PV_AGENT_CRASH, 3);
+	CHECK(pv_agent_fd(engine.agent) >= 0);
+	pv_agent_stop(&engine);
+	behave(PV_AGENT_CRASH, HANG_UP);
+	pv_agent_start(&engine);
+	CHECK(pv_agent_fd(engine.agent) < 0 && pv_agent_deadline(engine.agent) != PV_NEVER);
+	behave(PV_AGENT_CRASH, OK);
+	CHECK_EQ(pv_agent_connect(engine.agent, NULL, 0), 0);
+	s = await(PV_AGENT_CRASH, 5);
+	CHECK(s.with_fd && s.stats);
+	cfg.crash_reset = false;
+	end(true);
+	pv_stats_close();
+	rmdir(dir);
 }
 
 TEST(what_proves_a_flow)
