@@ -25,7 +25,8 @@
 	X(MEMBERSHIP, membership, "a UDP socket's membership of a multicast group")                                                \
 	X(EPOLL, epoll, "a set of sockets that are waited for together: epoll, select, poll, an event loop")                       \
 	X(REASON, reason, "why a socket is left to the kernel")                                                                    \
-	X(LISTENER, listener, "what a listening TCP socket has waiting")
+	X(LISTENER, listener, "what a listening TCP socket has waiting")                                                           \
+	X(KERNEL, kernel, "what the kernel did for a socket")
 
 enum pv_stat_type_id {
 	PV_STAT_T_NONE,
@@ -245,14 +246,18 @@ enum pv_stat_type_id {
 	X(poll_hits, hits, COUNTER, "", "waits that ended without a sleep")                                                        \
 	X(poll_misses, misses, COUNTER, "", "waits that slept")                                                                    \
 	X(sleeps, sleeps, COUNTER, "", "sleeps in them")                                                                           \
-	X(kernel_rx_packets, kernel_rx, COUNTER, "", "datagrams, or reads of a stream, by the kernel")                             \
-	X(kernel_rx_bytes, kernel_rx_bytes, COUNTER, "bytes", "bytes of them")                                                     \
-	X(kernel_tx_packets, kernel_tx, COUNTER, "", "datagrams, or writes to a stream, by the kernel")                            \
-	X(kernel_tx_bytes, kernel_tx_bytes, COUNTER, "bytes", "bytes of them")                                                     \
-	X(kernel_rx_errors, kernel_rx_failed.errors, COUNTER, "", "receiving calls that the kernel refused")                       \
-	X(kernel_tx_errors, kernel_tx_failed.errors, COUNTER, "", "sending calls that the kernel refused")                         \
-	X(kernel_rx_eagain, kernel_rx_failed.eagain, COUNTER, "", "receiving calls for which the kernel had nothing")              \
-	X(kernel_tx_eagain, kernel_tx_failed.eagain, COUNTER, "", "sending calls for which the kernel had no room")
+	X(kernel, kernel, LINK, "", "what the kernel did for it; 0: nothing so far")
+
+/* struct pv_kernel_stat (rt/stats_types.h) */
+#define PV_STATS_KERNEL(X)                                                                                                         \
+	X(rx_packets, rx, COUNTER, "", "datagrams, or reads of a stream, by the kernel")                                           \
+	X(rx_bytes, rx_bytes, COUNTER, "bytes", "bytes of them")                                                                   \
+	X(tx_packets, tx, COUNTER, "", "datagrams, or writes to a stream, by the kernel")                                          \
+	X(tx_bytes, tx_bytes, COUNTER, "bytes", "bytes of them")                                                                   \
+	X(rx_errors, rx_failed.errors, COUNTER, "", "receiving calls that the kernel refused")                                     \
+	X(tx_errors, tx_failed.errors, COUNTER, "", "sending calls that the kernel refused")                                       \
+	X(rx_eagain, rx_failed.eagain, COUNTER, "", "receiving calls for which the kernel had nothing")                            \
+	X(tx_eagain, tx_failed.eagain, COUNTER, "", "sending calls for which the kernel had no room")
 
 #define PV_STATS_REASON(X) X(text, text, TEXT, "", "in words")
 

@@ -34,6 +34,7 @@ static const struct pv_stat_type *const types[PV_STAT_T_COUNT] = {
 	[PV_STAT_T_EPOLL] = &pv_epoll_stat_type,
 	[PV_STAT_T_REASON] = &pv_reason_stat_type,
 	[PV_STAT_T_LISTENER] = &pv_tcp_listener_stat_type,
+	[PV_STAT_T_KERNEL] = &pv_kernel_stat_type,
 };
 
 static const char *const kinds[] = {

@@ -23,6 +23,11 @@ static const struct pv_stat_field reason_fields[] = { PV_STATS_REASON(REASON) };
 
 const struct pv_stat_type pv_reason_stat_type = PV_STAT_TYPE(REASON, struct pv_reason_stat, reason_fields);
 
+#define KERNEL(name, member, kind, more, help) PV_STAT_FIELD(struct pv_kernel_stat, name, member, kind, more, help)
+static const struct pv_stat_field kernel_fields[] = { PV_STATS_KERNEL(KERNEL) };
+
+const struct pv_stat_type pv_kernel_stat_type = PV_STAT_TYPE(KERNEL, struct pv_kernel_stat, kernel_fields);
+
 _Thread_local uint32_t pv_stat_tid;
 
 uint32_t pv_stat_tid_ask(void)

@@ -29,17 +29,23 @@ struct pv_sock_failed {
 	uint64_t eagain, errors;
 };
 
+/* Written by whoever calls, perhaps several at once: pv_stat_add. */
+struct pv_kernel_stat {
+	uint64_t rx, rx_bytes, tx, tx_bytes;
+	struct pv_sock_failed rx_failed, tx_failed;
+};
+
 struct pv_sock_stat {
 	/* What calls write that go through the stack, in a line of its own. */
 	uint64_t hits, misses, sleeps;
 	struct pv_sock_failed rx, tx;
 	uint32_t rx_thread, tx_thread;
-	/* Written by whoever calls, perhaps several at once: pv_stat_add. */
-	uint64_t kernel_rx, kernel_rx_bytes, kernel_tx, kernel_tx_bytes;
-	struct pv_sock_failed kernel_rx_failed, kernel_tx_failed;
 	const void *transport;
+	_Atomic(struct pv_kernel_stat *) kernel; /* NULL: no call went there yet */
+	_Atomic(struct pv_kernel_stat *) kernel_spare; /* an earlier socket's, where calls that come late still count */
 	struct pv_reason_stat *reason;
 	int64_t created_ns;
+	uint32_t kernel_id; /* pv_stats_show */
 	int32_t fd;
 	uint32_t tsflags;
 	uint8_t family, type;
@@ -48,8 +54,8 @@ struct pv_sock_stat {
 	bool nonblock;
 	uint16_t proto;
 };
-_Static_assert(offsetof(struct pv_sock_stat, kernel_rx) == PV_CACHELINE, "what the kernel's calls write is apart");
-_Static_assert(sizeof(struct pv_sock_stat) <= 3 * PV_CACHELINE, "each socket has one");
+_Static_assert(offsetof(struct pv_sock_stat, transport) == PV_CACHELINE && sizeof(struct pv_sock_stat) <= 2 * PV_CACHELINE,
+	       "each socket has one");
 
 struct pv_epoll_stat {
 	uint64_t waits, events_ours, events_kernel, hits, misses, timeouts, errors, polling_ns;
@@ -57,7 +63,8 @@ struct pv_epoll_stat {
 	int32_t fd;
 };
 
-extern const struct pv_stat_type pv_engine_stat_type, pv_sock_stat_type, pv_epoll_stat_type, pv_reason_stat_type;
+extern const struct pv_stat_type pv_engine_stat_type, pv_sock_stat_type, pv_epoll_stat_type, pv_reason_stat_type,
+    pv_kernel_stat_type;
 
 /* One more; any thread. */
 pv_inline void pv_stat_add(uint64_t *counter, uint64_t n)

@@ -20,11 +20,15 @@ static const char *kernel_text(const struct pv_sock *so)
 int pv_shown_open(struct pv_sock *so)
 {
 	struct pv_sock_stat *st = so->st ? so->st : pv_stats_alloc(NULL, sizeof(*st));
+	struct pv_kernel_stat *spare;
 
 	if (!st)
 		return -ENOMEM;
+	pv_stats_hide(NULL, st->kernel_id);
+	spare = st->kernel ? st->kernel : st->kernel_spare;
 	so->st = st;
 	memset(st, 0, sizeof(*st));
+	st->kernel_spare = spare;
 	st->fd = -1;
 	st->family = (uint8_t)so->family;
 	st->type = (uint8_t)so->type;
@@ -35,6 +39,25 @@ int pv_shown_open(struct pv_sock *so)
 	pv_shown_update(so);
 	so->st_id = pv_stats_show(NULL, &pv_sock_stat_type, st);
 	return 0;
+}
+
+struct pv_kernel_stat *pv_shown_kernel_make(struct pv_sock *so)
+{
+	static struct pv_kernel_stat nobodys;
+	struct pv_kernel_stat *made = atomic_exchange(&so->st->kernel_spare, NULL), *known = NULL;
+
+	if (made)
+		memset(made, 0, sizeof(*made));
+	else
+		made = pv_stats_alloc(NULL, sizeof(*made));
+	if (!made)
+		return &nobodys;
+	if (!atomic_compare_exchange_strong(&so->st->kernel, &known, made)) {
+		so->st->kernel_spare = made;
+		return known;
+	}
+	so->st->kernel_id = pv_stats_show(NULL, &pv_kernel_stat_type, made);
+	return made;
 }
 
 static void reason_free(struct pv_reason_stat *r)
@@ -50,6 +73,8 @@ void pv_shown_close(struct pv_sock *so)
 	struct pv_sock_stat *st = so->st;
 
 	pv_stats_hide(NULL, so->st_id);
+	pv_stats_hide(NULL, st->kernel_id);
+	st->kernel_id = 0;
 	if (!st->reason)
 		return;
 	/* Whoever asks for it at this moment has the lock. */

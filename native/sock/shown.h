@@ -36,24 +36,37 @@ pv_inline void pv_shown_refused(struct pv_sock_failed *way, int64_t rc)
 	way->errors += rc != -EAGAIN && !gone;
 }
 
+/* What the kernel does for it is counted there, from the first call on. Any thread. */
+struct pv_kernel_stat *pv_shown_kernel_make(struct pv_sock *so);
+pv_inline struct pv_kernel_stat *pv_shown_kernel(struct pv_sock *so)
+{
+	struct pv_kernel_stat *k = atomic_load_explicit(&so->st->kernel, memory_order_acquire);
+
+	return pv_likely(k != NULL) ? k : pv_shown_kernel_make(so);
+}
+
 pv_inline int64_t pv_shown_kernel_rx(struct pv_sock *so, int64_t n, int flags)
 {
+	struct pv_kernel_stat *k = pv_shown_kernel(so);
+
 	if (n < 0) {
-		pv_shown_failed(&so->st->kernel_rx_failed, n);
+		pv_shown_failed(&k->rx_failed, n);
 	} else if (!(flags & (MSG_PEEK | MSG_ERRQUEUE))) {
-		pv_stat_add(&so->st->kernel_rx, 1);
-		pv_stat_add(&so->st->kernel_rx_bytes, (uint64_t)n);
+		pv_stat_add(&k->rx, 1);
+		pv_stat_add(&k->rx_bytes, (uint64_t)n);
 	}
 	return n;
 }
 
 pv_inline int64_t pv_shown_kernel_tx(struct pv_sock *so, int64_t n)
 {
+	struct pv_kernel_stat *k = pv_shown_kernel(so);
+
 	if (n < 0) {
-		pv_shown_failed(&so->st->kernel_tx_failed, n);
+		pv_shown_failed(&k->tx_failed, n);
 	} else {
-		pv_stat_add(&so->st->kernel_tx, 1);
-		pv_stat_add(&so->st->kernel_tx_bytes, (uint64_t)n);
+		pv_stat_add(&k->tx, 1);
+		pv_stat_add(&k->tx_bytes, (uint64_t)n);
 	}
 	return n;
 }

@@ -219,10 +219,14 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->queued_bytes = pv_tcp_inq(so->tc);
 	}
 	pacing(so, out);
-	out->kernel_rx_datagrams = so->st->kernel_rx;
-	out->kernel_rx_bytes = so->st->kernel_rx_bytes;
-	out->kernel_tx_datagrams = so->st->kernel_tx;
-	out->kernel_tx_bytes = so->st->kernel_tx_bytes;
+	const struct pv_kernel_stat *k = so->st->kernel;
+
+	if (k) {
+		out->kernel_rx_datagrams = k->rx;
+		out->kernel_rx_bytes = k->rx_bytes;
+		out->kernel_tx_datagrams = k->tx;
+		out->kernel_tx_bytes = k->tx_bytes;
+	}
 	out->rx_eagain = so->st->rx.eagain;
 	out->tx_eagain = so->st->tx.eagain;
 	out->rx_errors = so->st->rx.errors;

@@ -98,7 +98,11 @@ def _stack(socket: Record, way: str) -> Way:
 
 
 def _kernel(socket: Record, way: str) -> Way:
-    return Way(*(_told(socket, f"kernel_{way}_{what}") for what in ("packets", "bytes", "eagain", "errors")))
+    """Nothing is there before the first call that went to it."""
+    kernel = socket.linked("kernel")
+    if kernel is None:
+        return Way(0, 0, 0, 0) if "kernel" in socket else Way()
+    return Way(*(_told(kernel, f"{way}_{what}") for what in ("packets", "bytes", "eagain", "errors")))
 
 
 def _udp(row: Row, udp: Record) -> None:

@@ -308,8 +308,8 @@ class Watch:
     @staticmethod
     def _moved(change: Record, seconds: float) -> list[float | None]:
         """Packets and bytes both ways by stack and kernel together, and losses, a second."""
-        half = change.linked("transport")
-        sums = [change.figure(f"kernel_{name}") for name in ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes")]
+        half, kernel = change.linked("transport"), change.linked("kernel")
+        sums = [kernel.figure(name) if kernel is not None else 0 for name in ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes")]
         lost = 0
         if half is not None:
             unit = "segments" if half.schema.name == "tcp" else "datagrams"

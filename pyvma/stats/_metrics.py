@@ -25,7 +25,7 @@ from ._schema import Field
 
 __all__ = ["PER_SOCKET", "Collector", "family_name"]
 
-PER_SOCKET = ("socket", "udp", "tcp", "listener", "membership", "epoll")
+PER_SOCKET = ("socket", "udp", "tcp", "listener", "membership", "epoll", "kernel")
 # Only texts: those that sockets link to are labels of theirs.
 LEFT_OUT = ("reason",)
 SOCKETS_MAX = 1000
@@ -108,7 +108,7 @@ class _Families:
 
 
 class _Places:
-    """Whose the objects of a snapshot are: the sockets' halves, listeners and memberships; the rings' pools."""
+    """Whose the objects of a snapshot are: the sockets' halves, kernel's included, listeners and memberships; the rings' pools."""
 
     def __init__(self, snapshot: Snapshot, sockets: int) -> None:
         self.kept = {item.place for item in snapshot.sockets[:sockets]}
@@ -118,7 +118,7 @@ class _Places:
         for item in snapshot.sockets:
             half = item.linked("transport")
             listener = half.linked("listener") if half is not None else None
-            for part in (half, listener):
+            for part in (half, listener, item.linked("kernel")):
                 if part is not None:
                     self.sockets[part.place] = item
         for item in snapshot.memberships:

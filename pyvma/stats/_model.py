@@ -128,7 +128,7 @@ class Snapshot:
 
     @property
     def sockets(self) -> list[Record]:
-        """One a socket, also those left to the kernel; `linked("udp")` and `linked("tcp")` are its halves in the stack."""
+        """One a socket, also those left to the kernel; `linked("transport")` is its half in the stack, `linked("kernel")` the kernel's."""
         return self.of("socket")
 
     @property

@@ -21,8 +21,8 @@ def _gauges(*names: str) -> list[tuple[str, str]]:
 
 
 _ENDS: list[tuple[Any, ...]] = [("local_addr", "addr"), ("local_port", "port"), ("remote_addr", "addr"), ("remote_port", "port")]
-_CALLS = [f"{way}_{what}" for way in ("rx", "tx", "kernel_rx", "kernel_tx") for what in ("eagain", "errors")]
-_KERNEL = [f"kernel_{way}_{what}" for way in ("rx", "tx") for what in ("packets", "bytes")]
+_CALLS = [f"{way}_{what}" for way in ("rx", "tx") for what in ("eagain", "errors")]
+_MOVED = [f"{way}_{what}" for way in ("rx", "tx") for what in ("packets", "bytes")]
 TYPES = [
     type_of("engine", *_counters("polls", "polling"), *_gauges("interfaces")),
     type_of(
@@ -55,8 +55,10 @@ TYPES = [
         ("rx_thread", "id"),
         ("tx_thread", "id"),
         ("stamps", "enum", {"names": ["none", "software", "device", "both"]}),
-        *_counters("poll_hits", "poll_misses", *_CALLS, *_KERNEL),
+        *_counters("poll_hits", "poll_misses", *_CALLS),
+        ("kernel", "link"),
     ),
+    type_of("kernel", *_counters(*_CALLS, *_MOVED)),
     type_of("reason", ("text", "text", 64)),
     type_of(
         "udp",
@@ -149,8 +151,9 @@ def _udp_sockets(made: Maker) -> None:
         tx_bytes=4096,
         tx_errors=1,
     )
-    moved = {"rx_eagain": 5, "tx_eagain": 4, "tx_errors": 1, "kernel_rx_eagain": 6, "stamps": "software"}
-    moved |= {"poll_hits": 750, "poll_misses": 250, "rx_thread": 4712, "kernel_rx_packets": 3, "kernel_rx_bytes": 3000}
+    moved = {"rx_eagain": 5, "tx_eagain": 4, "tx_errors": 1, "stamps": "software"}
+    moved |= {"poll_hits": 750, "poll_misses": 250, "rx_thread": 4712}
+    moved["kernel"] = made.add("kernel", rx_packets=3, rx_bytes=3000, rx_eagain=6)
     made.add("socket", fd=7, family="inet6", type="datagram", state="offloaded", transport=udp, nonblocking=True, **moved)
     made.add("membership", group="239.1.2.3", udp=udp)
     made.add("membership", group="ff02::99", udp=udp)
@@ -162,9 +165,7 @@ def _udp_sockets(made: Maker) -> None:
         type="datagram",
         state="kernel",
         reason=reason,
-        kernel_tx_packets=9,
-        kernel_tx_bytes=9216,
-        kernel_tx_errors=2,
+        kernel=made.add("kernel", tx_packets=9, tx_bytes=9216, tx_errors=2),
     )
     made.add("socket", fd=-1, family="inet", type="datagram", state="undecided")
 
