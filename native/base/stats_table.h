@@ -100,6 +100,7 @@ enum pv_stat_type_id {
 	X(rx_segments, COUNTER, "", "segments taken in")                                                                           \
 	X(rx_bytes, COUNTER, "bytes", "payload bytes queued in order")                                                             \
 	X(rx_predicted, COUNTER, "", "segments that took the predicted path")                                                      \
+	X(rx_merged, COUNTER, "", "segments of those that were put in together with the one before (gro_streams)")                 \
 	X(rx_bad_csum, COUNTER, "", "dropped: checksum")                                                                           \
 	X(rx_malformed, COUNTER, "", "dropped: header or options")                                                                 \
 	X(rx_no_socket, COUNTER, "", "dropped: nobody there; reset sent")                                                          \

@@ -85,6 +85,8 @@
 	  "frames up to this long are copied into the send queue entry; 0: none")                                                  \
 	X(BOOL, no_csum_offload, "0", 0, 1, "", NULL, 1, "compute and check every checksum in software")                           \
 	X(BOOL, tso, "1", 0, 1, "", NULL, 1, "let the device cut long TCP segments, where it can and computes checksums, too")     \
+	X(INT, gro_streams, "32", 0, 4096, "flows", "VMA_GRO_STREAMS_MAX", 1,                                                      \
+	  "TCP flows of an engine of which segments that come together are put in together; 0: one by one")                        \
 	X(INT, ring_dev_mem_tx, "0", 0, 1073741824, "bytes", "VMA_RING_DEV_MEM_TX", 1,                                             \
 	  "the device's own memory for frames longer than tx_inline_max, per ring of a verbs interface; 0: none")                  \
 	X(BOOL, legacy_verbs, "0", 0, 1, "", NULL, 1, "use post_send and poll_cq even where the extended interface is there")      \

@@ -131,6 +131,8 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
 		.tcp = { .port_lo = (uint16_t)cfg->port_low,
 			 .port_hi = (uint16_t)cfg->port_high,
+			 .gro_streams = (uint32_t)cfg->gro_streams,
+			 .no_gro = !cfg->gro_streams,
 			 .port_free = port_free,
 			 .port_idle = port_idle,
 			 .reserve_max = (uint32_t)cfg->port_reserve },

@@ -246,16 +246,36 @@ static pv_noinline void input_error(struct pv_stack *s, struct pv_pkt *pkt, int6
 	pv_pkt_put(pkt);
 }
 
-pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, int64_t now_ns)
-{
-	enum pv_rx_verdict v = pv_net_rx(s->net, iface, &pkt, now_ns);
+enum place { LOOPED, ALONE, AMONG_MANY, LAST_OF_MANY };
 
+pv_inline void input(struct pv_stack *s, uint32_t iface, struct pv_pkt *pkt, enum place place, int64_t now_ns)
+{
+	enum pv_rx_verdict v;
+
+	if (place != LOOPED)
+		PV_PROBE4(ring_in, iface, pkt, pkt->data, pkt->len);
+	v = pv_net_rx(s->net, iface, &pkt, now_ns);
 	if (pv_likely(v == PV_RX_UDP))
 		pv_udp_rx(s->udp, pkt, now_ns);
-	else if (pv_likely(v == PV_RX_TCP))
+	else if (pv_likely(v == PV_RX_TCP && place <= ALONE))
 		pv_tcp_rx(s->tcp, pkt, now_ns);
+	else if (pv_likely(v == PV_RX_TCP))
+		pv_tcp_rx_of_many(s->tcp, pkt, place == LAST_OF_MANY, now_ns);
 	else if (v == PV_RX_ERROR)
 		input_error(s, pkt, now_ns);
+}
+
+static pv_noinline void input_many(struct pv_stack *s, uint32_t iface, struct pv_pkt **pkts, uint32_t n, int64_t now_ns)
+{
+	struct pv_pkt **last = pkts + n - 1;
+
+	for (; pkts < last; pkts++) {
+		pv_prefetch(pkts[1]->data);
+		input(s, iface, *pkts, AMONG_MANY, now_ns);
+	}
+	input(s, iface, *pkts, LAST_OF_MANY, now_ns);
+	if (pv_tcp_gathered(s->tcp))
+		pv_tcp_rx_flush(s->tcp);
 }
 
 /* At most one batch; returns the number of frames. */
@@ -274,12 +294,10 @@ pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t no
 		sr->ring->rx_more = 0;
 	}
 	pv_prefetch(pkts[0]->data);
-	for (uint32_t i = 0; i < n; i++) {
-		if (i + 1 < n)
-			pv_prefetch(pkts[i + 1]->data);
-		PV_PROBE4(ring_in, sr->iface, pkts[i], pkts[i]->data, pkts[i]->len);
-		input(s, sr->iface, pkts[i], now_ns);
-	}
+	if (n > 1)
+		input_many(s, sr->iface, pkts, n, now_ns);
+	else
+		input(s, sr->iface, pkts[0], ALONE, now_ns);
 	return n;
 }
 
@@ -349,7 +367,7 @@ static pv_noinline uint32_t loop(struct pv_stack *s, int64_t now_ns)
 	uint32_t n = 0, iface;
 
 	for (; n < LOOP_BUDGET && (pkt = pv_net_loop_get(s->net, &iface)); n++)
-		input(s, iface, pkt, now_ns);
+		input(s, iface, pkt, LOOPED, now_ns);
 	return n;
 }
 

@@ -3,6 +3,7 @@
  * An acknowledgement: what it takes off the send queue, the round trip it measures, what it tells of losses (sack.c, rack.c,
  * recovery.c), and what may be sent for it.
  */
+#include "tcp/cc.h"
 #include "tcp/recovery.h"
 
 #define MIN_RTT_HALF_NS (150 * PV_NS_PER_S)
@@ -379,6 +380,12 @@ static pv_noinline void slow(struct pv_tcp *c, const struct pv_tcp_in *in)
 		pv_tcp_owe(c);
 	else if (!c->in_flight)
 		pv_tcp_set_busy(c, PV_BUSY_NOT, in->now_ns);
+}
+
+/* In trouble each tells something of its own; in slow start HyStart++ (RFC 9406 4.2, 4.3) counts them and bounds what one may give. */
+bool pv_tcp_ack_last_of(const struct pv_tcp *c)
+{
+	return c->ca == PV_CA_OPEN && (!pv_cc_in_slow_start(c) || !pv_tcp_cwnd_limited(c));
 }
 
 void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)

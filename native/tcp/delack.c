@@ -7,6 +7,7 @@
  * the largest segment so far; the rest is what headers and the unused ends of buffers cost.
  */
 #include "tcp/conn.h"
+#include "tcp/gro.h"
 #include "tcp/rcv.h"
 
 #define ATO_MIN_US 40000u /* Linux's TCP_ATO_MIN and TCP_DELACK_MIN */
@@ -346,6 +347,24 @@ void pv_rcv_data_event(struct pv_tcp *c, uint32_t len, uint32_t mem, bool psh, i
 	estimate_ato(c, now_ns);
 	if (len >= GROW_MIN)
 		pv_rcv_grow_window(c, len, mem);
+}
+
+/* The third of the same length finds everything as the second has left it. */
+#define ALIKE_MAX 3u
+
+void pv_rcv_run_event(struct pv_tcp *c, const struct pv_tcp_run *run)
+{
+	const struct pv_tcp_in *in = &run->in;
+
+	c->ack_pend |= PV_ACK_SCHED;
+	for (uint32_t i = PV_MIN(run->segs - 1, ALIKE_MAX); i; i--)
+		measure(c, run->seg_len, run->seg_mem, false);
+	measure(c, run->last_len, run->seg_mem, in->flags & PV_TH_PSH);
+	if (!(c->flags & PV_TF_TS))
+		rtt_window(c, in->now_ns);
+	estimate_ato(c, in->now_ns);
+	if (run->seg_len >= GROW_MIN)
+		pv_rcv_grow_window(c, in->len, run->mem);
 }
 
 /* ---- when to acknowledge ----------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * traffic of an established connection: the next data, and an acknowledgement.
  */
 #include "tcp/conn.h"
+#include "tcp/gro.h"
 
 #define IP4_SRC 12u
 #define IP6_SRC 8u
@@ -384,8 +385,8 @@ void pv_tcp_input(struct pv_tcp *c, struct pv_tcp_in *in)
 /* ---- the predicted path ------------------------------------------------------------------------------------------------------------- */
 
 /* Van Jacobson's header prediction (RFC 1323 appendix A): established, the next number, no flag but ACK and PSH, the window as it was,
- * no old timestamp, and nothing about that wants care. True: dealt with. */
-pv_inline bool predicted(struct pv_tcp *c, struct pv_tcp_in *in)
+ * no old timestamp, and nothing about that wants care. */
+pv_inline bool expected(const struct pv_tcp *c, const struct pv_tcp_in *in)
 {
 	uint32_t acked = pv_seq_dist(c->snd_una, in->ack), flown = pv_seq_dist(c->snd_una, c->snd_max);
 
@@ -397,28 +398,65 @@ pv_inline bool predicted(struct pv_tcp *c, struct pv_tcp_in *in)
 		if (pv_unlikely(!in->opt.has_ts || (int32_t)(in->opt.ts_val - c->ts_recent) < 0))
 			return false;
 	}
-	if (in->len ? c->ooo.head || in->len > rcv_wnd(c) || in->opt.nsack : !acked)
-		return false;
+	return in->len ? !c->ooo.head && in->len <= rcv_wnd(c) && !in->opt.nsack : acked;
+}
+
+/* All that the headers of `n` such segments say; last: the number of the last. */
+pv_inline void heed(struct pv_tcp *c, const struct pv_tcp_in *in, uint32_t n, pv_seq last)
+{
 	if ((c->flags & PV_TF_TS) && pv_seq_le(in->seq, c->rcv_wup)) {
 		c->ts_recent = in->opt.ts_val;
 		c->ts_recent_ns = in->now_ns;
 	}
-	c->t->c.rx_predicted++;
-	c->segs_in++;
+	c->t->c.rx_predicted += n;
+	c->segs_in += n;
 	c->keep_probes = 0;
 	c->last_ack_rcvd_ns = in->now_ns;
-	c->snd_wl1 = in->seq;
-	if (acked) {
+	c->snd_wl1 = last;
+	if (!pv_seq_eq(in->ack, c->snd_una)) {
 		c->snd_wl2 = in->ack;
 		pv_tcp_ack(c, in);
 	}
-	if (!in->len) {
+	if (in->len) {
+		c->data_segs_in += n;
+		c->last_data_rcvd_ns = in->now_ns;
+	}
+}
+
+/* True: dealt with. */
+pv_inline bool predicted(struct pv_tcp *c, struct pv_tcp_in *in)
+{
+	if (!expected(c, in))
+		return false;
+	heed(c, in, 1, in->seq);
+	if (in->len)
+		pv_tcp_data_in_order(c, in->pkt, in->now_ns);
+	else
 		pv_pkt_put(in->pkt);
+	return true;
+}
+
+/* The same of a run. */
+pv_inline bool predicted_run(struct pv_tcp *c, struct pv_tcp_run *run)
+{
+	struct pv_pkt *pkt = run->in.pkt, *next;
+
+	/* Without data the first of them may be a duplicate. */
+	if (!expected(c, &run->in) || (run->seg_len ? !pv_tcp_run_fits(c, run) : pv_seq_le(run->ack, c->snd_una)) ||
+	    (!pv_seq_eq(run->ack, run->in.ack) && !pv_tcp_ack_last_of(c)))
+		return false;
+	for (const struct pv_pkt *p = pkt; p; p = p->next)
+		PV_PROBE5(demux, PV_PROTO_TCP, c, p, run->in.dport, run->in.sport);
+	heed(c, &run->in, run->segs, pv_seq_of((uint32_t)PV_TCP_PKT_SEQ(run->tail)));
+	c->t->c.rx_merged += run->segs - 1;
+	if (run->seg_len) {
+		pv_tcp_run_in_order(c, run);
 		return true;
 	}
-	c->data_segs_in++;
-	c->last_data_rcvd_ns = in->now_ns;
-	pv_tcp_data_in_order(c, in->pkt, in->now_ns);
+	for (; pkt; pkt = next) {
+		next = pkt->next;
+		pv_pkt_put(pkt);
+	}
 	return true;
 }
 
@@ -445,14 +483,22 @@ static pv_noinline void other(struct pv_tcp_table *t, struct pv_tcp_in *in)
 	pv_pkt_put(in->pkt);
 }
 
-pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
+/* The connection, if there is one. */
+pv_inline struct pv_tcp *demux(struct pv_tcp_table *t, struct pv_tcp_in *in, const struct pv_pkt *last)
 {
 	struct pv_tcp *c;
 
 	in->hash = pv_tcp_flow_hash(t, &in->dst, &in->src, in->dport, in->sport);
 	c = pv_tcp_find_conn(t, in);
-	if (pv_unlikely(in->pkt->flags & PV_PKT_QUEUE) && c)
-		c->rx_queue = (uint8_t)(in->pkt->txq + 1);
+	if (pv_unlikely(last->flags & PV_PKT_QUEUE) && c)
+		c->rx_queue = (uint8_t)(last->txq + 1);
+	return c;
+}
+
+pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
+{
+	struct pv_tcp *c = demux(t, in, in->pkt);
+
 	if (pv_unlikely(!c)) {
 		other(t, in);
 		return;
@@ -460,6 +506,36 @@ pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
 	PV_PROBE5(demux, PV_PROTO_TCP, c, in->pkt, in->dport, in->sport);
 	if (!predicted(c, in))
 		pv_tcp_input(c, in);
+}
+
+/* One by one: what no header told apart is the same for all. */
+static pv_noinline void deliver_apart(struct pv_tcp_table *t, const struct pv_tcp_run *run)
+{
+	for (struct pv_pkt *p = run->in.pkt, *next; p; p = next) {
+		const uint8_t *th = p->buf + p->l4_off;
+		struct pv_tcp_in in = run->in;
+
+		next = p->next;
+		in.pkt = p;
+		in.seq = pv_seq_of((uint32_t)PV_TCP_PKT_SEQ(p));
+		in.ack = pv_seq_of(pv_get32(th + 8));
+		in.flags = th[13];
+		in.len = p->len;
+		deliver(t, &in);
+	}
+}
+
+void pv_tcp_run_input(struct pv_tcp_table *t, struct pv_tcp_run *run)
+{
+	struct pv_tcp *c;
+
+	if (run->segs == 1) {
+		deliver(t, &run->in);
+		return;
+	}
+	c = demux(t, &run->in, run->tail);
+	if (!c || !predicted_run(c, run))
+		deliver_apart(t, run);
 }
 
 /* A datagram that came in fragments: each buffer is a segment of its own, as if the peer had cut it so. */
@@ -523,47 +599,79 @@ static pv_noinline void drop(struct pv_tcp_table *t, struct pv_pkt *pkt, uint64_
 	pv_pkt_put(pkt);
 }
 
-void pv_tcp_rx(struct pv_tcp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+/* Length of the header, or less than 0: it was dropped. */
+pv_inline int header(struct pv_tcp_table *t, struct pv_pkt *pkt, struct pv_wire_tcp *h, int64_t now_ns)
 {
-	struct pv_tcp_in in;
-	struct pv_wire_tcp h;
-	int hlen = pv_wire_tcp_parse(pkt->data, pkt->len, &h);
+	int hlen = pv_wire_tcp_parse(pkt->data, pkt->len, h);
 
 	t->head.now_ns = now_ns;
 	t->c.rx_segments++;
 	/* To one host only (RFC 9293 3.9.2.3): MUST-57. */
 	if (pv_unlikely(hlen < 0 || (pkt->flags & PV_PKT_GROUP))) {
 		drop(t, pkt, &t->c.rx_malformed);
-		return;
+		return -1;
 	}
 	if (pv_unlikely(!pv_net_rx_l4_csum_ok(pkt, PV_PROTO_TCP))) {
 		drop(t, pkt, &t->c.rx_bad_csum);
-		return;
+		return -1;
 	}
-	if (pv_unlikely(hlen != PV_TCP_HLEN + 12 || !plain_timestamp(pkt->data + PV_TCP_HLEN, &in.opt))) {
-		memset(&in.opt, 0, sizeof(in.opt));
-		if (hlen > (int)PV_TCP_HLEN && pv_wire_tcp_opts_parse(pkt->data, (uint32_t)hlen, &in.opt)) {
+	return hlen;
+}
+
+/* False: it was dropped. */
+pv_inline bool parse(struct pv_tcp_table *t, struct pv_pkt *pkt, const struct pv_wire_tcp *h, int hlen, struct pv_tcp_in *in)
+{
+	if (pv_unlikely(hlen != PV_TCP_HLEN + 12 || !plain_timestamp(pkt->data + PV_TCP_HLEN, &in->opt))) {
+		memset(&in->opt, 0, sizeof(in->opt));
+		if (hlen > (int)PV_TCP_HLEN && pv_wire_tcp_opts_parse(pkt->data, (uint32_t)hlen, &in->opt)) {
 			drop(t, pkt, &t->c.rx_malformed);
-			return;
+			return false;
 		}
 	}
-	addresses(pkt, &in);
-	in.pkt = pkt;
-	in.sport = h.src_port;
-	in.dport = h.dst_port;
-	in.seq = pv_seq_of(h.seq);
-	in.ack = pv_seq_of(h.ack);
-	in.flags = h.flags;
-	in.wnd = h.wnd;
-	in.urp = h.urp;
-	in.now_ns = now_ns;
-	in.isn = 0;
+	addresses(pkt, in);
+	in->pkt = pkt;
+	in->sport = h->src_port;
+	in->dport = h->dst_port;
+	in->seq = pv_seq_of(h->seq);
+	in->ack = pv_seq_of(h->ack);
+	in->flags = h->flags;
+	in->wnd = h->wnd;
+	in->urp = h->urp;
+	in->now_ns = t->head.now_ns;
+	in->isn = 0;
 	pkt->data += hlen;
 	pkt->len -= (uint32_t)hlen;
 	pkt->total -= (uint32_t)hlen;
-	in.len = pkt->len;
-	if (pv_unlikely(pkt->frag != NULL))
-		deliver_chain(t, &in);
+	in->len = pkt->len;
+	return true;
+}
+
+pv_inline void deliver_any(struct pv_tcp_table *t, struct pv_tcp_in *in)
+{
+	if (pv_unlikely(in->pkt->frag != NULL))
+		deliver_chain(t, in);
 	else
-		deliver(t, &in);
+		deliver(t, in);
+}
+
+void pv_tcp_rx(struct pv_tcp_table *t, struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_tcp_in in;
+	struct pv_wire_tcp h;
+	int hlen = header(t, pkt, &h, now_ns);
+
+	if (pv_likely(hlen > 0 && parse(t, pkt, &h, hlen, &in)))
+		deliver_any(t, &in);
+}
+
+void pv_tcp_rx_of_many(struct pv_tcp_table *t, struct pv_pkt *pkt, bool last, int64_t now_ns)
+{
+	struct pv_tcp_in in;
+	struct pv_wire_tcp h;
+	int hlen = header(t, pkt, &h, now_ns);
+
+	if (pv_unlikely(hlen < 0) || pv_tcp_run_take(t, pkt, &h, now_ns) || !parse(t, pkt, &h, hlen, &in))
+		return;
+	if (last || !pv_tcp_run_start(t, &in, (uint32_t)hlen))
+		deliver_any(t, &in);
 }

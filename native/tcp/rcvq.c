@@ -6,6 +6,7 @@
  * receive buffers, a small payload behind others is copied into the room that the last buffer has left; when the pool runs low all are.
  */
 #include "tcp/rcv.h"
+#include "tcp/gro.h"
 
 #include <string.h>
 
@@ -352,6 +353,27 @@ void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 	if (pv_likely(pv_tcp_readable(c)))
 		pv_tcp_tell(c, PV_EV_IN);
 	pv_rcv_ack_check(c, now_ns);
+}
+
+bool pv_tcp_run_fits(const struct pv_tcp *c, const struct pv_tcp_run *run)
+{
+	return c->rcv_mem + run->mem <= c->opts.rcvbuf && !pv_rcv_pool_scarce(run->tail->pool);
+}
+
+void pv_tcp_run_in_order(struct pv_tcp *c, const struct pv_tcp_run *run)
+{
+	const struct pv_tcp_in *in = &run->in;
+
+	if (c->flags & PV_TF_TS)
+		pv_rcv_rtt_ts(c, in->opt.ts_ecr, run->seg_len, in->now_ns);
+	for (struct pv_pkt *pkt = in->pkt, *next; pkt; pkt = next) {
+		next = pkt->next;
+		enqueue(c, pkt);
+	}
+	pv_rcv_run_event(c, run);
+	if (pv_likely(pv_tcp_readable(c)))
+		pv_tcp_tell(c, PV_EV_IN);
+	pv_rcv_ack_check(c, in->now_ns);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */

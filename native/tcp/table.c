@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of all sockets: configuration, keys, counters, and what the stack calls between segments. */
 #include "tcp/conn.h"
+#include "tcp/gro.h"
 
 /* ---- table ------------------------------------------------------------------------------------------------------------------ */
 
@@ -27,6 +28,7 @@ static int fill_cfg(struct pv_tcp_cfg *c)
 	PV_TCP_DEFAULT(orphan_retries, 8);
 	PV_TCP_DEFAULT(somaxconn, 4096);
 	PV_TCP_DEFAULT(quickack_segs, 16);
+	PV_TCP_DEFAULT(gro_streams, 32);
 #undef PV_TCP_DEFAULT
 	c->ecn = c->ecn == 0 ? 2 : c->ecn == 3 ? 0 : c->ecn;
 	if (!c->congestion[0])
@@ -67,6 +69,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_list_init(&t->head.ready);
 	pv_list_init(&t->head.blocked);
 	pv_list_init(&t->head.due);
+	pv_list_init(&t->head.runs);
 	pv_list_init(&t->all);
 	pv_list_init(&t->slabs);
 	pv_list_init(&t->time_waits_age);
@@ -78,7 +81,7 @@ int pv_tcp_table_open(struct pv_tcp_table **out, struct pv_net *net, const struc
 	pv_wheel_init(&t->syn_wheel, 0);
 	if (pv_htab_init(&t->conns, mem, full.sockets_hint) || pv_htab_init(&t->listeners, mem, 64) ||
 	    pv_htab_init(&t->ports, mem, 256) || pv_htab_init(&t->time_waits, mem, 256) || pv_htab_init(&t->embryos, mem, 256) ||
-	    pv_htab_init(&t->left, mem, 16)) {
+	    pv_htab_init(&t->left, mem, 16) || pv_tcp_gro_open(t)) {
 		pv_tcp_table_close(t);
 		return -ENOMEM;
 	}
@@ -101,6 +104,7 @@ void pv_tcp_table_close(struct pv_tcp_table *t)
 		pv_tcp_tw_drop(t, pv_list_entry(t->fin_waits_age.next, struct pv_tcp_tw, age));
 	pv_tcp_left_close(t);
 	pv_tcp_slabs_close(t);
+	pv_tcp_gro_close(t);
 	while (t->chunks) {
 		struct pv_tcp_chunk *k = t->chunks;
 

@@ -44,9 +44,10 @@ struct pv_tcp_cfg {
 	uint32_t sndbuf, sndbuf_max; /* 0: 16384, 4194304 (tcp_wmem) */
 	uint32_t syn_retries, synack_retries, retries2, orphan_retries; /* 0: 6, 5, 15, 8 */
 	uint32_t somaxconn; /* 0: 4096 */
+	uint32_t gro_streams; /* flows of which segments that come together are put in together; 0: 32 */
 	uint32_t quickack_segs; /* segments acknowledged at once at the start; 0: 16 */
 	char congestion[16]; /* "cubic", "reno", "none"; empty: cubic */
-	bool no_timestamps, no_sack, no_window_scaling, no_syn_cookies, no_recovery_tlp;
+	bool no_timestamps, no_sack, no_window_scaling, no_syn_cookies, no_recovery_tlp, no_gro;
 	/* What pv_tcp_port_hold kept, once the port is nobody's. May be NULL when nothing ever is. */
 	void (*port_free)(void *ctx, void *hold);
 	void *port_free_ctx;
@@ -221,6 +222,9 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 
 /* PV_RX_TCP packets (taken), and what a PV_RX_ERROR of proto TCP says (its packet stays the caller's). Answers are posted, not kicked. */
 void pv_tcp_rx(struct pv_tcp_table *t, struct pv_pkt *pkt, int64_t now_ns);
+/* The same of several that came together. It may be kept back until pv_tcp_rx_flush, which has to follow the last one. */
+void pv_tcp_rx_of_many(struct pv_tcp_table *t, struct pv_pkt *pkt, bool last, int64_t now_ns);
+void pv_tcp_rx_flush(struct pv_tcp_table *t);
 /* After a batch of pv_tcp_rx: acknowledgements and data that the batch made due go out. */
 void pv_tcp_rx_done(struct pv_tcp_table *t, int64_t now_ns);
 void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int64_t now_ns);
@@ -246,6 +250,7 @@ struct pv_tcp_head {
 	struct pv_list ready; /* connections with events not yet read */
 	struct pv_list blocked; /* that wait for packets or room in a ring */
 	struct pv_list due; /* that owe something at the end of the batch */
+	struct pv_list runs; /* what pv_tcp_rx_flush is for */
 	uint32_t news; /* pv_tcp_news */
 	struct pv_trace *stations; /* NULL, but while packets are traced */
 };
@@ -286,6 +291,12 @@ pv_inline bool pv_tcp_ready(const struct pv_tcp_table *t)
 pv_inline uint32_t pv_tcp_news(const struct pv_tcp_table *t)
 {
 	return pv_tcp_head(t)->news;
+}
+
+/* Has pv_tcp_rx_flush anything to do? */
+pv_inline bool pv_tcp_gathered(const struct pv_tcp_table *t)
+{
+	return !pv_list_empty(&pv_tcp_head(t)->runs);
 }
 
 /* Has pv_tcp_rx_done anything to do? */

@@ -15,6 +15,7 @@
  *   ack.c      acknowledgements: scoreboard, RTT, what is delivered      sack.c    SACK and D-SACK blocks (RFC 2018, 2883)
  *   rack.c     loss detection (RFC 8985)                                 recovery.c PRR (RFC 6937), RTO, F-RTO, undo
  *   cc.h cc_*.c congestion control                                       info.c    TCP_INFO; rate.c: the delivery rate in it
+ *   gro.h gro.c runs of segments that one batch brought
  *   rcvq.c     in-order queue, reading                                   ooo.c     out-of-order queue, blocks to report
  *   stamp.c    stamps of what was sent and received
  *   delack.c   when to acknowledge, window to offer, auto-tuning         urg.c     urgent data
@@ -443,6 +444,8 @@ struct pv_tcp_table {
 	struct pv_tcp_syn *free_syn; /* records of listen.c and timewait.c, through flow.next */
 	struct pv_tcp_tw *free_tw;
 	struct pv_tcp_port *free_port; /* likewise, of demux.c */
+	struct pv_tcp_run *runs; /* gro.h */
+	uint32_t nruns;
 	struct pv_tcp_chunk *chunks; /* memory of segments and records, for the end */
 };
 
@@ -603,6 +606,8 @@ uint32_t pv_tcp_sndbuf_room(const struct pv_tcp *c);
 /* The acknowledgement field and SACK blocks of an acceptable segment: scoreboard, RTT, recovery, cwnd, timers, PV_EV_OUT. The caller has
  * checked snd_una <= ack <= snd_max. Calls pv_tcp_owe when something may go now. */
 void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in);
+/* May pv_tcp_ack take the last of several acknowledgements for all of them? */
+bool pv_tcp_ack_last_of(const struct pv_tcp *c);
 void pv_tcp_rtt_sample(struct pv_tcp *c, int64_t rtt_ns); /* RFC 6298 2 */
 void pv_tcp_recovery_init(struct pv_tcp *c);
 void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns); /* not for SYN and probes; may abort */

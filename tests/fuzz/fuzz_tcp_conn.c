@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A whole connection in every state, fed segments whose every field the input chooses relative to where the connection stands, so that
- * they are plausible as often as not; options as raw bytes; calls of the application, ICMP errors and time in between. The invariants of
+ * they are plausible as often as not, one by one or several in one batch; options as raw bytes; calls of the application, ICMP errors and time in between. The invariants of
  * tcp_check.h hold after every step; at the end, when both sides are silent, everything fades away and every packet and byte is back.
  */
 #include "fuzz.h"
@@ -154,6 +154,26 @@ static void segment(struct fuzz *f)
 	peer_send_seg(&f->p, &g);
 }
 
+/* Several that the stack meets in one turn: what follows each other without a gap, and odd ones among it. */
+static void batch(struct fuzz *f)
+{
+	uint8_t n = script_8(&f->s) % 32, odd = script_8(&f->s);
+	uint32_t len = script_8(&f->s) * 4u, seq = peer_seq(f), ack = stack_seq(f, true), step = odd & 0x80 ? script_16(&f->s) : 0;
+
+	f->p.hold = true;
+	for (uint8_t i = 0; i < n; i++) {
+		if ((odd & 31) == i) {
+			segment(f);
+			continue;
+		}
+		peer_send(&f->p, ".", seq, ack, len);
+		seq += len;
+		ack += step;
+	}
+	f->p.hold = false;
+	peer_run(&f->p, 0);
+}
+
 static void icmp(struct fuzz *f)
 {
 	uint8_t type = script_8(&f->s), code = script_8(&f->s);
@@ -302,6 +322,8 @@ static void step(struct fuzz *f)
 		peer_send(&f->p, "P.", peer_seq(f), stack_seq(f, true), script_8(&f->s) * 4u);
 		break;
 	case 5:
+		batch(f);
+		break;
 	case 6:
 	case 7:
 	case 8:
@@ -336,6 +358,7 @@ static void configure(struct fuzz *f, struct peer_cfg *cfg)
 					   .no_recovery_tlp = b & 2,
 					   .no_timestamps = b & 4,
 					   .no_syn_cookies = b & 8,
+					   .no_gro = b & 0x80,
 					   .ecn = b >> 4 & 3 } };
 	if (b & 0x40)
 		strcpy(cfg->tcp.congestion, "reno");

@@ -15,6 +15,7 @@
  *   peer_connect(&p)                           only the call: -EINPROGRESS; the SYN waits to be expected
  *   peer_send(&p, "P.", seq, ack, len)         one segment, delivered at once; what the stack answers at this instant can be expected
  *   peer_send_seg(&p, &(struct peer_seg){..})  the same with window, options, ports, TOS, urgent pointer
+ *   p.hold                                     while true, what is sent waits; peer_run(&p, 0) then brings it in one batch
  *   peer_ack(&p, ack)                          a pure ACK with the highest seq used so far
  *   peer_sack(&p, ack, n, (uint32_t[]){s,e..}) the same with SACK blocks
  *   peer_expect(&p, "P.", seq, ack, len)       the next segment of the stack; returns it, so that more of it can be checked
@@ -91,6 +92,7 @@ struct peer {
 	uint32_t head, tail;
 	uint32_t written, read; /* relative sequence numbers of the application's next bytes */
 	uint64_t seen; /* segments of the stack in all */
+	bool hold; /* no turn of the stack for what the script sends */
 	bool forget; /* they are looked at, but not kept to be expected */
 };
 
@@ -384,7 +386,8 @@ static inline void peer_transmit(struct peer *p, struct pv_pkt *pkt)
 	(void)pv_ring_tx_kick(r);
 	while (pv_ring_tx_reap(r, &back, 1))
 		pv_pkt_put(back);
-	peer_run(p, 0);
+	if (!p->hold)
+		peer_run(p, 0);
 }
 
 static inline struct pv_wire_tcp_opts peer_opts(const struct peer *p, const struct peer_seg *s)

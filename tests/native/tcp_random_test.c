@@ -129,6 +129,8 @@ static void choose_table(struct run *r, struct pv_tcp_cfg *t)
 	t->no_sack = one_in(r, 4);
 	t->no_window_scaling = one_in(r, 4);
 	t->no_recovery_tlp = one_in(r, 6);
+	t->no_gro = one_in(r, 4);
+	t->gro_streams = one_in(r, 4) ? 1 : 0;
 	t->ecn = (uint8_t)below(r, 4);
 	strcpy(t->congestion, cc[below(r, 3)]);
 	if (one_in(r, 3))
