@@ -2,6 +2,7 @@
 #include "rt/port_leg.h"
 
 #include <errno.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,10 +144,26 @@ int pv_leg_shut_later(struct pv_engine *e, const struct pv_port *p, struct pv_ri
 
 /* ---- doing it ------------------------------------------------------------------------------------------------------------ */
 
+static int count_loads(struct dl_phdr_info *info, size_t size, void *out)
+{
+	(void)size;
+	*(uint64_t *)out = info->dlpi_adds;
+	return 1;
+}
+
+static uint64_t loads(void)
+{
+	uint64_t n = 0;
+
+	(void)dl_iterate_phdr(count_loads, &n);
+	return n;
+}
+
 /* Without the lock. */
 static void work(struct pv_leg_job *job)
 {
 	int64_t begin = pv_clock_kernel_ns();
+	uint64_t before = loads();
 
 	if (job->work == LEG_SHUT) {
 		pv_ring_shut(job->ring);
@@ -156,6 +173,9 @@ static void work(struct pv_leg_job *job)
 		if (job->rc)
 			snprintf(job->why, sizeof(job->why), "%s", pv_error_text());
 	}
+	/* The first device of its kind brings a library, with locks of its own around fork: ours are to be taken before those (rt/fork.c). */
+	if (loads() != before)
+		pv_fork_setup();
 	job->took_ns = pv_clock_kernel_ns() - begin;
 }
 
