@@ -314,7 +314,7 @@ static uint64_t on_rings(struct bench *b, const char *name, bool *drop)
 		if (strcmp(drops[n], name) != 0)
 			continue;
 		*drop = true;
-		for (uint32_t i = 0; i < RINGS; i++)
+		for (uint32_t i = 0; i < RINGS && b->fake[i]; i++)
 			sum += ((const uint64_t *)(const void *)&b->fake[i]->ring.stat->drops)[n];
 	}
 	return sum;
