@@ -113,6 +113,61 @@ def test_datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family
     wait_for("the rules to go", lambda: machine.rules() == 0)
 
 
+GROUPS = {4: "239.8.1.1", 6: "ff15::81"}
+JOIN = """
+g = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+g.settimeout(20)
+g.bind(("0.0.0.0" if family == 4 else "::", 0))
+if family == 4:
+    g.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + socket.inet_aton(host))
+else:
+    g.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", index))
+g.getsockname()[1]
+"""
+TELL = """
+t = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+if family == 4:
+    t.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(host))
+else:
+    t.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+for number in range(first, first + 20):
+    t.sendto(b"%d" % number, (group, port))
+t.close()
+"""
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_groups_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: int) -> None:
+    """A member hears each datagram once, whichever leg it comes by. The host floods groups to the datapath in force."""
+    indices = {actor: actor(f"socket.if_nametoindex({name!r})") for actor, name in ((app, "syn0"), (peer, "p0"))}
+    port = app(JOIN, family=family, group=GROUPS[family], host=HERE[4], index=indices[app])
+    assert app("g.offload.state") == "offloaded"
+    first = 0
+
+    def tell(way: str) -> None:
+        nonlocal first
+        for device in ("s_syn", "tap0"):
+            machine.switch.run("bridge", "link", "set", "dev", device, "mcast_flood", "on" if device == way else "off")
+        peer(TELL, family=family, group=GROUPS[family], host=THERE[4], index=indices[peer], port=port, first=first)
+        assert app("[int(g.recv(100)) for _ in range(20)]") == list(range(first, first + 20))
+        first += 20
+
+    try:
+        tell("s_syn")
+        for _ in range(3):
+            plug_in(machine, app)
+            tell("tap0")
+            (vf,) = (leg for leg in legs(app) if leg["name"].startswith("verbs:"))
+            assert vf["rx_packets"] >= 20
+            plug_out(machine, app)
+            tell("s_syn")
+        assert app("s = g.stats; (s['rx_datagrams'], s['kernel_rx_datagrams'])") == (first, 0)
+    finally:
+        for device in ("s_syn", "tap0"):
+            machine.switch.run("bridge", "link", "set", "dev", device, "mcast_flood", "on")
+        app("g.close()")
+
+
 def gaps(times: list[tuple[int, int]], moments: list[int], others: list[int]) -> list[float]:
     """For each moment the longest time without a datagram in the 200 ms from then on, or until the next of the others, in ms, sorted."""
     found = []
