@@ -191,6 +191,21 @@ static int fault_flow_del(struct pv_ring *r, uint64_t handle)
 	return pv_ring_flow_del(fault(r)->lower, handle);
 }
 
+static int fault_rxq_open(struct pv_ring *r)
+{
+	return pv_ring_rxq_open(fault(r)->lower);
+}
+
+static int fault_rxq_close(struct pv_ring *r, uint32_t rxq)
+{
+	return pv_ring_rxq_close(fault(r)->lower, rxq);
+}
+
+static int fault_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set)
+{
+	return pv_ring_flow_move(fault(r)->lower, handle, set);
+}
+
 static int fault_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate)
 {
 	return pv_ring_txq_open(fault(r)->lower, rate);
@@ -300,6 +315,9 @@ static const struct pv_ring_ops fault_ops = {
 	.notify_fd = fault_notify_fd,
 	.flow_add = fault_flow_add,
 	.flow_del = fault_flow_del,
+	.rxq_open = fault_rxq_open,
+	.rxq_close = fault_rxq_close,
+	.flow_move = fault_flow_move,
 	.txq_open = fault_txq_open,
 	.txq_close = fault_txq_close,
 	.set_rate = fault_set_rate,

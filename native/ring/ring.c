@@ -104,6 +104,21 @@ int pv_ring_flow_del(struct pv_ring *r, uint64_t handle)
 	return r->ops->flow_del ? r->ops->flow_del(r, handle) : -EOPNOTSUPP;
 }
 
+int pv_ring_rxq_open(struct pv_ring *r)
+{
+	return r->ops->rxq_open && r->caps.rxqs ? r->ops->rxq_open(r) : -EOPNOTSUPP;
+}
+
+int pv_ring_rxq_close(struct pv_ring *r, uint32_t rxq)
+{
+	return r->ops->rxq_close ? r->ops->rxq_close(r, rxq) : -EOPNOTSUPP;
+}
+
+int pv_ring_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set)
+{
+	return r->ops->flow_move && r->caps.rxqs ? r->ops->flow_move(r, handle, set) : -EOPNOTSUPP;
+}
+
 static const struct pv_ring_rate unlimited;
 
 static int rate_check(const struct pv_ring_caps *caps, const struct pv_ring_rate *rate)

@@ -24,6 +24,7 @@ struct pv_ring;
 #define PV_RING_NAME_MAX 64
 #define PV_RING_BATCH_MAX 64
 #define PV_RING_TXQ_MAX 255 /* transmit queues beside the first */
+#define PV_RING_RXQ_MAX 62 /* receive queues beside the first ones: bits of a set, and queues by 7 bits */
 
 /* caps.tx_csum / caps.rx_csum */
 #define PV_CSUM_IP4 0x1u
@@ -112,6 +113,8 @@ struct pv_ring_caps {
 	uint32_t moderation_frames,
 	    moderation_us; /* for which the device holds interrupts back, as it was at open; 0: not, or not known */
 	uint32_t queues; /* of receiving; with several, packets say by which they came */
+	uint32_t rxqs; /* how many rxq_open gives at most, beside those */
+	uint32_t rxq_depth; /* buffers of each */
 	uint8_t mac[PV_ETH_ALEN];
 	bool link_up;
 	bool host_first; /* of what a TCP rule by destination alone takes, the host keeps what it has a connection for */
@@ -184,6 +187,14 @@ struct pv_ring_ops {
 	int (*notify_fd)(struct pv_ring *r); /* the fd, level-triggered until the next arm; -errno */
 	int (*flow_add)(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 	int (*flow_del)(struct pv_ring *r, uint64_t handle);
+	/* A receive queue beside the first ones, filled with buffers of the ring's pool: its number, 1 to PV_RING_RXQ_MAX. What comes by it has
+	 * PV_PKT_QUEUE and the `txq` caps.queues - 1 + number. */
+	int (*rxq_open)(struct pv_ring *r);
+	/* What it has received still comes; the number may be given again once the device has no buffer of it any more. */
+	int (*rxq_close)(struct pv_ring *r, uint32_t rxq);
+	/* From now on the rule leads to the queues of `set` (bit `number`), over which its flows are spread if they are several; 0: to
+	 * the first ones. What came by the old ones is polled before anything that comes by the new. */
+	int (*flow_move)(struct pv_ring *r, uint64_t handle, uint64_t set);
 	/* A transmit queue of its own, for one sender or one rate: its number, 1 to PV_RING_TXQ_MAX. */
 	int (*txq_open)(struct pv_ring *r, const struct pv_ring_rate *rate);
 	/* What it was given still leaves, and is reaped as ever; the number may be given again as soon as that is done. */
@@ -258,6 +269,12 @@ int pv_ring_notify_fd(struct pv_ring *r);
  * Else what the ring says: -ENODEV, -ENOMEM, -EPERM, -EEXIST, ... A dst_mac of zeros: the group's MAC, else the port's. */
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */
+/* -EOPNOTSUPP (caps.rxqs is 0), -ENOSPC (all are in use), -ENOBUFS (no buffers for it), -ENODEV, -ENOMEM, what the device says. */
+int pv_ring_rxq_open(struct pv_ring *r);
+int pv_ring_rxq_close(struct pv_ring *r, uint32_t rxq); /* -ENOENT, -EBUSY: a rule leads there */
+/* 0: it leads there, whatever became of the way that it had before. Else nothing has changed: -ENOENT (no such rule, no such queue),
+ * -EOPNOTSUPP (queues are for rules by ports), -EAGAIN (where it leads to now waits for buffers: poll first), what the device says. */
+int pv_ring_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set);
 /* `rate` NULL: unlimited. -EOPNOTSUPP, -EINVAL (a rate outside pacing_min_kbps..pacing_max_kbps, a burst where pacing_burst is not set), -ENOSPC (all are in use),
  * -ENOENT (no such queue), -ENODEV, -ENOMEM, what the device says. */
 int pv_ring_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate);

@@ -65,7 +65,9 @@ void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status)
 		v->ring.stat->c.rx_errors++;
 		v->ring.rx_more++;
 	}
-	if (v->rss)
+	if (v->rxqs)
+		pv_verbs_rxq_lost(v, p, status != IBV_WC_WR_FLUSH_ERR);
+	else if (v->rss)
 		v->rss->q[p->txq].out--;
 	pv_pkt_put(p);
 }
@@ -249,6 +251,8 @@ void pv_verbs_reclaim(struct verbs_ring *v)
 	if (v->stash)
 		pv_pkt_put(v->stash);
 	v->stash = NULL;
+	while (v->rxqs && (p = pv_pktq_pop(&v->rxqs->early)))
+		pv_pkt_put(p);
 	for (uint32_t i = 0; v->rx_held && i < v->rx_index_max; i++)
 		if (v->rx_held[i / 64] & UINT64_C(1) << (i % 64))
 			pv_ring_drop(pv_pool_pkt(v->ring.pool, i));
@@ -256,7 +260,9 @@ void pv_verbs_reclaim(struct verbs_ring *v)
 
 void pv_verbs_set_rx_poll(struct verbs_ring *v, uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n))
 {
-	if (v->rss)
+	if (v->rxqs)
+		v->rxqs->rx_poll = rx_poll;
+	else if (v->rss)
 		v->rss->rx_poll = rx_poll;
 	else
 		v->ops.rx_poll = rx_poll;
@@ -291,6 +297,14 @@ void pv_verbs_set_ops(struct verbs_ring *v)
 		v->ops.rx_post = pv_verbs_rss_rx_post;
 		v->ops.rx_poll = pv_verbs_rss_rx_poll;
 		v->rss->rx_poll = pv_verbs_legacy_rx_poll;
+	}
+	if (v->rxqs) {
+		v->ops.rx_post = pv_verbs_rxq_rx_post;
+		v->ops.rx_poll = pv_verbs_rxq_rx_poll;
+		v->rxqs->rx_poll = pv_verbs_legacy_rx_poll;
+		v->ops.rxq_open = pv_verbs_rxq_open;
+		v->ops.rxq_close = pv_verbs_rxq_close;
+		v->ops.flow_move = pv_verbs_flow_move;
 	}
 	v->ring.ops = &v->ops;
 }

@@ -27,6 +27,7 @@ struct pv_verbs_cfg {
 	uint32_t dev_mem; /* bytes of the device's memory to send from; 0: none */
 	enum pv_verbs_stamps stamps;
 	uint32_t rx_queues; /* that flows are spread over by their hash; a power of two, clamped to the device's; 0: 1 */
+	uint32_t rxqs; /* receive queues beside these, at most (rxq_open); the completion queue has room for them from the start */
 	bool rx_interrupts; /* a completion channel for arm(); true unless a pure spinner */
 	/* A number of the pool's that pv_pool_bind_begin gave: the ring is opened without a look at what the pool's owner does meanwhile, who calls
 	 * pv_pool_bind_end before anything else with it, and pv_pool_unbind when it could not be opened. 0: the caller is the owner. */

@@ -140,6 +140,8 @@ enum pv_ring_event pv_verbs_event(struct pv_ring *r)
 	}
 	if (v->closing)
 		pv_verbs_txq_sweep(v);
+	if (v->rxqs && v->rxqs->closing)
+		pv_verbs_rxq_sweep(v);
 	/* POLLHUP or POLLERR: the kernel took the device away. */
 	if (pfd.revents & (POLLERR | POLLHUP | POLLNVAL))
 		pv_verbs_set_gone(v);

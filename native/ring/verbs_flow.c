@@ -205,6 +205,21 @@ static int destroy(struct verbs_ring *v, struct ibv_flow *flow)
 	return vctx ? -vctx->ibv_destroy_flow(flow) : -EOPNOTSUPP;
 }
 
+int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, bool raised, struct ibv_flow **out)
+{
+	struct rule rule;
+
+	build(v, flow, 0, &rule);
+	if (raised && rule.attr.priority)
+		rule.attr.priority--;
+	return create(v, qp, &rule, out);
+}
+
+int pv_verbs_flow_destroy(struct verbs_ring *v, struct ibv_flow *flow)
+{
+	return destroy(v, flow);
+}
+
 static int destroy_all(struct verbs_ring *v, struct verbs_flow *f)
 {
 	int rc = 0;
@@ -260,16 +275,26 @@ int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *h
 	f = v->mem->alloc(v->mem->ctx, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	f->n = 0;
+	memset(f, 0, sizeof(*f));
 	rc = add_parts(v, flow, f);
 	if (rc) {
 		v->mem->free(v->mem->ctx, f, sizeof(*f));
 		return rc;
 	}
+	f->of = *flow;
 	f->handle = *handle = ++v->next_handle;
 	f->next = v->flows;
 	v->flows = f;
 	return 0;
+}
+
+struct verbs_flow *pv_verbs_flow_find(struct verbs_ring *v, uint64_t handle)
+{
+	struct verbs_flow *f = v->flows;
+
+	while (f && f->handle != handle)
+		f = f->next;
+	return f;
 }
 
 int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle)
@@ -284,6 +309,7 @@ int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle)
 			continue;
 		*at = f->next;
 		rc = destroy_all(v, f);
+		pv_verbs_rxq_unuse(v, f);
 		v->mem->free(v->mem->ctx, f, sizeof(*f));
 		return rc;
 	}
@@ -298,6 +324,7 @@ void pv_verbs_flow_clear(struct verbs_ring *v)
 		v->flows = f->next;
 		if (!v->forgotten)
 			destroy_all(v, f);
+		pv_verbs_rxq_unuse(v, f);
 		v->mem->free(v->mem->ctx, f, sizeof(*f));
 	}
 }

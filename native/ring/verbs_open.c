@@ -140,7 +140,8 @@ static int create_cqs(struct opening *o)
 	if (!o->cfg->legacy && o->attr.completion_timestamp_mask && o->attr.hca_core_clock)
 		v->stamps = o->cfg->stamps;
 	errno = 0;
-	v->rx_cq = pv_verbs_create_cq(v, v->ring.caps.rx_depth, v->channel, &v->rx_cqx);
+	v->rx_cq =
+	    pv_verbs_create_cq(v, v->ring.caps.rx_depth + v->ring.caps.rxqs * v->ring.caps.rxq_depth, v->channel, &v->rx_cqx);
 	v->tx.cq = v->rx_cq ? pv_verbs_create_cq(v, v->ring.caps.tx_depth, NULL, &v->tx.cqx) : NULL;
 	return v->tx.cq ? 0 : fail(o, last_error(ENOMEM), "completion queues of %s", o->cfg->device);
 }
@@ -223,8 +224,10 @@ static int qp_failed(const struct opening *o, int rc)
 static int create_queues(struct opening *o)
 {
 	struct verbs_ring *v = o->v;
-	int rc = create_cqs(o);
+	int rc;
 
+	v->ring.caps.rxqs = pv_verbs_rxq_plan(v, &o->attr, o->cfg->rxqs);
+	rc = create_cqs(o);
 	if (!rc && (rc = pv_verbs_rss_open(v, &o->attr, o->cfg->rx_queues)))
 		rc = fail(o, rc, "receive queues of %s", o->cfg->device);
 	if (rc)
@@ -250,7 +253,7 @@ static int alloc_tables(struct opening *o)
 	v->rx_index_max = PV_MAX(pc->max, pc->count);
 	v->held_bytes = (v->rx_index_max + 63) / 64 * 8;
 	v->rx_held = mem->alloc(mem->ctx, v->held_bytes);
-	if (!v->rx_held || pv_verbs_txq_init(v, &v->tx, v->ring.caps.tx_depth))
+	if (!v->rx_held || pv_verbs_txq_init(v, &v->tx, v->ring.caps.tx_depth) || pv_verbs_rxq_init(v))
 		return fail(o, -ENOMEM, "ring of %s", o->cfg->device);
 	for (uint32_t i = 0; i < PV_RING_BATCH_MAX; i++) {
 		v->recv_wr[i].next = &v->recv_wr[i + 1];
@@ -266,6 +269,8 @@ static void free_ring(struct verbs_ring *v)
 
 	if (v->rx_held)
 		mem->free(mem->ctx, v->rx_held, v->held_bytes);
+	if (v->rxqs)
+		mem->free(mem->ctx, v->rxqs, sizeof(*v->rxqs));
 	pv_verbs_txq_fini(v, &v->tx);
 	pv_verbs_lib_close(&v->lib);
 	pv_ring_stat_close(&v->ring, mem);
@@ -390,6 +395,7 @@ void pv_verbs_shut(struct pv_ring *r)
 	if (v->tx.qpx && v->tx.batch)
 		ibv_wr_abort(v->tx.qpx);
 	pv_verbs_flow_clear(v);
+	pv_verbs_rxq_clear(v);
 	pv_verbs_rss_close(v);
 	if (v->qp) {
 		/* Stops the device's reading and writing; when it is dead this fails, and so it has stopped. */
@@ -429,6 +435,7 @@ void pv_verbs_forget(struct pv_ring *r)
 	v->forgotten = true;
 	pv_verbs_flow_clear(v);
 	pv_verbs_txq_clear(v);
+	pv_verbs_rxq_clear(v);
 	pv_verbs_rss_close(v);
 	pv_verbs_reclaim(v);
 	pv_verbs_dm_close(v);
@@ -452,6 +459,7 @@ int pv_verbs_probe(const struct pv_verbs_cfg *cfg, struct pv_verbs_info *out, ch
 
 	memset(out, 0, sizeof(*out));
 	one.rx_queues = 1;
+	one.rxqs = 0;
 	if (errsize)
 		err[0] = 0;
 	if (!cfg->device || !cfg->device[0])

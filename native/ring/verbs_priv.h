@@ -66,11 +66,46 @@ struct verbs_mr {
 	struct ibv_mr *mr;
 };
 
+/* Where a moved rule leads, and what of that is its own. */
+struct verbs_way {
+	uint64_t set; /* bits of queue numbers; 0: to the first ones */
+	struct ibv_rwq_ind_table *table; /* over several queues */
+	struct ibv_qp *qp;
+};
+
 struct verbs_flow {
 	struct verbs_flow *next;
 	uint64_t handle;
 	uint32_t n;
 	struct ibv_flow *flow[3];
+	struct pv_flow of;
+	/* Since it was moved (verbs_rxq.c). */
+	bool raised; /* one step of priority above its kind's */
+	struct verbs_way way;
+	struct ibv_flow *stale; /* the device did not take this one back, which led by that way */
+	struct verbs_way stale_way;
+};
+
+/* Receive queues beside the first ones: see verbs_rxq.c. */
+#define VERBS_RXQ_DEPTH 256u /* buffers of each, at most */
+
+struct verbs_beside {
+	struct ibv_wq *wq; /* NULL: the number is free */
+	struct ibv_rwq_ind_table *table;
+	struct ibv_qp *qp;
+	uint32_t out; /* buffers that the device has of it */
+	uint32_t rules; /* that lead to it */
+	bool closing;
+};
+
+struct verbs_rxqs {
+	uint32_t (*rx_poll)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n); /* the completion queue's */
+	uint32_t open, closing; /* how many */
+	uint32_t next; /* whose buffers are posted first */
+	uint32_t out; /* of the queue pair's own queue, where that is the first */
+	uint32_t surplus; /* buffers that came by closing queues, for which the owner will post others */
+	struct pv_pktq early; /* taken from the completion queue before they were asked for */
+	struct verbs_beside q[PV_RING_RXQ_MAX + 1]; /* by number */
 };
 
 /* Several receive queues: see verbs_rss.c. */
@@ -167,6 +202,7 @@ struct verbs_ring {
 	uint32_t rx_good; /* PV_PKT_*_OK for a good verdict; 0 with offloads off */
 	bool gone;
 	struct verbs_rss *rss; /* NULL: one queue, the queue pair's */
+	struct verbs_rxqs *rxqs; /* NULL: there are none beside the first ones */
 	struct pv_pkt *stash; /* found by arm(), next one for rx_poll */
 
 	/* hot: send */
@@ -297,6 +333,10 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 /* verbs_flow.c */
 int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle);
+struct verbs_flow *pv_verbs_flow_find(struct verbs_ring *v, uint64_t handle);
+/* The device's rule of `flow`, which leads to `qp`; `raised`: one step above its kind's priority. */
+int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, bool raised, struct ibv_flow **out);
+int pv_verbs_flow_destroy(struct verbs_ring *v, struct ibv_flow *flow);
 void pv_verbs_flow_clear(struct verbs_ring *v);
 void pv_verbs_flow_probe(struct verbs_ring *v); /* fills caps.flow_* */
 
@@ -306,8 +346,28 @@ int pv_verbs_rss_open(struct verbs_ring *v, const struct ibv_device_attr_ex *att
 void pv_verbs_rss_close(struct verbs_ring *v);
 bool pv_verbs_rss_splits(const struct verbs_ring *v, const struct pv_flow *flow);
 int pv_verbs_rss_qp(struct verbs_ring *v, const struct pv_flow *flow, uint8_t proto, struct ibv_qp **out);
+/* A queue of work requests, ready; NULL: errno. */
+struct ibv_wq *pv_verbs_wq_open(struct verbs_ring *v, uint32_t depth);
+/* A queue pair that hashes what is like `flow` over the table; `spread` false: one that hashes nothing. NULL: errno. */
+struct ibv_qp *pv_verbs_rss_over(struct verbs_ring *v, struct ibv_rwq_ind_table *table, const struct pv_flow *flow, bool spread);
 uint32_t pv_verbs_rss_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_rss_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+
+/* verbs_rxq.c */
+/* How many there can be; the completion queue wants room for the buffers of so many. */
+uint32_t pv_verbs_rxq_plan(struct verbs_ring *v, const struct ibv_device_attr_ex *attr, uint32_t asked);
+int pv_verbs_rxq_init(struct verbs_ring *v); /* if caps.rxqs is not 0 */
+void pv_verbs_rxq_clear(struct verbs_ring *v); /* all of them, with nothing that leads there any more */
+void pv_verbs_rxq_sweep(struct verbs_ring *v);
+int pv_verbs_rxq_open(struct pv_ring *r);
+int pv_verbs_rxq_close(struct pv_ring *r, uint32_t rxq);
+int pv_verbs_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set);
+/* A rule ends: what is its own of that goes. */
+void pv_verbs_rxq_unuse(struct verbs_ring *v, struct verbs_flow *f);
+/* The device has that buffer no more, and gave nothing in it. `counted`: the owner will post another one. */
+void pv_verbs_rxq_lost(struct verbs_ring *v, const struct pv_pkt *p, bool counted);
+uint32_t pv_verbs_rxq_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
+uint32_t pv_verbs_rxq_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 
 /* verbs_events.c */
 int pv_verbs_events_open(struct verbs_ring *v);

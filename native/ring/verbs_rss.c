@@ -46,7 +46,7 @@ static uint32_t clamp_queues(uint32_t asked, const struct ibv_device_attr_ex *at
 	return n;
 }
 
-static struct ibv_wq *open_wq(struct verbs_ring *v, uint32_t depth)
+struct ibv_wq *pv_verbs_wq_open(struct verbs_ring *v, uint32_t depth)
 {
 	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = depth, .max_sge = 1, .pd = v->pd, .cq = v->rx_cq };
 	struct ibv_wq_attr ready = { .attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY };
@@ -91,7 +91,7 @@ int pv_verbs_rss_open(struct verbs_ring *v, const struct ibv_device_attr_ex *att
 	rss->depth = depth;
 	errno = 0;
 	for (; rss->n < n; rss->n++) {
-		rss->q[rss->n].wq = open_wq(v, depth);
+		rss->q[rss->n].wq = pv_verbs_wq_open(v, depth);
 		if (!rss->q[rss->n].wq)
 			return errno ? -errno : -EOPNOTSUPP;
 	}
@@ -159,31 +159,42 @@ bool pv_verbs_rss_splits(const struct verbs_ring *v, const struct pv_flow *flow)
 	return !(mac[0] & 1);
 }
 
-int pv_verbs_rss_qp(struct verbs_ring *v, const struct pv_flow *flow, uint8_t proto, struct ibv_qp **out)
+static struct ibv_qp *create_qp(struct verbs_ring *v, struct ibv_rwq_ind_table *table, uint64_t fields)
 {
 	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, create_qp_ex);
-	enum verbs_spread spread = spread_of(v, flow, proto);
-	struct ibv_qp **qp = &v->rss->qp[spread];
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_context = v,
 		.qp_type = IBV_QPT_RAW_PACKET,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH,
 		.pd = v->pd,
-		/* Devices refuse a hash of nothing over several queues. */
-		.rwq_ind_tbl = spread == VERBS_SPREAD_NONE ? v->rss->first : v->rss->table,
+		.rwq_ind_tbl = table,
 		.rx_hash_conf = {
 			.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ,
 			.rx_hash_key_len = sizeof(hash_key),
 			.rx_hash_key = hash_key,
-			.rx_hash_fields_mask = fields_of[spread],
+			.rx_hash_fields_mask = fields,
 		},
 	};
 
+	errno = 0;
+	if (!vctx)
+		errno = EOPNOTSUPP;
+	return vctx ? vctx->create_qp_ex(v->ctx, &attr) : NULL;
+}
+
+struct ibv_qp *pv_verbs_rss_over(struct verbs_ring *v, struct ibv_rwq_ind_table *table, const struct pv_flow *flow, bool spread)
+{
+	return create_qp(v, table, spread ? fields_of[spread_of(v, flow, flow->l4_proto)] : 0);
+}
+
+int pv_verbs_rss_qp(struct verbs_ring *v, const struct pv_flow *flow, uint8_t proto, struct ibv_qp **out)
+{
+	enum verbs_spread spread = spread_of(v, flow, proto);
+	struct ibv_qp **qp = &v->rss->qp[spread];
+
 	if (!*qp) {
-		if (!vctx)
-			return -EOPNOTSUPP;
-		errno = 0;
-		*qp = vctx->create_qp_ex(v->ctx, &attr);
+		/* Devices refuse a hash of nothing over several queues. */
+		*qp = create_qp(v, spread == VERBS_SPREAD_NONE ? v->rss->first : v->rss->table, fields_of[spread]);
 		if (!*qp)
 			return errno ? -errno : -EOPNOTSUPP;
 	}
