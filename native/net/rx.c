@@ -64,7 +64,7 @@ pv_inline bool plain4(const struct pv_iface *ifp, const struct pv_pkt *pkt, cons
 
 	return f[14] == 0x45 && plain_proto(f[23]) && (load16(f + 20) & __builtin_bswap16(PV_IP4_MF | PV_IP4_OFFSET)) == 0 &&
 	       load32(f + 30) == ifp->ip4 && ifp->ip4 && (uint8_t)(f[26] - 1) < 223 && f[26] != 127 && src != ifp->ip4 &&
-	       src != ifp->bcast4 && payload >= 8 && payload <= pkt->len - (PV_ETH_HLEN + PV_IP4_HLEN);
+	       src != ifp->bcast4 && payload - 8 <= pkt->len - (PV_ETH_HLEN + PV_IP4_HLEN + 8); /* 8 at least: less is very much */
 }
 
 pv_inline bool plain6(const struct pv_iface *ifp, const struct pv_pkt *pkt, const uint8_t *f, uint32_t payload)

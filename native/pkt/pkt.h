@@ -254,17 +254,21 @@ pv_inline void pv_pktq_unpop(struct pv_pktq *q, struct pv_pkt *p)
 	q->count++;
 }
 
-pv_inline struct pv_pkt *pv_pktq_pop(struct pv_pktq *q)
+/* The first of a queue that has one. */
+pv_inline struct pv_pkt *pv_pktq_take(struct pv_pktq *q)
 {
 	struct pv_pkt *p = q->head;
 
-	if (p) {
-		q->head = p->next;
-		if (!q->head)
-			q->tail = &q->head;
-		q->count--;
-	}
+	q->head = p->next;
+	if (!q->head)
+		q->tail = &q->head;
+	q->count--;
 	return p;
+}
+
+pv_inline struct pv_pkt *pv_pktq_pop(struct pv_pktq *q)
+{
+	return q->head ? pv_pktq_take(q) : NULL;
 }
 
 #endif

@@ -215,6 +215,17 @@ int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *r
 
 static pv_noinline int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns);
 
+/* For a call with one piece of memory and fast flags. */
+pv_inline void rx_plain(struct pv_rx *rx, struct pv_iov *iov, int flags)
+{
+	rx->m.iov = iov;
+	rx->m.iovcnt = 1;
+	rx->m.peek = false;
+	rx->flags = flags;
+	rx->from_kernel = rx->eof = false;
+	memset(&rx->msg, 0, sizeof(rx->msg));
+}
+
 int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
@@ -226,12 +237,8 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 
 		if (pv_unlikely(n))
 			return n;
-		rx.m.iov = &iov;
-		rx.m.iovcnt = 1;
-		rx.m.peek = false;
-		rx.flags = flags;
-		rx.from_kernel = rx.eof = false;
-		memset(&rx.msg, 0, sizeof(rx.msg));
+		rx_plain(&rx, &iov, flags);
+		rx.m.bare = true;
 		n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
 		pv_sock_unlock();
 		return n;
@@ -247,6 +254,32 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 	return recv_other(h, so, &(struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1 }, flags, timeout_ns);
 }
 
+/* A datagram socket's recvfrom with an address and fast flags. */
+static int64_t recvfrom_core(struct pyvma_sock *h, struct pv_sock *so, struct pv_iov *iov, int flags, struct msghdr *name,
+			     int64_t timeout_ns)
+{
+	struct pv_rx rx;
+	int64_t n = pv_sock_lock(h, so);
+
+	if (pv_unlikely(n))
+		return n;
+	rx_plain(&rx, iov, flags);
+	rx.m.bare = false;
+	rx.msg.msg_name = name->msg_name;
+	rx.msg.msg_namelen = name->msg_namelen;
+	n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
+	if (pv_likely(n >= 0)) {
+		if (pv_unlikely(rx.from_kernel))
+			name->msg_namelen = rx.msg.msg_namelen;
+		else if (pv_unlikely(rx.eof))
+			name->msg_namelen = 0;
+		else
+			name->msg_namelen = pv_addr_format(so->family, &rx.m.from, name->msg_name, name->msg_namelen);
+	}
+	pv_sock_unlock();
+	return n;
+}
+
 int64_t pyvma_sock_recvfrom(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen,
 			    int64_t timeout_ns)
 {
@@ -256,8 +289,12 @@ int64_t pyvma_sock_recvfrom(pyvma_sock *h, void *buf, size_t len, int flags, str
 
 	if (addr && addrlen && (int)*addrlen < 0)
 		return -EINVAL;
-	int64_t n = recv_other(h, so, &msg, flags, timeout_ns);
+	int64_t n;
 
+	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && addr && addrlen))
+		n = recvfrom_core(h, so, (struct pv_iov *)(void *)&iov, flags, &msg, timeout_ns);
+	else
+		n = recv_other(h, so, &msg, flags, timeout_ns);
 	if (n >= 0 && addr && addrlen)
 		*addrlen = msg.msg_namelen;
 	return n;

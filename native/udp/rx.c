@@ -293,8 +293,8 @@ static pv_noinline void rx_slow(struct pv_udp_table *t, struct pv_pkt *pkt, int6
 /* The ring's word for the checksum spares a call. */
 void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 {
-	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(pkt->data + 4) != pkt->total || (pkt->flags & PV_PKT_GROUP) ||
-			!(pkt->flags & PV_PKT_L4_OK)))
+	if (pv_unlikely(pkt->len < PV_UDP_HLEN || pv_get16(pkt->data + 4) != pkt->total ||
+			(pkt->flags & (PV_PKT_GROUP | PV_PKT_L4_OK)) != PV_PKT_L4_OK))
 		rx_slow(t, pkt, now_ns);
 	else
 		rx_one(t, pkt, now_ns);
@@ -377,7 +377,8 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 		return -pv_udp_error(u);
 	if (pv_unlikely(!pkt))
 		return -EAGAIN;
-	describe(pkt, msg);
+	if (!msg->bare)
+		describe(pkt, msg);
 	if (pv_likely(!pkt->frag && msg->iovcnt == 1)) {
 		n = (uint32_t)PV_MIN(pkt->len, msg->iov->len);
 		if (n)
@@ -386,7 +387,8 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 		n = scatter(pkt, msg->iov, msg->iovcnt);
 	}
 	if (pv_likely(!msg->peek)) {
-		pkt = dequeue(u);
+		pv_pktq_take(&u->rxq);
+		u->rx_bytes -= pkt->total + PV_UDP_OVERHEAD;
 		PV_PROBE3(delivered, PV_PROTO_UDP, u, pkt->total);
 		pv_pkt_put(pkt);
 		if (pv_unlikely(u->t->head.stations != NULL))

@@ -63,6 +63,7 @@ struct pv_udp_recv {
 	struct pv_iov *iov; /* written to; `base` is not const here */
 	uint32_t iovcnt;
 	bool peek;
+	bool bare; /* only the bytes are wanted: nothing below is told */
 	/* out */
 	struct pv_endpoint from;
 	struct pv_addr dst; /* IP_PKTINFO, IP_ORIGDSTADDR */
