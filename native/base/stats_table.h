@@ -165,7 +165,10 @@ enum pv_stat_type_id {
 	X(tx_moved, COUNTER, "", "frames that may not have left by a leg that went away, sent again by another")                   \
 	X(tx_lost, COUNTER, "", "and those that are not sent again: whatever is not TCP")                                          \
 	X(rx_backup, COUNTER, "", "frames that came by a leg that is not active, and were dropped")                                \
-	X(rules_refused, COUNTER, "", "flow rules that a leg of the bond refused")
+	X(rules_refused, COUNTER, "", "flow rules that a leg of the bond refused")                                                 \
+	X(rx_meta_stamps, COUNTER, "", "frames whose time of coming an XDP driver told")                                           \
+	X(rx_meta_hashes, COUNTER, "", "frames of which it told the hash")                                                         \
+	X(rx_meta_vlans, COUNTER, "", "frames whose VLAN tag it had taken off")
 
 #define PV_COUNTER_FIELD(name, kind, unit, help) uint64_t name;
 #define PV_COUNTER_NAME(name, kind, unit, help) #name,

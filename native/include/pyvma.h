@@ -74,6 +74,7 @@ struct pyvma_interface {
 	uint64_t tstamp_khz;
 	uint64_t tso_packets, dm_alloc, dm_packets, dm_sent, dm_oob; /* what the ring has counted */
 	uint32_t flow_match; /* PYVMA_FLOW_*, and 0x8: sniffers */
+	char note[192]; /* what was asked for and is not in force, and why; empty: nothing */
 };
 PYVMA_EXPORT int pyvma_interface_get(unsigned int index, struct pyvma_interface *out);
 

@@ -56,6 +56,8 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 /* Comes back by tx_reap with this when the device died with it: it may have left, or not. */
 #define PV_PKT_TX_FLUSHED 0x40000u
 
+#define PV_PKT_HASH 0x80000u /* `rss_hash` is what the device spread by */
+
 struct pv_pkt {
 	struct pv_pkt *next; /* queue link of whoever owns the packet */
 	struct pv_pkt *frag; /* next buffer of the same datagram (reassembly), NULL at the last */

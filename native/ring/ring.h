@@ -22,6 +22,7 @@
 struct pv_ring;
 
 #define PV_RING_NAME_MAX 64
+#define PV_RING_NOTE_MAX 192
 #define PV_RING_BATCH_MAX 64
 #define PV_RING_TXQ_MAX 255 /* transmit queues beside the first */
 #define PV_RING_RXQ_MAX 62 /* receive queues beside the first ones: bits of a set, and queues by 7 bits */
@@ -121,6 +122,7 @@ struct pv_ring_caps {
 	bool rx_partial; /* of some of the device's queues nothing comes to us, whatever the rules say */
 	char name[PV_RING_NAME_MAX]; /* ring kind and device, e.g. "verbs:mlx5_0/1" */
 	char mode[PV_RING_NAME_MAX]; /* which of the ring's ways is in force, e.g. "extended", "native zero-copy" */
+	char note[PV_RING_NOTE_MAX]; /* what was asked for and is not in force, and why; empty: nothing */
 };
 
 struct pv_ring_counters {

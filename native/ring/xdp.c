@@ -183,6 +183,8 @@ static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **
 		p->len = p->total = d->len;
 		p->frag = NULL;
 		p->flags = r->csum_partial ? PV_PKT_L4_PARTIAL : 0;
+		if (pv_unlikely(r->metadata) && !s->head)
+			pv_xdp_meta_take(r, p);
 		r->ring.stat->c.rx_bytes += d->len;
 		if (pv_unlikely(s->head || (d->options & XDP_PKT_CONTD)) && !(p = chain(r, s, p, d->options & XDP_PKT_CONTD)))
 			continue;
@@ -521,6 +523,7 @@ static const struct pv_ring_ops xdp_ops = {
 	.notify_fd = notify_fd,
 	.flow_add = pv_xdp_flow_add,
 	.flow_del = pv_xdp_flow_del,
+	.set_stamps = pv_xdp_set_stamps,
 	.counters = counters,
 	.event = event,
 	/* Closing the child's copies of the fds ends nothing of the parent's: link, program and sockets live until the last copy goes. */
@@ -623,8 +626,9 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
 		return -errno;
 	snprintf(c->name, sizeof(c->name), "xdp:%s", cfg->ifname);
-	snprintf(c->mode, sizeof(c->mode), "%s %s", r->native ? "native" : "generic",
-		 options.flags & XDP_OPTIONS_ZEROCOPY ? "zero-copy" : "copy");
+	c->tstamp = r->metadata & XDP_META_STAMP ? PV_TSTAMP_REALTIME : PV_TSTAMP_NONE;
+	snprintf(c->mode, sizeof(c->mode), "%s %s%s", r->native ? "native" : "generic",
+		 options.flags & XDP_OPTIONS_ZEROCOPY ? "zero-copy" : "copy", r->metadata ? ", metadata" : "");
 	return 0;
 }
 
@@ -655,6 +659,10 @@ static void take_loan(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 		r->sock[i].fd = cfg->loan->sock_fd[i];
 	r->link_fd = pv_ownfd(cfg->loan->link_fd);
 	r->native = cfg->loan->native;
+	r->metadata = cfg->loan->metadata ? XDP_META_STAMP | XDP_META_HASH | XDP_META_VLAN : 0;
+	if (cfg->rx_metadata && !r->metadata)
+		snprintf(r->ring.caps.note, sizeof(r->ring.caps.note),
+			 "no rx_metadata: pyvmad's program is not bound to the device");
 	r->lent = true;
 }
 

@@ -21,6 +21,7 @@ struct pv_xdp_loan {
 	int rules_fd, config_fd; /* -1 in a loan that was passed on */
 	uint32_t queues;
 	bool native;
+	bool metadata; /* the program leaves struct steer_meta in front of each frame */
 	uint8_t mac[PV_ETH_ALEN];
 };
 
@@ -39,6 +40,9 @@ struct pv_xdp_cfg {
 	enum pv_xdp_mode mode; /* auto: native where the driver has it and it is the quicker one (not veth's), else generic */
 	bool copy; /* do not ask for zero copy */
 	bool hurry; /* a queue that is taken is an error at once, not after 0.3 s: the caller tries again */
+	/* What the driver tells of a frame beside it (time stamp, hash, VLAN tag), by a program that is bound to the device: native mode,
+	 * Linux 6.8. What cannot be had is said in caps.note. */
+	bool rx_metadata;
 	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
 	/* With privileges of somebody else's; NULL: the process's own. Both or neither; the ring has the fds from now on, also when it
 	 * cannot be opened, and the keeper once it is. Rules are for 3-tuples and 5-tuples only then. */

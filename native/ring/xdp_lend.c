@@ -69,6 +69,7 @@ static void pass_on(struct xdp_ring *r, struct pv_xdp_loan *out)
 	pv_ownfd_not(out->link_fd);
 	r->link_fd = -1;
 	out->native = r->native;
+	out->metadata = r->metadata;
 	memcpy(out->mac, r->ring.caps.mac, sizeof(out->mac));
 }
 

@@ -50,6 +50,7 @@ struct xdp_libbpf {
 	void *(*find_program)(const struct bpf_object *, const char *);
 	int (*program_fd)(const void *);
 	int (*program_flags)(void *, uint32_t);
+	void (*program_ifindex)(void *, uint32_t);
 	int (*find_map_fd)(const struct bpf_object *, const char *);
 	int (*link_create)(int, int, int, const void *);
 	int (*map_update)(int, const void *, const void *, uint64_t);
@@ -83,6 +84,8 @@ struct xdp_ring {
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
 	bool native, gone, gone_told;
+	uint32_t metadata; /* XDP_META_* that frames come with; 0: the program is not bound to the device */
+	bool rx_stamps; /* asked for */
 	bool lent; /* sockets and link are those of a loan */
 	bool jumbo; /* a frame of the interface's MTU fills several buffers */
 	bool csum_partial; /* of frames that come */
@@ -107,6 +110,28 @@ uint32_t pv_xdp_channels(const char *ifname);
 void pv_xdp_moderation(const char *ifname, struct pv_ring_caps *caps);
 /* 0, or -errno when the driver cannot be asked. */
 int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname);
+
+/* xdp_feature.c: what the driver offers to programs and sockets, as the kernel's family "netdev" tells it (Linux 6.8). */
+#define XDP_META_STAMP 0x1u
+#define XDP_META_HASH 0x2u
+#define XDP_META_VLAN 0x4u
+#define XDP_TX_STAMP 0x1u
+#define XDP_TX_CSUM 0x2u
+struct pv_xdp_features {
+	uint64_t rx_metadata; /* XDP_META_* */
+	uint64_t xsk; /* XDP_TX_* */
+};
+/* 0, -EOPNOTSUPP (the kernel does not tell), -errno. */
+int pv_xdp_features(int ifindex, struct pv_xdp_features *out);
+/* One answer, `len` bytes from its netlink header on. 0, -EAGAIN (it is not the whole), -EPROTO, what the kernel says. */
+int pv_xdp_features_parse(const void *msg, size_t len, struct pv_xdp_features *out);
+
+/* xdp_meta.c */
+/* "stamps, hash, VLAN tag" */
+void pv_xdp_meta_names(uint32_t bits, char *text, size_t size);
+/* What stands in front of a frame that was received, into its packet. */
+void pv_xdp_meta_take(struct xdp_ring *r, struct pv_pkt *p);
+int pv_xdp_set_stamps(struct pv_ring *ring, bool rx, bool tx);
 
 /* xdp_prog.c */
 int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);

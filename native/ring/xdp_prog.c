@@ -23,8 +23,17 @@ __asm__(".pushsection .rodata\n"
 	".balign 8\n"
 	"pv_xdp_steer_object: .incbin \"" PV_STEER_OBJECT "\"\n"
 	"pv_xdp_steer_object_end:\n"
+	".balign 8\n"
+	"pv_xdp_steer_meta_object: .incbin \"" PV_STEER_META_OBJECT "\"\n"
+	"pv_xdp_steer_meta_object_end:\n"
 	".popsection\n");
 extern const uint8_t pv_xdp_steer_object[], pv_xdp_steer_object_end[] __attribute__((visibility("hidden")));
+extern const uint8_t pv_xdp_steer_meta_object[], pv_xdp_steer_meta_object_end[] __attribute__((visibility("hidden")));
+
+/* Linux 6.3: such a program may ask the driver for metadata, and runs on that device only. */
+#ifndef BPF_F_XDP_DEV_BOUND_ONLY
+#define BPF_F_XDP_DEV_BOUND_ONLY (1U << 6)
+#endif
 
 #define RULES_STEP 64u
 
@@ -36,18 +45,27 @@ static int say(char *err, size_t errsize, int rc, const char *what)
 	return rc;
 }
 
-int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+static int prog_load(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
 {
+	const uint8_t *at = r->metadata ? pv_xdp_steer_meta_object : pv_xdp_steer_object;
+	const uint8_t *end = r->metadata ? pv_xdp_steer_meta_object_end : pv_xdp_steer_object_end;
 	const struct xdp_libbpf *lib = r->lib;
+	uint32_t flags = 0;
 	void *program;
 
-	r->object = lib->open_mem(pv_xdp_steer_object, (size_t)(pv_xdp_steer_object_end - pv_xdp_steer_object), NULL);
+	r->object = lib->open_mem(at, (size_t)(end - at), NULL);
 	if (!r->object)
 		return say(err, errsize, -errno, "the XDP program's object");
 	program = lib->find_program(r->object, "steer");
 	/* Drivers hand frames of several buffers in native mode only to a program that says it can be given them. */
-	if (program && r->jumbo && cfg->mode != PV_XDP_GENERIC)
-		lib->program_flags(program, BPF_F_XDP_HAS_FRAGS);
+	if (r->jumbo && cfg->mode != PV_XDP_GENERIC)
+		flags |= BPF_F_XDP_HAS_FRAGS;
+	if (r->metadata)
+		flags |= BPF_F_XDP_DEV_BOUND_ONLY;
+	if (program && flags)
+		lib->program_flags(program, flags);
+	if (program && r->metadata)
+		lib->program_ifindex(program, (uint32_t)r->ifindex);
 	if (lib->load(r->object))
 		return say(err, errsize, errno == EPERM || errno == EACCES ? -EPERM : -errno, "loading the XDP program");
 	r->prog_fd = program ? lib->program_fd(program) : -1;
@@ -63,6 +81,67 @@ int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	return 0;
 }
 
+static void no_metadata(struct xdp_ring *r, const char *why)
+{
+	r->metadata = 0;
+	snprintf(r->ring.caps.note, sizeof(r->ring.caps.note), "no rx_metadata: %s", why);
+}
+
+static bool native_first(const struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
+{
+	/* veth makes an XDP frame of each socket buffer by a second buffer and a copy, and the other end loses segmentation offload for as
+	 * long as the program is there: in generic mode datagrams are quicker, and the kernel's own TCP is not slowed down. */
+	return cfg->mode == PV_XDP_NATIVE || (cfg->mode == PV_XDP_AUTO && !r->native_costs);
+}
+
+/* What frames are to come with; 0: nothing, and why. */
+static void choose_metadata(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
+{
+	struct pv_xdp_features f = { 0 };
+	char text[96];
+	int rc;
+
+	if (!cfg->rx_metadata)
+		return;
+	if (!native_first(r, cfg)) {
+		no_metadata(r, "generic mode has none (mode=native)");
+		return;
+	}
+	rc = pv_xdp_features(r->ifindex, &f);
+	r->metadata = (uint32_t)f.rx_metadata & (XDP_META_STAMP | XDP_META_HASH | XDP_META_VLAN);
+	if (rc) {
+		snprintf(text, sizeof(text), "the kernel does not say what the driver offers (Linux 6.8): %s", strerror(-rc));
+		no_metadata(r, text);
+	} else if (!r->metadata) {
+		no_metadata(r, "the driver offers none");
+	}
+}
+
+static void prog_unload(struct xdp_ring *r)
+{
+	if (r->object) {
+		pv_ownfd_not(r->prog_fd);
+		pv_ownfd_not(r->rules_fd);
+		pv_ownfd_not(r->xsks_fd);
+		pv_ownfd_not(r->config_fd);
+		r->lib->close(r->object);
+	}
+	r->object = NULL;
+}
+
+int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+{
+	int rc;
+
+	choose_metadata(r, cfg);
+	rc = prog_load(r, cfg, err, errsize);
+	if (!rc || !r->metadata || rc == -EPERM)
+		return rc;
+	no_metadata(r, err);
+	prog_unload(r);
+	return prog_load(r, cfg, err, errsize);
+}
+
 static int attach(struct xdp_ring *r, uint32_t flags)
 {
 	struct bpf_link_create_opts opts = { .sz = sizeof(opts), .flags = flags };
@@ -70,11 +149,16 @@ static int attach(struct xdp_ring *r, uint32_t flags)
 	return r->lib->link_create(r->prog_fd, r->ifindex, BPF_XDP, &opts);
 }
 
+static bool busy(int rc)
+{
+	return rc == -EBUSY || rc == -EEXIST;
+}
+
 static int attach_failed(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, int rc, char *err, size_t errsize)
 {
 	uint32_t id = 0;
 
-	if (rc != -EBUSY && rc != -EEXIST)
+	if (!busy(rc))
 		return say(err, errsize, rc, "attaching the XDP program");
 	r->lib->query_id(r->ifindex, 0, &id);
 	snprintf(err, errsize, "%s has XDP program %u already; take it off (ip link set %s xdp off) or stop who attached it",
@@ -82,10 +166,8 @@ static int attach_failed(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, int r
 	return -EBUSY;
 }
 
-int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+static int fill_socks(struct xdp_ring *r, char *err, size_t errsize)
 {
-	int fd = -EOPNOTSUPP;
-
 	for (uint32_t i = 0; i < r->nsocks; i++) {
 		uint32_t queue = r->sock[i].queue_id;
 		int rc = r->lib->map_update(r->xsks_fd, &queue, &r->sock[i].fd, 0);
@@ -93,13 +175,27 @@ int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *e
 		if (rc)
 			return say(err, errsize, rc, "the XDP program's socket map");
 	}
-	/* veth makes an XDP frame of each socket buffer by a second buffer and a copy, and the other end loses segmentation offload for as
-	 * long as the program is there: in generic mode datagrams are quicker, and the kernel's own TCP is not slowed down. */
-	if (cfg->mode == PV_XDP_NATIVE || (cfg->mode == PV_XDP_AUTO && !r->native_costs)) {
+	return 0;
+}
+
+int pv_xdp_prog_attach(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize)
+{
+	int fd = -EOPNOTSUPP, rc = fill_socks(r, err, errsize);
+
+	if (rc)
+		return rc;
+	if (native_first(r, cfg)) {
 		fd = attach(r, XDP_FLAGS_DRV_MODE);
 		r->native = fd >= 0;
 	}
-	if (fd < 0 && cfg->mode != PV_XDP_NATIVE && fd != -EBUSY && fd != -EEXIST)
+	/* A program that is bound to the device knows no other mode. */
+	if (fd < 0 && r->metadata && !busy(fd)) {
+		no_metadata(r, strerror(-fd));
+		prog_unload(r);
+		rc = prog_load(r, cfg, err, errsize);
+		return rc ? rc : pv_xdp_prog_attach(r, cfg, err, errsize);
+	}
+	if (fd < 0 && cfg->mode != PV_XDP_NATIVE && !busy(fd))
 		fd = attach(r, XDP_FLAGS_SKB_MODE);
 	if (fd < 0)
 		return attach_failed(r, cfg, fd, err, errsize);
@@ -112,14 +208,7 @@ void pv_xdp_prog_close(struct xdp_ring *r)
 	if (r->link_fd >= 0)
 		close(r->link_fd);
 	r->link_fd = -1;
-	if (r->object) {
-		pv_ownfd_not(r->prog_fd);
-		pv_ownfd_not(r->rules_fd);
-		pv_ownfd_not(r->xsks_fd);
-		pv_ownfd_not(r->config_fd);
-		r->lib->close(r->object);
-	}
-	r->object = NULL;
+	prog_unload(r);
 	if (r->rule)
 		r->mem->free(r->mem->ctx, r->rule, r->nrules * sizeof(*r->rule));
 	r->rule = NULL;

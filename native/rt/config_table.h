@@ -18,7 +18,8 @@
 	X(TEXT, interfaces, "", 0, 0, "", NULL, 1,                                                                                 \
 	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port, mac), verbs "         \
 	  "(device, "                                                                                                              \
-	  "port, lib), xdp (device, queues, mode auto, native or generic, busy_poll in us), tap (name, the device's too; queues, " \
+	  "port, lib), xdp (device, queues, mode auto, native or generic, rx_metadata off or auto, "                               \
+	  "busy_poll in us), tap (name, the device's too; queues, "                                                                \
 	  "mac), bond (device, lib, fabric). Interfaces of your own: "                                                             \
 	  "addr=ADDRESS/PREFIX "                                                                                                   \
 	  "(repeatable), gw=ADDRESS (one a family), name, mtu, vlan, egress=PRIORITY:PCP or tos. The kernel's, with its "          \

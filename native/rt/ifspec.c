@@ -252,9 +252,13 @@ static int xdp_key(const struct entry *e, const char *key, char *value)
 		return number_key(e, key, value, &s->queues, 1, 256);
 	if (!strcmp(key, "mode"))
 		return xdp_mode(e, value);
+	if (!strcmp(key, "rx_metadata")) {
+		s->rx_metadata = !strcmp(value, "auto");
+		return s->rx_metadata || !strcmp(value, "off") ? 0 : bad(e, key, value, "not off or auto");
+	}
 	if (!strcmp(key, "busy_poll"))
 		return number_key(e, key, value, &s->busy_poll_us, 0, 1000000);
-	return no_key(e, key, "device, queues, mode, busy_poll");
+	return no_key(e, key, "device, queues, mode, rx_metadata, busy_poll");
 }
 
 static int tap_key(const struct entry *e, const char *key, char *value)

@@ -3,7 +3,7 @@
  * Interface entries of the setting `interfaces`: RING:key=value,key=value;RING:... Parsing only, nothing is opened.
  *   softnic: fabric=NAME port=0..63 mac=XX:XX:XX:XX:XX:XX
  *   verbs:   device=NAME port=1..255 lib=PATH
- *   xdp:     device=NAME queues=1..256 mode=auto|native|generic busy_poll=US
+ *   xdp:     device=NAME queues=1..256 mode=auto|native|generic rx_metadata=off|auto busy_poll=US
  *   tap:     name=NAME (the device's, too) queues=1..16 mac=XX:XX:XX:XX:XX:XX
  *   bond:    device=NAME lib=PATH fabric=NAME
  *   all:     addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
@@ -33,6 +33,7 @@ struct pv_ifspec {
 	uint32_t port;
 	uint32_t queues, busy_poll_us; /* xdp: 0: all, off; tap: 0: one */
 	enum pv_ifspec_mode mode; /* xdp */
+	bool rx_metadata; /* xdp: what the driver tells of frames is asked for */
 	bool have_port, have_mac;
 	uint8_t mac[PV_ETH_ALEN];
 	char name[PV_IFNAME_MAX];

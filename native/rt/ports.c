@@ -229,6 +229,7 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		.rx_depth = power_of_two(s->rx_depth ? s->rx_depth : (uint32_t)cfg->rx_depth),
 		.tx_depth = power_of_two(s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth),
 		.mode = modes[s->mode],
+		.rx_metadata = s->rx_metadata,
 		.busy_poll_us = s->busy_poll_us,
 		/* While sockets are in use nobody waits with the lock: rt/host.c tries again. */
 		.hurry = pv_engine_state() == PV_ENGINE_RUNNING,
@@ -250,6 +251,8 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		pv_pool_close(p->pool);
 		return pv_error(rc, "%s: %s", s->name, err);
 	}
+	if (*p->ring->caps.note)
+		pv_log(PV_LOG_INFO, "%s: %s", s->name, p->ring->caps.note);
 	return 0;
 }
 

@@ -157,6 +157,7 @@ static void interface_locked(const struct pv_port *p, struct pyvma_interface *ou
 	out->dm_packets = c.dm_packets;
 	out->dm_sent = c.dm_bytes;
 	out->dm_oob = c.dm_oob;
+	snprintf(out->note, sizeof(out->note), "%s", caps->note);
 }
 
 int pyvma_interface_get(unsigned int index, struct pyvma_interface *out)

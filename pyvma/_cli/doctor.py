@@ -76,6 +76,10 @@ def _engine() -> Iterator[Finding]:
     for interface in found:
         addresses = ", ".join(str(address) for address in interface.addresses)
         yield Finding(f"interface {interface.name}", OK, f"{interface.ring} ({interface.mode}), {addresses}, MTU {interface.mtu}")
+        if interface.note:
+            yield Finding(
+                f"interface {interface.name}", NOTE, interface.note, 'see "What the driver tells of a frame" in native/doc/xdp.md'
+            )
         if not interface.link_up:
             yield Finding(f"interface {interface.name}", BAD, "link down", "what is sent waits; check the cable, or `ip link`")
     for entry in kernels:

@@ -603,14 +603,14 @@ static void *_cffi_types[] = {
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
 /* 23 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 300), // struct pyvma_capture_options const *
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_capture_options const *
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // pyvma_capture * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, unsigned int, unsigned int, struct pyvma_xdp_loan *, char *, size_t)
 /* 28 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 29 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // struct pyvma_xdp_loan *
+/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 317), // struct pyvma_xdp_loan *
 /* 32 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -632,7 +632,7 @@ static void *_cffi_types[] = {
 /* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *)
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 294), // pyvma_capture *
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // pyvma_capture *
 /* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, int64_t)
 /* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
@@ -641,34 +641,34 @@ static void *_cffi_types[] = {
 /* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
 /* 60 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 61 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // struct pyvma_capture_stats *
+/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 303), // struct pyvma_capture_stats *
 /* 63 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, void *, size_t)
 /* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // void *
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 329), // void *
 /* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll * *)
 /* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 73), // pyvma_epoll * *
 /* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *)
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 295), // pyvma_epoll *
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 297), // pyvma_epoll *
 /* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_event const *
+/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // struct pyvma_event const *
 /* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // pyvma_sock *
+/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // pyvma_sock *
 /* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 79),
 /* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_event *
+/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // struct pyvma_event *
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -697,7 +697,7 @@ static void *_cffi_types[] = {
 /* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
 /* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // void const *
+/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 329), // void const *
 /* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int64_t)
@@ -711,22 +711,22 @@ static void *_cffi_types[] = {
 /* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct pyvma_msg *
+/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 311), // struct pyvma_msg *
 /* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
 /* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 313), // struct pyvma_sock_stamps *
+/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // struct pyvma_sock_stamps *
 /* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_sock_stats *
+/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // struct pyvma_sock_stats *
 /* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // struct sockaddr *
+/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct sockaddr *
 /* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
 /* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
@@ -739,7 +739,7 @@ static void *_cffi_types[] = {
 /* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // struct sockaddr const *
+/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct sockaddr const *
 /* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -751,7 +751,7 @@ static void *_cffi_types[] = {
 /* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
 /* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
 /* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 311), // struct pyvma_pacing_state *
+/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 313), // struct pyvma_pacing_state *
 /* 173 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 174 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned long, void *)
 /* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
@@ -759,33 +759,33 @@ static void *_cffi_types[] = {
 /* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
 /* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock const *, char *, size_t)
-/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // pyvma_sock const *
+/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // pyvma_sock const *
 /* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule const *)
-/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 312), // struct pyvma_rule const *
+/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_rule const *
 /* 186 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_config_row *)
 /* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // struct pyvma_config_row *
+/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct pyvma_config_row *
 /* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_counter *)
 /* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 303), // struct pyvma_counter *
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct pyvma_counter *
 /* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
 /* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct pyvma_flow const *
-/* 198 */ _CFFI_OP(_CFFI_OP_POINTER, 312), // struct pyvma_rule *
+/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 307), // struct pyvma_flow const *
+/* 198 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_rule *
 /* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_interface *)
 /* 201 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 202 */ _CFFI_OP(_CFFI_OP_POINTER, 307), // struct pyvma_interface *
+/* 202 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct pyvma_interface *
 /* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_kernel_interface *)
 /* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 308), // struct pyvma_kernel_interface *
+/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // struct pyvma_kernel_interface *
 /* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(void)
 /* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -795,13 +795,13 @@ static void *_cffi_types[] = {
 /* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
 /* 215 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 216 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // struct msghdr *
+/* 216 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // struct msghdr *
 /* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 219 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 220 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
 /* 221 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 222 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // struct msghdr const *
+/* 222 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // struct msghdr const *
 /* 223 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 224 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -841,72 +841,74 @@ static void *_cffi_types[] = {
 /* 259 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(pyvma_capture *)
+/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION, 329), // void()(pyvma_capture *)
 /* 263 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 264 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(pyvma_capture *, uint64_t)
+/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION, 329), // void()(pyvma_capture *, uint64_t)
 /* 266 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 267 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
 /* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(pyvma_epoll *)
+/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION, 329), // void()(pyvma_epoll *)
 /* 270 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 271 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(struct pyvma_msg *, uint32_t)
+/* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION, 329), // void()(struct pyvma_msg *, uint32_t)
 /* 273 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
 /* 274 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
 /* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 327), // void()(void)
+/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 329), // void()(void)
 /* 277 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 278 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
 /* 279 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[16]
 /* 280 */ (_cffi_opcode_t)(16),
-/* 281 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[256]
-/* 282 */ (_cffi_opcode_t)(256),
-/* 283 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[32]
-/* 284 */ (_cffi_opcode_t)(32),
-/* 285 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[64]
-/* 286 */ (_cffi_opcode_t)(64),
-/* 287 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[8]
-/* 288 */ (_cffi_opcode_t)(8),
-/* 289 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 290 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 291 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
-/* 292 */ (_cffi_opcode_t)(16),
-/* 293 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 294 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 295 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
-/* 297 */ _CFFI_OP(_CFFI_OP_POINTER, 298), // struct iovec *
-/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 299 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 300 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 301 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 302 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 303 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 307 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 308 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 309 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 310 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 311 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 312 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
-/* 313 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
-/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
-/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_xdp_loan
-/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr
-/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr_storage
-/* 318 */ _CFFI_OP(_CFFI_OP_ARRAY, 317), // struct sockaddr_storage[16]
-/* 319 */ (_cffi_opcode_t)(16),
-/* 320 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 321 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 322 */ _CFFI_OP(_CFFI_OP_ARRAY, 321), // uint8_t[16]
-/* 323 */ (_cffi_opcode_t)(16),
-/* 324 */ _CFFI_OP(_CFFI_OP_ARRAY, 321), // uint8_t[6]
-/* 325 */ (_cffi_opcode_t)(6),
-/* 326 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 327 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 281 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[192]
+/* 282 */ (_cffi_opcode_t)(192),
+/* 283 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[256]
+/* 284 */ (_cffi_opcode_t)(256),
+/* 285 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[32]
+/* 286 */ (_cffi_opcode_t)(32),
+/* 287 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[64]
+/* 288 */ (_cffi_opcode_t)(64),
+/* 289 */ _CFFI_OP(_CFFI_OP_ARRAY, 278), // char[8]
+/* 290 */ (_cffi_opcode_t)(8),
+/* 291 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 292 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 293 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
+/* 294 */ (_cffi_opcode_t)(16),
+/* 295 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 296 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 297 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 298 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
+/* 299 */ _CFFI_OP(_CFFI_OP_POINTER, 300), // struct iovec *
+/* 300 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 301 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 302 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 303 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 307 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 308 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 309 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 310 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 311 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 312 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 313 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
+/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
+/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
+/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_xdp_loan
+/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr
+/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr_storage
+/* 320 */ _CFFI_OP(_CFFI_OP_ARRAY, 319), // struct sockaddr_storage[16]
+/* 321 */ (_cffi_opcode_t)(16),
+/* 322 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 323 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 324 */ _CFFI_OP(_CFFI_OP_ARRAY, 323), // uint8_t[16]
+/* 325 */ (_cffi_opcode_t)(16),
+/* 326 */ _CFFI_OP(_CFFI_OP_ARRAY, 323), // uint8_t[6]
+/* 327 */ (_cffi_opcode_t)(6),
+/* 328 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 329 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -4963,6 +4965,7 @@ static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
   (void)((p->dm_sent) | 0);  /* check that 'struct pyvma_interface.dm_sent' is an integer */
   (void)((p->dm_oob) | 0);  /* check that 'struct pyvma_interface.dm_oob' is an integer */
   (void)((p->flow_match) | 0);  /* check that 'struct pyvma_interface.flow_match' is an integer */
+  { char(*tmp)[192] = &p->note; (void)tmp; }
 }
 struct _cffi_align_struct_pyvma_interface { char x; struct pyvma_interface y; };
 
@@ -5208,7 +5211,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 29) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 297) },
+               _CFFI_OP(_CFFI_OP_NOOP, 299) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
@@ -5235,7 +5238,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 283) },
+            _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
                 _CFFI_OP(_CFFI_OP_NOOP, 267) },
@@ -5277,7 +5280,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 285) },
+            _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
              _CFFI_OP(_CFFI_OP_NOOP, 267) },
@@ -5289,25 +5292,25 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 306) },
+             _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 306) },
+             _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 320) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 322) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 320) },
+            _CFFI_OP(_CFFI_OP_NOOP, 322) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 321) },
+           _CFFI_OP(_CFFI_OP_NOOP, 323) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 321) },
+                _CFFI_OP(_CFFI_OP_NOOP, 323) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5316,34 +5319,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 317) },
+           _CFFI_OP(_CFFI_OP_NOOP, 319) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 317) },
+           _CFFI_OP(_CFFI_OP_NOOP, 319) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 324) },
+               _CFFI_OP(_CFFI_OP_NOOP, 326) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 321) },
+                _CFFI_OP(_CFFI_OP_NOOP, 323) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 283) },
+            _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 285) },
+            _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 285) },
+            _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 324) },
+           _CFFI_OP(_CFFI_OP_NOOP, 326) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 321) },
+               _CFFI_OP(_CFFI_OP_NOOP, 323) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 321) },
+             _CFFI_OP(_CFFI_OP_NOOP, 323) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5352,10 +5355,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 318) },
+            _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 322) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 324) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5419,9 +5422,12 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "note", offsetof(struct pyvma_interface, note),
+            sizeof(((struct pyvma_interface *)0)->note),
+            _CFFI_OP(_CFFI_OP_NOOP, 281) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 283) },
+            _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
             _CFFI_OP(_CFFI_OP_NOOP, 279) },
@@ -5433,7 +5439,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 281) },
+              _CFFI_OP(_CFFI_OP_NOOP, 283) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
@@ -5448,7 +5454,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 317) },
+            _CFFI_OP(_CFFI_OP_NOOP, 319) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 57) },
@@ -5463,13 +5469,13 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 320) },
+              _CFFI_OP(_CFFI_OP_NOOP, 322) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 320) },
+                _CFFI_OP(_CFFI_OP_NOOP, 322) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 310) },
+              _CFFI_OP(_CFFI_OP_NOOP, 312) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5484,10 +5490,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 283) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 285) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 285) },
+              _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5499,7 +5505,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 267) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 287) },
+            _CFFI_OP(_CFFI_OP_NOOP, 289) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5592,7 +5598,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "sock_fd", offsetof(struct pyvma_xdp_loan, sock_fd),
                sizeof(((struct pyvma_xdp_loan *)0)->sock_fd),
-               _CFFI_OP(_CFFI_OP_NOOP, 291) },
+               _CFFI_OP(_CFFI_OP_NOOP, 293) },
   { "queues", offsetof(struct pyvma_xdp_loan, queues),
               sizeof(((struct pyvma_xdp_loan *)0)->queues),
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5601,77 +5607,77 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "mac", offsetof(struct pyvma_xdp_loan, mac),
            sizeof(((struct pyvma_xdp_loan *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 324) },
+           _CFFI_OP(_CFFI_OP_NOOP, 326) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 326) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 328) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 326) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 328) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 298, 0,
+  { "iovec", 300, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 299, 0,
+  { "msghdr", 301, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 294, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 296, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 300, 0,
+  { "pyvma_capture_options", 302, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 301, 0,
+  { "pyvma_capture_stats", 303, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 302, 0,
+  { "pyvma_config_row", 304, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 8 },
-  { "pyvma_counter", 303, 0,
+  { "pyvma_counter", 305, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 27, 2 },
-  { "pyvma_epoll", 295, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 297, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 304, 0,
+  { "pyvma_event", 306, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 29, 2 },
-  { "pyvma_flow", 305, 0,
+  { "pyvma_flow", 307, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 31, 9 },
-  { "pyvma_flow_tuple", 306, 0,
+  { "pyvma_flow_tuple", 308, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 40, 4 },
-  { "pyvma_interface", 307, 0,
-    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 31 },
-  { "pyvma_kernel_interface", 308, _CFFI_F_CHECK_FIELDS,
-    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 75, 5 },
-  { "pyvma_msg", 309, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 80, 7 },
-  { "pyvma_pacing", 310, 0,
-    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 87, 4 },
-  { "pyvma_pacing_state", 311, 0,
-    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 91, 7 },
-  { "pyvma_rule", 312, 0,
-    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 98, 3 },
-  { "pyvma_sock", 296, _CFFI_F_OPAQUE,
+  { "pyvma_interface", 309, 0,
+    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 32 },
+  { "pyvma_kernel_interface", 310, _CFFI_F_CHECK_FIELDS,
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 76, 5 },
+  { "pyvma_msg", 311, 0,
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 81, 7 },
+  { "pyvma_pacing", 312, 0,
+    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 88, 4 },
+  { "pyvma_pacing_state", 313, 0,
+    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 92, 7 },
+  { "pyvma_rule", 314, 0,
+    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 99, 3 },
+  { "pyvma_sock", 298, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 313, 0,
-    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 101, 6 },
-  { "pyvma_sock_stats", 314, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 107, 22 },
-  { "pyvma_xdp_loan", 315, 0,
-    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 129, 7 },
-  { "sockaddr", 316, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 136, 1 },
-  { "sockaddr_storage", 317, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 137, 1 },
+  { "pyvma_sock_stamps", 315, 0,
+    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 102, 6 },
+  { "pyvma_sock_stats", 316, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 108, 22 },
+  { "pyvma_xdp_loan", 317, 0,
+    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 130, 7 },
+  { "sockaddr", 318, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 137, 1 },
+  { "sockaddr_storage", 319, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 138, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 289, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 291, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 290, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 292, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 294 },
-  { "pyvma_epoll", 295 },
-  { "pyvma_sock", 296 },
+  { "pyvma_capture", 296 },
+  { "pyvma_epoll", 297 },
+  { "pyvma_sock", 298 },
   { "socklen_t", 29 },
-  { "ssize_t", 293 },
+  { "ssize_t", 295 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5686,7 +5692,7 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   2,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  328,  /* num_types */
+  330,  /* num_types */
   0,  /* flags */
 };
 

@@ -93,6 +93,8 @@ class Interface:
     device_memory: DeviceMemory
     tso_packets: int
     """Long TCP segments that the device cut."""
+    note: str
+    """What was asked for and is not in force, and why; empty: nothing."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ def _interface(row: Any) -> Interface:
         dm_bytes=row.dm_bytes,
         device_memory=DeviceMemory(row.dm_alloc, row.dm_packets, row.dm_sent, row.dm_oob),
         tso_packets=row.tso_packets,
+        note=ffi.string(row.note).decode(),
     )
 
 

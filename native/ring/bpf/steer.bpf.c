@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * Steers the flows of the map to the AF_XDP socket of the queue they came by, and passes everything else to the kernel: other
  * protocols, fragments, what it cannot parse, and queues that have no socket.
@@ -9,6 +9,8 @@
  * TCP is different in that the kernel knows nothing of a connection of ours, and would reset it. So segments with IPv4 options are taken,
  * and so are ICMP errors about our segments, which tell the path MTU. And of what comes to a listener's port the kernel may have some
  * connections, older than the rule or of another process: those it keeps.
+ *
+ * With STEER_METADATA it is the program for drivers that tell of a frame what is not in it: it must be bound to the device then.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -63,6 +65,47 @@ struct {
 	__type(key, __u32);
 	__type(value, struct steer_config);
 } config SEC(".maps");
+
+#ifdef STEER_METADATA
+enum xdp_rss_hash_type { STEER_RSS_NONE };
+
+extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym;
+extern int bpf_xdp_metadata_rx_hash(const struct xdp_md *ctx, __u32 *hash, enum xdp_rss_hash_type *type) __ksym;
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto, __u16 *tci) __ksym;
+
+/* What a driver does not offer it refuses; a stamp of 0 is none (veth's of a frame that no NIC stamped). */
+static __always_inline void metadata(struct xdp_md *ctx, struct steer_meta *meta)
+{
+	enum xdp_rss_hash_type type;
+
+	meta->mark = STEER_META_MARK;
+	if (!bpf_xdp_metadata_rx_timestamp(ctx, &meta->stamp_ns) && meta->stamp_ns)
+		meta->mark |= STEER_META_STAMP;
+	if (!bpf_xdp_metadata_rx_hash(ctx, &meta->hash, &type))
+		meta->mark |= STEER_META_HASH;
+	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &meta->vlan_proto, &meta->vlan_tci))
+		meta->mark |= STEER_META_VLAN;
+}
+
+static __always_inline void put_metadata(struct xdp_md *ctx, const struct steer_meta *meta)
+{
+	struct steer_meta *at;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*at)))
+		return;
+	at = (void *)(long)ctx->data_meta;
+	if ((void *)(at + 1) <= (void *)(long)ctx->data)
+		*at = *meta;
+}
+#else
+static __always_inline void metadata(struct xdp_md *ctx, struct steer_meta *meta)
+{
+}
+
+static __always_inline void put_metadata(struct xdp_md *ctx, const struct steer_meta *meta)
+{
+}
+#endif
 
 /* What the headers say, as far as they go. */
 struct parsed {
@@ -281,6 +324,7 @@ int steer(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *data = (void *)(long)ctx->data;
+	struct steer_meta meta = {};
 	struct parsed p = {};
 	struct steer_config *c;
 	__u32 zero = 0;
@@ -292,6 +336,10 @@ int steer(struct xdp_md *ctx)
 	at = link_header(data, end, &proto, &p.key.vlan);
 	if (!c || !at)
 		return XDP_PASS;
+	metadata(ctx, &meta);
+	/* A tag that the device took off is the outer one; behind it another may stand, which is nobody's flow. */
+	if (meta.mark & STEER_META_VLAN)
+		p.key.vlan = meta.vlan_proto == bpf_htons(ETH_P_8021Q) && !p.key.vlan ? meta.vlan_tci & 0xfff : 0xffff;
 	take = c->kinds & 1 << STEER_ALL;
 	if (!take) {
 		parse(at, end, proto, &p);
@@ -302,7 +350,9 @@ int steer(struct xdp_md *ctx)
 	}
 	if (!take)
 		return XDP_PASS;
+	put_metadata(ctx, &meta);
 	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 }
 
-char _license[] SEC("license") = "BSD";
+/* The kernel lets only such a program ask drivers. */
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -30,4 +30,23 @@ struct steer_config {
 	__u16 zero;
 };
 
+/*
+ * What the driver said of a frame (Linux 6.8: Documentation/networking/xdp-rx-metadata.rst), as the program that is bound to the device
+ * leaves it in front of the frame: its last byte is the one before the Ethernet header. `mark` is STEER_META_MARK and bits.
+ */
+struct steer_meta {
+	__u64 stamp_ns; /* when the frame came, by the device's clock */
+	__u32 hash;
+	__u16 vlan_tci; /* of a tag that the device took off */
+	__u16 vlan_proto; /* network byte order */
+	__u32 zero;
+	__u32 mark;
+};
+
+#define STEER_META_MARK 0x6d657400u
+#define STEER_META_STAMP 0x1u
+#define STEER_META_HASH 0x2u
+#define STEER_META_VLAN 0x4u
+#define STEER_META_BITS 0xffu
+
 #endif
