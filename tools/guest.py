@@ -19,6 +19,7 @@ import lzma
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -206,6 +207,8 @@ def main() -> int:
     if args.fetch:
         fetch()
         return 0
+    # Nobody is left behind when this is told to end.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(125))
     if why := missing():
         raise SystemExit(f"guest: {why}")
     return run(args)
