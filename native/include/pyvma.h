@@ -132,11 +132,16 @@ struct pyvma_flow {
 struct pyvma_rule {
 	uint32_t index, serial;
 	uint64_t handle;
+	uint32_t queue; /* of those beside the ring's first ones; 0: the first ones */
 };
 /* More frames for the interface with the public number `index`: those of the rule reach the engine although no socket asked for them.
  * It lasts until it is deleted or the interface goes. 0, or -errno with a text in pyvma_last_error: -EINVAL, -ENODEV, -EOPNOTSUPP
  * (the device cannot match by that), what the device says. */
 PYVMA_EXPORT int pyvma_rule_add(unsigned int index, const struct pyvma_flow *flow, struct pyvma_rule *out);
+/* Leads the rule to a receive queue of its own (-1), to that of another rule of its interface (its `queue`) or to the first ones (0); what came
+ * before is received before. 0, and rule->queue is the new one; -errno with a text, and it leads where it led: -EOPNOTSUPP (the setting
+ * ring_logic_rx does not ask for queues, the ring has none, or the rule is not by ports), -ENOSPC, -ENOENT (no such queue), -ENODEV, -EAGAIN. */
+PYVMA_EXPORT int pyvma_rule_move(struct pyvma_rule *rule, int queue);
 PYVMA_EXPORT int pyvma_rule_del(const struct pyvma_rule *rule); /* 0, also when the interface is gone; -ENOENT */
 
 /* ---- signals ----------------------------------------------------------------------------------------------------------- */

@@ -54,11 +54,13 @@
 	  "two and to what the device has")                                                                                        \
 	X(INT, ring_logic_rx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_RX", 1,                                                   \
 	  "VMA's choice of a ring for receiving: 0 interface, 1 address, 10 socket, 11 user id, 20 thread, 30 core, 31 attached "  \
-	  "core. One stack drives one ring an interface, which is 0: another value is noted in the log, rx_queues spreads flows")  \
+	  "core. One stack drives one ring an interface, which is 0; with 11 rules of pyvma.ring.steer may have receive queues "   \
+	  "of "                                                                                                                    \
+	  "their own on verbs and softnic rings. Any other value is noted in the log; rx_queues spreads flows")                    \
 	X(INT, ring_logic_tx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_TX", 1,                                                   \
 	  "the same for sending. Paced sockets get a transmit queue of their own whatever this says")                              \
 	X(INT, ring_limit, "0", 0, 65536, "rings", "VMA_RING_LIMIT_PER_INTERFACE", 1,                                              \
-	  "rings of an interface at most, 0: no limit; there is never more than one")                                              \
+	  "with ring_logic_rx=11 receive queues beside the first ones at most, 0: what the ring has, up to 62")                    \
 	X(INT, ring_migration_rx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_RX", 1,                                         \
 	  "accepted for VMA's sake: no socket ever changes its ring by itself, as with -1")                                        \
 	X(INT, ring_migration_tx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_TX", 1, "the same for sending")                 \

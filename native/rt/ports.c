@@ -33,6 +33,8 @@
 #define EVENTS_MAX 16
 /* Turns that empty a ring for sure when nobody keeps filling it. */
 #define DRAIN_POLLS 64
+/* VMA's RING_LOGIC_PER_USER_ID: the program says which. */
+#define RING_LOGIC_USER 11
 
 uint32_t pv_port_buf_size(uint32_t mtu)
 {
@@ -112,6 +114,14 @@ static enum pv_verbs_stamps stamps_of(const struct pv_config *cfg)
 	}
 }
 
+/* Queues for rules that a program leads there. */
+static uint32_t beside(const struct pv_config *cfg)
+{
+	uint32_t limit = cfg->ring_limit ? (uint32_t)cfg->ring_limit : PV_RING_RXQ_MAX;
+
+	return cfg->ring_logic_rx == RING_LOGIC_USER ? PV_MIN(limit, PV_RING_RXQ_MAX) : 0;
+}
+
 /* The pool, unless there is one. */
 static int verbs_pool(struct pv_port *p, const struct pv_config *cfg, const struct pv_verbs_cfg *vc, uint32_t mtu)
 {
@@ -136,6 +146,7 @@ int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
 		.tx_depth = s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth,
 		.inline_max = cfg->tx_inline_max ? (uint32_t)cfg->tx_inline_max : UINT32_MAX,
 		.rx_queues = (uint32_t)cfg->rx_queues,
+		.rxqs = beside(cfg),
 		.legacy = cfg->legacy_verbs,
 		.no_csum = cfg->no_csum_offload,
 		.no_tso = !cfg->tso,
@@ -393,7 +404,7 @@ static void log_queues(const struct pv_port *p, const struct pv_config *cfg)
 {
 	uint32_t have = p->ring->caps.queues;
 
-	if (cfg->ring_logic_rx || cfg->ring_logic_tx)
+	if ((cfg->ring_logic_rx && !p->ring->caps.rxqs) || cfg->ring_logic_tx)
 		pv_log(PV_LOG_INFO,
 		       "%s: ring_logic_rx=%d and ring_logic_tx=%d ask for more rings; in force is 0, one ring for the interface",
 		       p->spec.name, (int)cfg->ring_logic_rx, (int)cfg->ring_logic_tx);

@@ -128,6 +128,25 @@ class Rule:
     def __init__(self, row: Any) -> None:
         self._row = row
 
+    @property
+    def queue(self) -> int:
+        """The receive queue of its own, or of another rule's, that it leads to; 0: the ring's first ones."""
+        return int(self._row.queue) if self._row is not None else 0
+
+    def move(self, to: Rule | int | None = None) -> None:
+        """Leads the rule to a receive queue of its own; `to`: to that of another rule of the interface, or with 0 to the first ones.
+
+        What came by the old queue is received before anything that comes by the new one. Nothing ever moves by itself. Wants the
+        setting `ring_logic_rx=11`, a verbs or softnic ring and a rule by ports, else OSError with EOPNOTSUPP. ENOSPC when all queues
+        are in use (setting `ring_limit`), ENODEV when the interface is gone. With any error the rule leads where it led.
+        """
+        if self._row is None:
+            raise OSError(errno.EBADF, "the rule is closed")
+        number = -1 if to is None else to.queue if isinstance(to, Rule) else to
+        rc = lib.pyvma_rule_move(self._row, number)
+        if rc < 0:
+            raise engine_error(rc)
+
     def close(self) -> None:
         """Takes the rule out of the device; the second time does nothing."""
         row, self._row = self._row, None
