@@ -38,6 +38,7 @@ CLOSE_S = 2.0
 DYING_MOST = 64  # of a user
 BYTES_MOST = 256 << 20
 ENTRIES_MOST = 1 << 18
+AT_ONCE = 256  # objects in memory as values, of which each may have thousands
 LIVE = {"ESTABLISHED", "SYN-RECEIVED", "FIN-WAIT-1", "FIN-WAIT-2", "CLOSE-WAIT"}
 FIELDS = {"state": "enum", "local_addr": "addr", "local_port": "port", "remote_addr": "addr", "remote_port": "port"}
 
@@ -81,7 +82,8 @@ def connections(fd: int, owner: Owner, most: int = MOST) -> list[Flow]:
             return []
         entries = itertools.islice(file.entries(), ENTRIES_MOST)
         wanted = list(itertools.islice((entry for entry in entries if entry.type is kind), most))
-        found = (_connection(kind, raw) for raw in file.objects(wanted).values() if raw is not None)
+        parts = (wanted[at : at + AT_ONCE] for at in range(0, len(wanted), AT_ONCE))
+        found = (_connection(kind, raw) for part in parts for raw in file.objects(part).values() if raw is not None)
         return [flow for flow in found if flow]
     finally:
         file.close()
@@ -119,8 +121,10 @@ class Crashes:
         self._done: deque[tuple[_Crash, list[Flow], str]] = deque()
         self._more = threading.Event()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread: threading.Thread | None = None
+        self._later: dict[int, deque[_Crash]] = {}  # by user, of whom a file is being read: the others
         self._stop = False
+        self._thread = threading.Thread(target=self._work, name="crashes", daemon=True)
+        self._thread.start()
 
     def fileno(self) -> int:
         """Readable: a file was read."""
@@ -130,9 +134,9 @@ class Crashes:
         """Nobody is told any more."""
         self._stop = True
         self._more.set()
-        if self._thread:
-            self._thread.join(CLOSE_S)
-        for crash in (*self._dying, *self._jobs, *(done[0] for done in self._done)):
+        self._thread.join(CLOSE_S)
+        waiting = itertools.chain.from_iterable(self._later.values())
+        for crash in (*self._dying, *self._jobs, *waiting, *(done[0] for done in list(self._done))):
             crash.close()
         os.close(self._bell)
         self.resets.close()
@@ -143,9 +147,9 @@ class Crashes:
         """The file of a process, of which a copy is kept. "" or why not."""
         why = in_memory(fd)
         if not why:
-            if process.file >= 0:
-                os.close(process.file)
-            process.file = os.dup(fd)
+            before, process.file = process.file, os.dup(fd)
+            if before >= 0:
+                os.close(before)
         return why
 
     def died(self, process: Process) -> None:
@@ -154,6 +158,7 @@ class Crashes:
         if count >= DYING_MOST:
             self._log.limited(("crashes", process.uid), f"user {process.uid}: too many processes die at once, peers are not told")
             return
+        pidfd = os.dup(process.pidfd)  # it may fail: nothing is taken from the process before
         self._counts[process.uid] = count + 1
         flows = [
             flow for flow in {*process.flows, *process.lost, *process.said.values()} if flow.whole and flow.proto == socket.IPPROTO_TCP
@@ -161,7 +166,7 @@ class Crashes:
         held = {*process.held, *(flow.port_key for flow in process.lost)}
         file, process.file = process.file, -1
         until = time.monotonic() + DYING_S
-        self._dying.append(_Crash(process.owner, process.uid, os.dup(process.pidfd), file, flows, held, until))
+        self._dying.append(_Crash(process.owner, process.uid, pidfd, file, flows, held, until))
 
     def _end(self, crash: _Crash) -> None:
         crash.close()
@@ -216,10 +221,12 @@ class Crashes:
     # ---- the files
 
     def _read_later(self, crash: _Crash) -> None:
+        """One of a user at a time: whose files take long makes nobody else wait for more than one."""
+        if crash.uid in self._later:
+            self._later[crash.uid].append(crash)
+            return
+        self._later[crash.uid] = deque()
         self._jobs.append(crash)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="crashes", daemon=True)
-            self._thread.start()
         self._more.set()
 
     def _taken(self) -> Iterator[_Crash]:
@@ -252,3 +259,7 @@ class Crashes:
                 self._log.refusal(("crashes", crash.uid), f"process {crash.owner.pid} of user {crash.uid} died, and {wrong}")
             self._tell(crash, found)
             self._end(crash)
+            waiting = self._later.pop(crash.uid)
+            if waiting:
+                self._read_later(waiting.popleft())
+                self._later[crash.uid] = waiting

@@ -244,7 +244,8 @@ class Server:
     def release(self, process: Process, crashed: bool) -> None:
         """All that was made for it goes."""
         if crashed and process.reset:
-            self.crashes.died(process)
+            with self._going_on("releasing"):
+                self.crashes.died(process)
         for flow in list(process.flows):
             with self._going_on("releasing"):
                 self._remove(process, flow)
