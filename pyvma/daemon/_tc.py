@@ -368,12 +368,15 @@ class Rules:
         used.add(node)
         table.count += 1
         handle = table.number << 20 | bucket << 12 | node
+        self._refused.pop(flow, None)  # an earlier one, that has been given up meanwhile
         leaf = self._leaves[flow] = _Leaf(handle, table, (Target(tap, owner),))
         self._queue.append((_leaf(flow, leaf), flow, leaf))
 
     def join(self, flow: Flow, tap: int, owner: Owner) -> None:
-        """One TAP more gets copies of what a rule that is there is for. OSError: ENOSPC."""
-        leaf = self._leaves[flow]
+        """One TAP more gets copies of what a rule that is there is for. OSError: ENOSPC, EAGAIN."""
+        leaf = self._leaves.get(flow)
+        if leaf is None:  # the kernel refused it, and whose it is has not been told yet
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         if len(leaf.targets) >= TARGETS_MOST:
             raise OSError(errno.ENOSPC, "too many processes share the rule")
         self._change(flow, leaf, (*leaf.targets, Target(tap, owner)))
@@ -474,6 +477,8 @@ class Rules:
         entries = list(self._dump(ifindex))
         ours = {pref for pref, _ in entries if pref in OURS}
         others = any(pref not in OURS for pref, _ in entries) or self._has_egress(ifindex)
+        # Without the mark it is another one, made by somebody since: it stays.
+        made_qdisc = made_qdisc and any(entry and entry.divisor == 1 and entry.handle >> 20 == MARK_TABLE for _, entry in entries)
         if made_qdisc and not others:
             body = TCMSG.pack(0, 0, ifindex, QDISC_HANDLE, QDISC_PARENT, 0) + attribute(TCA_KIND, b"clsact\0")
             self._netlink.batch([message(nl.RTM_DELQDISC, 0, body)])

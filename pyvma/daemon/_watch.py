@@ -112,8 +112,10 @@ class Watch:
         for ifindex in [ifindex for ifindex, when in self._due.items() if when <= now]:
             try:
                 count = self._rules.verify(ifindex, ifindex in self._strange)
-            except OSError as error:
+            except Exception as error:
                 self._due[ifindex] = now + self._pause(ifindex, now)
+                if not isinstance(error, OSError):
+                    raise  # a mistake of its own is not made again at once, either
                 if error.errno != errno.ENODEV:  # it is about to be told of as gone
                     self._log.limited(("repair", ifindex), f"rules of {self._name(ifindex)} cannot be put back: {error.strerror or error}")
                 continue
