@@ -28,7 +28,7 @@ from ._links import Links
 from ._log import Log
 from ._netlink import Link, Netlink
 from ._proof import Closer, holds, netns_cookie, owner_of, peer, user_of
-from ._protocol import Flow, MalformedError, Request
+from ._protocol import Flow, MalformedError, Request, is_group
 from ._status import of_process, report, unread
 from ._tc import Owner, Rules
 from ._types import Client, Limits, Process, RefusedError
@@ -578,7 +578,8 @@ class Server:
         """Of what is for a group, or for all, each process of a user gets a copy, as each socket of the host would."""
         if not tap or flow in process.flows or flow.proto != socket.IPPROTO_UDP:
             return False
-        return is_shared(flow, self._links.addresses(flow.ifindex)) and self._flows.all_redirected(flow)
+        shared = is_group(flow.dst) or self._links.is_broadcast(flow.dst)  # of whatever interface: lo has a copy of VMA's
+        return shared and self._flows.all_redirected(flow)
 
     def _redirect(self, process: Process, flow: Flow, tap: int) -> None:
         """Queues a rule, or one TAP more for it."""
@@ -712,15 +713,16 @@ class Server:
 
     def redirect(self, process: Process, flow: Flow, tap: int) -> None:
         """A rule and the same for what the host itself sends (lo); in force when this returns. RefusedError, OSError."""
-        for each in (flow, replace(flow, ifindex=socket.if_nametoindex("lo"))):
-            if each.ifindex != flow.ifindex and flow.whole and self._links.is_own(flow.src):
-                continue
-            if each in process.flows:
-                continue
+        wanted = [flow]
+        if not (flow.whole and self._links.is_own(flow.src)):
+            wanted.append(replace(flow, ifindex=socket.if_nametoindex("lo")))
+        wanted = [each for each in wanted if each not in process.flows]
+        for each in wanted:  # both or none
             if each is flow:
                 self._may_have(process, flow, tap)
             elif self._flows.holder(each) and not self._may_share(process, each, tap):
                 raise RefusedError(errno.EEXIST, f"{flow} is another process's")
+        for each in wanted:
             self._redirect(process, each, tap)
         self._commit()
         if flow not in process.flows:
