@@ -158,8 +158,10 @@ static int chunk_map(struct pool *p, struct chunk *c)
 				chunk_unmap(p, c, b);
 		return rc;
 	}
+	/* One that is kept is its thread's: not even the same is written there. */
 	for (uint32_t b = 0; b < PV_POOL_BINDERS; b++)
-		p->binder[b].mapped += p->binder[b].state == BINDER_LIVE;
+		if (p->binder[b].state == BINDER_LIVE)
+			p->binder[b].mapped++;
 	return 0;
 }
 

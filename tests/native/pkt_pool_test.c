@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pkt/pkt.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -276,6 +278,46 @@ TEST(bound_in_pieces)
 	CHECK_EQ(pv_pool_bind_begin(pool), 1);
 	CHECK_EQ(pv_pool_close(pool), 0);
 	CHECK_EQ(d[1].maps, d[1].unmaps);
+	CHECK(m.blocks == 0 && m.bytes == 0);
+}
+
+/* For a sanitizer of threads, too: the number that is kept is the mapping thread's alone. */
+struct mapper {
+	struct pv_pool *pool;
+	struct dev *dev;
+	_Atomic(bool) stop;
+};
+
+static void *map_again(void *arg)
+{
+	struct mapper *m = arg;
+
+	while (!atomic_load(&m->stop)) {
+		CHECK_EQ(pv_pool_bind_map(m->pool, 1, map, unmap, m->dev), 0);
+		pv_pool_unmap(m->pool, 1);
+		CHECK_EQ(m->dev->maps, m->dev->unmaps);
+		m->dev->maps = m->dev->unmaps = 0;
+	}
+	return NULL;
+}
+
+TEST(grows_while_a_thread_maps)
+{
+	static const struct pv_pool_cfg small = { .buf_size = 64, .count = 1, .chunk = 1, .max = 4000 };
+	static struct dev d;
+	struct mapper mapper = { .dev = &d };
+	struct testmem m;
+	pthread_t thread;
+
+	CHECK_EQ(pv_pool_open(&mapper.pool, testmem_init(&m), &small), 0);
+	CHECK_EQ(pv_pool_bind_begin(mapper.pool), 1);
+	CHECK_EQ(pthread_create(&thread, NULL, map_again, &mapper), 0);
+	while (!pv_pool_grow(mapper.pool))
+		;
+	atomic_store(&mapper.stop, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	pv_pool_unbind(mapper.pool, 1);
+	CHECK_EQ(pv_pool_close(mapper.pool), 0);
 	CHECK(m.blocks == 0 && m.bytes == 0);
 }
 
