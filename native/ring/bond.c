@@ -421,6 +421,8 @@ struct pv_ring *pv_bond_leg_part(struct pv_ring *r, uint32_t id)
 	if (!l->deaf)
 		pv_bond_rx_drain(b, l);
 	unwatch(b, l);
+	/* The bond's rules may become more before it ends. */
+	pv_bond_rules_free_leg(b, l);
 	pv_pool_bind_off(r->pool, l->ring->binder);
 	/* The others first: what this one leaves behind goes by them. */
 	settle(b);

@@ -205,6 +205,9 @@ int pv_bond_txq_close(struct pv_ring *r, uint32_t txq)
 		return -ENOENT;
 	for (uint32_t i = 0; i < b->nlegs; i++)
 		txq_off(b->leg[i], txq);
+	/* Another thread may be inside of that one's ring. */
+	for (struct bond_leg *l = b->parted; l; l = l->next)
+		l->txq_back[l->txq[txq]] = 0;
 	for (struct pv_pkt *p = b->again.head; p; p = p->next)
 		if (p->txq == txq)
 			p->flags &= ~PV_PKT_TX_QUEUE;

@@ -246,6 +246,51 @@ TEST(a_queue_that_is_deleted_with_its_leg)
 	rig_close(&rig);
 }
 
+/* While a leg's device is being shut the bond gets more rules than it had room for, and one queue takes another's number. */
+TEST(changes_while_a_leg_is_shut)
+{
+	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .dst = contract_addr4(1), .l4_proto = 17 };
+	const struct pv_ring_rate slow = { .kbps = 100 };
+	struct contract_ip d = flow(1, 600);
+	struct pv_ring *leg;
+	struct pv_pkt *p;
+	uint64_t handle;
+	struct rig rig;
+	int txq;
+
+	begin(&rig, open_sim_netvsc);
+	f.dst_port = 1000;
+	CHECK_EQ(pv_ring_flow_add(rig.ring[0], &f, &handle), 0);
+	txq = pv_ring_txq_open(rig.ring[0], &slow);
+	CHECK_EQ(txq, 1);
+	for (uint32_t i = 0; is_udp(i); i++)
+		d = flow(i + 1, 600);
+	p = contract_ip_frame(&rig, 0, &d);
+	p->flags |= PV_PKT_TX_QUEUE;
+	p->txq = (uint8_t)txq;
+	CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
+	/* No kick has been: what was posted is still the leg's. */
+	pv_sim_set_link(bond_rig(&rig)->leg[0][0], false);
+	leg = pv_bond_leg_part(rig.ring[0], 1);
+	CHECK(leg == bond_rig(&rig)->leg[0][0]);
+	for (uint32_t i = 1; i < 200; i++) {
+		f.dst_port = (uint16_t)(1000 + i);
+		CHECK_EQ(pv_ring_flow_add(rig.ring[0], &f, &handle), 0);
+	}
+	CHECK_EQ(pv_ring_txq_close(rig.ring[0], 1), 0);
+	CHECK_EQ(pv_ring_txq_open(rig.ring[0], &slow), 1);
+	pv_ring_shut(leg);
+	pv_bond_leg_end(rig.ring[0], leg);
+	bond_rig(&rig)->leg[0][0] = NULL;
+	/* Of the first queue now. */
+	CHECK(p->txq == 0);
+	CHECK_EQ(pv_ring_txq_pending(rig.ring[0], 1), 0);
+	rig_kick(&rig, 0);
+	rig_reap_all(&rig, 0, 1);
+	CHECK_EQ(count(&rig, 0).tx_moved, 1);
+	rig_close(&rig);
+}
+
 /* No leg is left: all is lost, done, and nothing leaks. */
 TEST(the_last_leg_goes)
 {
