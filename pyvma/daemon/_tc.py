@@ -258,6 +258,7 @@ class Rules:
         self._refused: dict[Flow, int] = {}
         self._restored: set[Flow] = set()  # what is queued to be put back
         self.broken: set[int] = set()  # interfaces to be looked at by `verify`: the kernel did not find there what we had made
+        self.strange: set[int] = set()  # interfaces where the qdisc may be somebody else's by now: `verify` will see
         self._pending: set[tuple[int, bytes]] = set()  # tables that the kernel has not let go
         self._leaving: set[int] = set()  # interfaces without tables
 
@@ -477,8 +478,8 @@ class Rules:
         entries = list(self._dump(ifindex))
         ours = {pref for pref, _ in entries if pref in OURS}
         others = any(pref not in OURS for pref, _ in entries) or self._has_egress(ifindex)
-        # Without the mark it is another one, made by somebody since: it stays.
-        made_qdisc = made_qdisc and any(entry and entry.divisor == 1 and entry.handle >> 20 == MARK_TABLE for _, entry in entries)
+        # The mark tells nothing here: it goes with the last rule of its preference.
+        made_qdisc = made_qdisc and ifindex not in self.strange
         if made_qdisc and not others:
             body = TCMSG.pack(0, 0, ifindex, QDISC_HANDLE, QDISC_PARENT, 0) + attribute(TCA_KIND, b"clsact\0")
             self._netlink.batch([message(nl.RTM_DELQDISC, 0, body)])
@@ -550,7 +551,10 @@ class Rules:
         if serving:
             return self._verify_serving(ifindex, serving)
         interface = self._interfaces.get(ifindex)
-        if interface is None or not any(table.count for table in interface.tables.values()):
+        if interface is None:
+            return 0
+        if not any(table.count for table in interface.tables.values()):
+            interface.made_qdisc &= not strange
             return 0
         entries = {entry.handle: entry for _, entry in self._dump(ifindex) if entry}
         if MARK_TABLE << 20 not in entries and (interface.made_qdisc or not entries):

@@ -50,7 +50,6 @@ class Watch:
         self._log = log
         self._monitor = Netlink(nl.RTMGRP_TC)
         self._due: dict[int, float] = {}  # interfaces to look at, and when
-        self._strange: set[int] = set()  # of those: where a qdisc may be another one
         self._pauses: dict[int, tuple[float, float]] = {}  # of interfaces where something was put back: the pause before the next, when
         try:
             _attach(self._monitor.socket, _not_from(mine.port))
@@ -86,7 +85,7 @@ class Watch:
 
     def _look(self, ifindex: int, strange: bool) -> None:
         if strange:
-            self._strange.add(ifindex)
+            self._rules.strange.add(ifindex)
         if ifindex not in self._due:
             pause, last = self._pauses.get(ifindex, (0.0, 0.0))
             self._due[ifindex] = max(time.monotonic(), last + pause)
@@ -94,7 +93,7 @@ class Watch:
     def gone(self, ifindex: int) -> None:
         """An interface went, with all that it had."""
         self._due.pop(ifindex, None)
-        self._strange.discard(ifindex)
+        self._rules.strange.discard(ifindex)
         self._pauses.pop(ifindex, None)
 
     def due(self) -> float | None:
@@ -111,7 +110,7 @@ class Watch:
         queued = False
         for ifindex in [ifindex for ifindex, when in self._due.items() if when <= now]:
             try:
-                count = self._rules.verify(ifindex, ifindex in self._strange)
+                count = self._rules.verify(ifindex, ifindex in self._rules.strange)
             except Exception as error:
                 self._due[ifindex] = now + self._pause(ifindex, now)
                 if not isinstance(error, OSError):
@@ -120,7 +119,7 @@ class Watch:
                     self._log.limited(("repair", ifindex), f"rules of {self._name(ifindex)} cannot be put back: {error.strerror or error}")
                 continue
             del self._due[ifindex]
-            self._strange.discard(ifindex)
+            self._rules.strange.discard(ifindex)
             if count:
                 queued = True
                 self._pause(ifindex, now)

@@ -234,6 +234,21 @@ def test_answers_that_nobody_takes_leave_no_descriptors(pair: Pair) -> None:
         loop("server.close()")
 
 
+def test_a_crash_without_descriptors(pair: Pair) -> None:
+    """The file that it had given is the one that counts, and its rules go without anybody being told."""
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("peer = std.socket(std.AF_UNIX, std.SOCK_SEQPACKET); peer.connect(listener.getsockname()); server.turn(1)")
+        loop("process = next(iter(server._clients)).process; process.reset = True; a = os.memfd_create('a')")
+        assert loop("server.crashes.take(process, a)") == ""
+        loop("def none(fd): raise OSError(24, 'no more')\nwhole, os.dup = os.dup, none")
+        loop("try:\n    server.crashes.take(process, a)\nexcept OSError:\n    refused = True")
+        assert loop("refused, os.path.sameopenfile(process.file, a)") == (True, True)
+        loop("peer.close(); server.turn(1)")
+        assert loop("len(server._processes), server.crashes._counts, server.crashes._dying") == (0, {}, [])
+        loop("os.dup = whole; server.close()")
+
+
 def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
     """Nothing gets to the kernel for a while."""
     with Actor(netns=pair[0].name) as loop:

@@ -147,6 +147,19 @@ def test_messages_that_were_lost(lab: Lab, tmp_path: Path) -> None:
     assert running.status()["interfaces"][0]["own_qdisc"] == 0
 
 
+def test_a_qdisc_that_somebody_made_meanwhile_stays(lab: Lab) -> None:
+    """In the moment in which the last rule goes: the daemon has not looked yet."""
+    here, _, running, app = lab
+    assert running.process is not None
+    running.process.send_signal(signal.SIGSTOP)
+    here.run("tc", "qdisc", "del", "dev", "v0", "clsact")
+    here.run("tc", "qdisc", "add", "dev", "v0", "clsact")
+    app.kill()
+    running.process.send_signal(signal.SIGCONT)
+    wait_for("the end of all", lambda: not running.status()["processes"] and not running.status()["interfaces"])
+    assert "clsact" in here.run("tc", "qdisc", "show", "dev", "v0")
+
+
 def test_who_deletes_again_and_again(lab: Lab) -> None:
     here, _, running, app = lab
     before = numbered(here)
