@@ -463,13 +463,29 @@ static void tell(struct pv_engine *e, struct pv_port *p)
 		pv_engine_wake(&e->progress);
 }
 
+/* With no descriptor left sysfs looks empty, and the kernel as if it had no interface. */
+static bool can_read(const struct pv_engine *e)
+{
+	int fd = pv_host_socket(e, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno != EMFILE && errno != ENFILE;
+	close(fd);
+	return true;
+}
+
 bool pv_port_bond_follow(struct pv_engine *e, struct pv_port *p)
 {
 	struct pv_port_bond *b = p->bond;
 	struct pv_bond_info info;
 	char err[256] = "";
-	int rc = pv_bond_read(e->cfg->sysfs_root, p->spec.netdev, &info, err, sizeof(err));
+	int rc;
 
+	if (!can_read(e)) {
+		pv_host_legs_at(e, pv_clock_now(&e->clock) + RETRY_MAX_NS);
+		return true;
+	}
+	rc = pv_bond_read(e->cfg->sysfs_root, p->spec.netdev, &info, err, sizeof(err));
 	/* An interface that is gone is the caller's to find out. */
 	if (rc == -ENODEV)
 		return true;

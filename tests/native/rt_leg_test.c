@@ -10,12 +10,15 @@ int main(void)
 }
 #else
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "ring/verbs.h"
 #include "rt/bond.h"
 #include "rt/mem.h"
+#include "rt/port_bond.h"
 
 #define LEGS 2
 
@@ -182,6 +185,31 @@ static void *fork_on(void *arg)
 	return arg;
 }
 
+/* An application that has used up its own: what cannot be read of the legs has not changed. */
+static void without_descriptors(void)
+{
+	static int fds[1024];
+	struct rlimit most, few = { .rlim_cur = 512 };
+	uint32_t n = 0, gen;
+
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &most), 0);
+	few.rlim_max = most.rlim_max;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+	gen = e->ports_gen;
+	while (n < 1024 && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		n++;
+	CHECK_EQ(errno, EMFILE);
+	for (int i = 0; i < 20; i++) {
+		pv_lock_get(&e->lock);
+		CHECK(e->nports == 1 && pv_port_bond_follow(e, &e->ports[0]));
+		pv_lock_put(&e->lock);
+	}
+	CHECK(legs() == LEGS && e->ports_gen == gen);
+	while (n)
+		close(fds[--n]);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &most), 0);
+}
+
 TEST(legs_come_and_go_beside_all_else)
 {
 	pthread_t sender, forker;
@@ -207,6 +235,7 @@ TEST(legs_come_and_go_beside_all_else)
 	CHECK_EQ(pthread_join(sender, NULL), 0);
 	CHECK_EQ(pthread_join(forker, NULL), 0);
 	us_close(&s);
+	without_descriptors();
 	/* Stopped while one is being shut, or opened. */
 	for (int turn = 0; turn < 4; turn++) {
 		plug(0, false);
