@@ -154,7 +154,8 @@ static uint16_t priority(const struct pv_flow *flow, uint8_t proto)
 	int p = of_kind[flow->kind];
 
 	p -= flow->kind == PV_FLOW_ETHER ? flow->ethertype != 0 : proto != 0;
-	p -= flow->match & (PV_FLOW_BY_TOS | PV_FLOW_BY_LABEL) ? 2 : 0;
+	/* Between a rule by ports and a tighter one there are two steps for rules that were moved (verbs_rxq.c). */
+	p -= !(flow->match & (PV_FLOW_BY_TOS | PV_FLOW_BY_LABEL)) ? 0 : flow->kind >= PV_FLOW_3TUPLE ? 3 : 2;
 	p -= flow->match & PV_FLOW_IN_VXLAN ? 1 + (int)flow->inner.kind : 0;
 	return (uint16_t)PV_MAX(p, 0);
 }
@@ -205,13 +206,12 @@ static int destroy(struct verbs_ring *v, struct ibv_flow *flow)
 	return vctx ? -vctx->ibv_destroy_flow(flow) : -EOPNOTSUPP;
 }
 
-int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, bool raised, struct ibv_flow **out)
+int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, uint32_t level, struct ibv_flow **out)
 {
 	struct rule rule;
 
 	build(v, flow, 0, &rule);
-	if (raised && rule.attr.priority)
-		rule.attr.priority--;
+	rule.attr.priority = (uint16_t)(rule.attr.priority - PV_MIN(level, rule.attr.priority));
 	return create(v, qp, &rule, out);
 }
 

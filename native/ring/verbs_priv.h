@@ -80,7 +80,7 @@ struct verbs_flow {
 	struct ibv_flow *flow[3];
 	struct pv_flow of;
 	/* Since it was moved (verbs_rxq.c). */
-	bool raised; /* one step of priority above its kind's */
+	uint32_t level; /* steps of priority above its kind's: 0, 1 or 2 */
 	struct verbs_way way;
 	struct ibv_flow *stale; /* the device did not take this one back, which led by that way */
 	struct verbs_way stale_way;
@@ -334,8 +334,9 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle);
 struct verbs_flow *pv_verbs_flow_find(struct verbs_ring *v, uint64_t handle);
-/* The device's rule of `flow`, which leads to `qp`; `raised`: one step above its kind's priority. */
-int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, bool raised, struct ibv_flow **out);
+/* The device's rule of `flow`, which leads to `qp`, `level` steps above its kind's priority. */
+int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, uint32_t level,
+			 struct ibv_flow **out);
 int pv_verbs_flow_destroy(struct verbs_ring *v, struct ibv_flow *flow);
 void pv_verbs_flow_clear(struct verbs_ring *v);
 void pv_verbs_flow_probe(struct verbs_ring *v); /* fills caps.flow_* */

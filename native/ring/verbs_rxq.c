@@ -4,8 +4,9 @@
  * into the ring's one completion queue, which is made long enough at open: a poll costs the same however many there are, one
  * notification tells of all, and stamps, arming and moderation are the ring's as ever.
  *
- * Moving a rule. The device's new rule has the same match and another priority, one step above or below: so there is no moment without a
- * rule, and none in which two of them take a frame twice. Before and after the completion queue is emptied into `early`, what comes by
+ * Moving a rule. The device's new rule has the same match and another priority: so there is no moment without a rule, and none in which
+ * two of them take a frame twice. One that leads to queues of its own alternates between the two steps above its kind's, where no rule
+ * of the same match stands that did not move, as a socket's, which would share its frames. Before and after the completion queue is emptied into `early`, what comes by
  * the new queues behind all other: that is the order in which the frames came, though a device may not keep it between queues.
  *
  * Buffers. A queue is filled by the ring when it opens, and from then on by what the owner posts for frames that it took. A queue that is
@@ -135,6 +136,8 @@ uint32_t pv_verbs_rxq_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 	return got;
 }
 
+#define FIRST UINT64_C(1) /* the first queues, in a set for pull() */
+
 /* Everything that the completion queue has becomes early, what came by the queues of `set` last. */
 static void pull(struct verbs_ring *v, uint64_t set)
 {
@@ -155,7 +158,7 @@ static void pull(struct verbs_ring *v, uint64_t set)
 
 			came_back(v, pkts[i], true);
 			pkts[i]->flags |= PV_PKT_QUEUE;
-			pv_pktq_push(number && set & UINT64_C(1) << number ? &late : &x->early, pkts[i]);
+			pv_pktq_push(set & UINT64_C(1) << number ? &late : &x->early, pkts[i]);
 		}
 	} while (v->rx_outstanding != was);
 	while ((p = pv_pktq_pop(&late)))
@@ -405,39 +408,41 @@ static int end_stale(struct verbs_ring *v, struct verbs_flow *f)
 
 static int move(struct verbs_ring *v, struct verbs_flow *f, uint64_t set)
 {
+	uint32_t level = !set ? 0 : f->level == 1 ? 2 : 1;
+	bool down = level < f->level;
 	struct ibv_flow *flow;
 	struct verbs_way way;
 	struct ibv_qp *qp;
-	int rc = end_stale(v, f); /* its priority is the one that the new rule would have */
+	int rc = end_stale(v, f); /* its priority may be the one that the new rule would have */
 
 	if (rc)
 		return rc;
-	pull(v, set);
+	pull(v, set ? set : FIRST);
 	if (starved(v, f->way.set))
 		return -EAGAIN;
 	rc = way_get(v, &f->of, set, &way, &qp);
 	if (!rc)
-		rc = pv_verbs_flow_create(v, &f->of, qp, !f->raised, &flow);
+		rc = pv_verbs_flow_create(v, &f->of, qp, level, &flow);
 	if (rc) {
 		way_end(v, &way);
 		return rc;
 	}
 	/* One of the two is in the other's shade now. If that is the new one, it counts once the old one is gone. */
-	rc = f->raised ? pv_verbs_flow_destroy(v, f->flow[0]) : 0;
+	rc = down ? pv_verbs_flow_destroy(v, f->flow[0]) : 0;
 	if (rc) {
 		f->stale = flow;
 		f->stale_way = way;
 		(void)end_stale(v, f);
 		return rc;
 	}
-	if (!f->raised)
+	if (!down)
 		f->stale = f->flow[0];
 	f->stale_way = f->way;
 	f->flow[0] = flow;
 	f->way = way;
-	f->raised = !f->raised;
+	f->level = level;
 	(void)end_stale(v, f);
-	pull(v, set);
+	pull(v, set ? set : FIRST);
 	return 0;
 }
 

@@ -202,6 +202,32 @@ TEST(a_queue_takes_what_its_rule_names)
 	}
 }
 
+/* A socket has the same rule, which does not move. */
+TEST(a_rule_is_moved_beside_its_like)
+{
+	uint64_t like;
+	int q[2];
+
+	open_rig((struct pv_verbs_cfg){ 0 }, 1);
+	like = rule(PV_FLOW_3TUPLE, 17, 0);
+	handle = rule(PV_FLOW_3TUPLE, 17, 0);
+	q[0] = pv_ring_rxq_open(rig.ring[1]);
+	q[1] = pv_ring_rxq_open(rig.ring[1]);
+	for (uint32_t i = 0; i < 5; i++) {
+		uint32_t queue;
+
+		CHECK_EQ(move(bit(q[i & 1])), 0);
+		CHECK_EQ(came_by(7), (uint32_t)q[i & 1]);
+		CHECK_EQ(take(&queue), 0); /* once */
+	}
+	CHECK_EQ(move(0), 0);
+	CHECK_EQ(came_by(7), 0);
+	CHECK_EQ(pv_ring_flow_del(rig.ring[1], like), 0);
+	CHECK_EQ(came_by(7), 0);
+	rig_fill(&rig, 1);
+	close_all();
+}
+
 /* A rule over three queues: as even as the table of 64 entries, and a flow never on two. */
 TEST(a_group_is_spread)
 {
@@ -414,17 +440,16 @@ TEST(an_old_rule_that_stays)
 	refuse(false, false);
 	CHECK_EQ(move(bit(q2)), 0);
 	CHECK_EQ(came_by(7), (uint32_t)q2);
-	CHECK_EQ(move(bit(q)), 0); /* up */
 	refuse(false, true);
-	CHECK_EQ(move(bit(q2) | bit(q)), -EBUSY);
-	CHECK_EQ(came_by(8), (uint32_t)q);
-	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q2), -EBUSY);
+	CHECK_EQ(move(bit(q2) | bit(q)), -EBUSY); /* down */
+	CHECK_EQ(came_by(8), (uint32_t)q2);
+	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), -EBUSY);
 	refuse(false, false);
-	CHECK_EQ(move(bit(q2)), 0);
-	CHECK_EQ(came_by(9), (uint32_t)q2);
-	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), 0);
-	CHECK_EQ(pv_ring_flow_del(rig.ring[1], handle), 0);
+	CHECK_EQ(move(bit(q)), 0);
+	CHECK_EQ(came_by(9), (uint32_t)q);
 	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q2), 0);
+	CHECK_EQ(pv_ring_flow_del(rig.ring[1], handle), 0);
+	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), 0);
 	close_all();
 }
 
