@@ -127,8 +127,6 @@ int pv_xdp_features(int ifindex, struct pv_xdp_features *out);
 int pv_xdp_features_parse(const void *msg, size_t len, struct pv_xdp_features *out);
 
 /* xdp_meta.c */
-/* "stamps, hash, VLAN tag" */
-void pv_xdp_meta_names(uint32_t bits, char *text, size_t size);
 /* What stands in front of a frame that was received, into its packet. */
 void pv_xdp_meta_take(struct xdp_ring *r, struct pv_pkt *p);
 int pv_xdp_set_stamps(struct pv_ring *ring, bool rx, bool tx);
