@@ -140,7 +140,7 @@ struct pyvma_rule {
 PYVMA_EXPORT int pyvma_rule_add(unsigned int index, const struct pyvma_flow *flow, struct pyvma_rule *out);
 /* Leads the rule to a receive queue of its own (-1), to that of another rule of its interface (its `queue`) or to the first ones (0); what came
  * before is received before. 0, and rule->queue is the new one; -errno with a text, and it leads where it led: -EOPNOTSUPP (the setting
- * ring_logic_rx does not ask for queues, the ring has none, or the rule is not by ports), -ENOSPC, -ENOENT (no such queue), -ENODEV, -EAGAIN. */
+ * ring_logic_rx does not ask for queues, the ring has none, or the rule is not by ports), -ENOSPC, -ENOBUFS, -ENOENT (no such queue), -ENODEV, -EAGAIN. */
 PYVMA_EXPORT int pyvma_rule_move(struct pyvma_rule *rule, int queue);
 PYVMA_EXPORT int pyvma_rule_del(const struct pyvma_rule *rule); /* 0, also when the interface is gone; -ENOENT */
 

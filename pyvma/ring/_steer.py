@@ -15,6 +15,7 @@ from .._native import engine_error, ffi, lib, start
 _TOS, _LABEL, _VXLAN = 1, 2, 4
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}
 _VXLAN_PORT = 4789
+_QUEUE_MAX = 62
 _REFUSED = {
     "geneve": "libibverbs has no specification for Geneve headers",
     "nvgre": "NVGRE is GRE with a key (RFC 7637), which rules of the ring do not look at",
@@ -138,10 +139,19 @@ class Rule:
 
         What came by the old queue is received before anything that comes by the new one. Nothing ever moves by itself. Wants the
         setting `ring_logic_rx=11`, a verbs or softnic ring and a rule by ports, else OSError with EOPNOTSUPP. ENOSPC when all queues
-        are in use (setting `ring_limit`), ENODEV when the interface is gone. With any error the rule leads where it led.
+        are in use (setting `ring_limit`), ENOBUFS without buffers for one more, EINVAL for a rule of another interface,
+        EAGAIN when frames come faster than they are received, ENODEV when the interface is gone. With any error the rule leads where it
+        led.
         """
         if self._row is None:
             raise OSError(errno.EBADF, "the rule is closed")
+        if isinstance(to, Rule):
+            if to._row is None:
+                raise OSError(errno.EBADF, "the rule whose queue is meant is closed")
+            if (to._row.index, to._row.serial) != (self._row.index, self._row.serial):
+                raise OSError(errno.EINVAL, "the rule whose queue is meant is of another interface")
+        elif to is not None and not 0 <= to <= _QUEUE_MAX:
+            raise OSError(errno.ENOENT, f"there is no receive queue {to}")
         number = -1 if to is None else to.queue if isinstance(to, Rule) else to
         rc = lib.pyvma_rule_move(self._row, number)
         if rc < 0:

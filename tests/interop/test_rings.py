@@ -109,7 +109,10 @@ def test_what_is_refused(ends: tuple[Peer, Actor, list[int]]) -> None:
         ("rules[3].move(4)", errno.ENOENT),
         ("rules[3].move(63)", errno.ENOENT),
         ("rules[3].move(-2)", errno.ENOENT),
+        ("rules[3].move(-1)", errno.ENOENT),
+        ("rules[3].move(2**40)", errno.ENOENT),
         ("rules[2].close()\nrules[2].move()", errno.EBADF),
+        ("rules[3].move(rules[2])", errno.EBADF),
         ("whole.move()", errno.EOPNOTSUPP),
     ):
         with pytest.raises(OSError) as raised:
@@ -123,6 +126,22 @@ def test_what_is_refused(ends: tuple[Peer, Actor, list[int]]) -> None:
     with pytest.raises(OSError) as raised:
         engine("rules[3].move(0)")
     assert raised.value.errno == errno.ENODEV
+
+
+def test_a_rule_of_another_interface(fabric: str) -> None:
+    """Its queue's number says nothing here."""
+    names = [f"softnic:fabric={fabric},port={n},addr=10.97.{n}.1/24,name=sn{n}" for n in (1, 2)]
+    with Actor(names, env={"PYVMA_RING_LOGIC_RX": "11"}) as engine:
+        engine(
+            "import pyvma.ring as ring\n"
+            "by = [(i.index, ring.FlowRule(dst=str(i.addresses[0].ip), protocol='udp', dst_port=7)) for i in ring.interfaces()]\n"
+            "rules = [ring.steer(*each) for each in by]\n"
+            "[rule.move() for rule in rules]"
+        )
+        with pytest.raises(OSError) as raised:
+            engine("rules[0].move(rules[1])")
+        assert raised.value.errno == errno.EINVAL
+        assert engine("rules[0].queue") == 1
 
 
 def test_without_the_setting(fabric: str) -> None:
