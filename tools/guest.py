@@ -178,21 +178,20 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="guest") as folder:
         archive, sock = Path(folder) / "initramfs", Path(folder) / "fs"
         archive.write_bytes(initramfs(modules, command))
-        with open(Path(folder) / "log", "wb") as log:
-            files = subprocess.Popen(
-                [VIRTIOFSD, f"--socket-path={sock}", "-o", "source=/", "-o", "sandbox=chroot", "-o", "cache=always"], stderr=log
-            )
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            with open(Path(folder) / "log", "wb") as log:
+                files = subprocess.Popen(
+                    [VIRTIOFSD, f"--socket-path={sock}", "-o", "source=/", "-o", "sandbox=chroot", "-o", "cache=always"], stderr=log
+                )
+            processes.append(files)
             while not sock.exists() and files.poll() is None:
                 time.sleep(0.01)
-            qemu = subprocess.Popen(
-                machine(args, sock, image, archive),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-            )
-        try:
+            qemu = subprocess.Popen(machine(args, sock, image, archive), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            processes.append(qemu)
             return relay(qemu)
         finally:
-            for process in (qemu, files):
+            for process in reversed(processes):
                 process.kill()
                 process.wait()
 
