@@ -210,7 +210,7 @@ static int take_queues(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 		if (i < t->nqueues)
 			t->fd[i] = pv_ownfd(cfg->fds[i]);
 		else if (i == t->nqueues)
-			t->send_fd = cfg->fds[i];
+			t->send_fd = pv_ownfd(cfg->fds[i]);
 		else
 			close(cfg->fds[i]);
 	}

@@ -26,6 +26,7 @@ static void load(void)
 		{ "bpf_program__set_flags", &lib.program_flags },
 		{ "bpf_program__set_ifindex", &lib.program_ifindex },
 		{ "bpf_object__find_map_fd_by_name", &lib.find_map_fd },
+		{ "bpf_object__btf_fd", &lib.btf_fd },
 		{ "bpf_link_create", &lib.link_create },
 		{ "bpf_map_update_elem", &lib.map_update },
 		{ "bpf_map_delete_elem", &lib.map_delete },

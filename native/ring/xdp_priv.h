@@ -52,6 +52,7 @@ struct xdp_libbpf {
 	int (*program_flags)(void *, uint32_t);
 	void (*program_ifindex)(void *, uint32_t);
 	int (*find_map_fd)(const struct bpf_object *, const char *);
+	int (*btf_fd)(const struct bpf_object *);
 	int (*link_create)(int, int, int, const void *);
 	int (*map_update)(int, const void *, const void *, uint64_t);
 	int (*map_delete)(int, const void *);

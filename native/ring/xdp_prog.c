@@ -75,6 +75,7 @@ static int prog_load(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0)
 		return say(err, errsize, -EPROTO, "the XDP program's maps");
 	(void)pv_ownfd(r->prog_fd);
+	(void)pv_ownfd(lib->btf_fd(r->object));
 	(void)pv_ownfd(r->rules_fd);
 	(void)pv_ownfd(r->xsks_fd);
 	(void)pv_ownfd(r->config_fd);
@@ -121,6 +122,7 @@ static void prog_unload(struct xdp_ring *r)
 {
 	if (r->object) {
 		pv_ownfd_not(r->prog_fd);
+		pv_ownfd_not(r->lib->btf_fd(r->object));
 		pv_ownfd_not(r->rules_fd);
 		pv_ownfd_not(r->xsks_fd);
 		pv_ownfd_not(r->config_fd);

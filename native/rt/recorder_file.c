@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "base/trace.h"
 
 #define PAGE 4096u
@@ -248,7 +249,7 @@ static int make_file(struct pv_recorder_file *f, const char *dir, size_t size, s
 	if (dirfd < 0)
 		return -errno;
 	snprintf(name, sizeof(name), "%s%d", PV_RECORDER_PREFIX, getpid());
-	f->fd = make(dirfd, name);
+	f->fd = pv_ownfd(make(dirfd, name));
 	rc = f->fd < 0 ? f->fd : map_file(f, size, out);
 	if (rc && f->fd >= 0) {
 		unlinkat(dirfd, name, 0);

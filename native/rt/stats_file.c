@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/ownfd.h"
 #include "pyvma.h"
 #include "rt/clock.h"
 
@@ -90,8 +91,10 @@ static int make(int dir, const char *name, int *fd)
 				return rc;
 			continue;
 		}
-		if (flock(*fd, LOCK_EX | LOCK_NB) == 0 && fstat(*fd, &st) == 0 && st.st_nlink)
+		if (flock(*fd, LOCK_EX | LOCK_NB) == 0 && fstat(*fd, &st) == 0 && st.st_nlink) {
+			(void)pv_ownfd(*fd);
 			return 0;
+		}
 		close(*fd);
 	}
 	return -EAGAIN;

@@ -68,7 +68,7 @@ def cases_of(ns: Namespace, program: Path, env: Env) -> list[str]:
     command = ["ip", "netns", "exec", ns.name, "env", *(f"{k}={v}" for k, v in env.items())]
     command += [str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stdout, done.stderr)
     return done.stdout.splitlines()
 
 
