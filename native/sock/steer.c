@@ -147,7 +147,9 @@ static int lead(struct pv_ring *ring, uint64_t handle, uint64_t set)
 	int rc = pv_ring_flow_move(ring, handle, set);
 
 	for (int i = 0; rc == -EAGAIN && i < MOVE_POLLS; i++) {
+		/* Not by pv_engine_poll, which may close the ring. */
 		(void)pv_stack_poll(pv_engine.stack, pv_clock_now(&pv_engine.clock), pv_engine.rx_budget);
+		pv_engine_route(&pv_engine);
 		rc = pv_ring_flow_move(ring, handle, set);
 	}
 	return rc;
