@@ -19,12 +19,15 @@ import os
 import secrets
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from afterwards import DIES_TOO, Afterwards
 
 HOSTS = ("10.8.30.1", "10.8.30.2")
 PORT = 5000
@@ -114,8 +117,8 @@ def program(text: str, number: int, fabric: str, folder: Path, *arguments: Any) 
     """One of the two, killed in the end."""
     interface = f"softnic:fabric={fabric},port={number},addr={HOSTS[number]}/24,name=sn{number},rx_depth=8192,tx_depth=4096"
     env = {**os.environ, "PYVMA_INTERFACES": interface, "PYVMA_STATS_DIR": str(folder), "PYVMA_RX_BUFS": "40000"}
-    command = [sys.executable, "-c", text, HOSTS[0], str(PORT), *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+    command = [*DIES_TOO, sys.executable, "-c", text, HOSTS[0], str(PORT), *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
         try:
             yield process
         finally:
@@ -139,7 +142,7 @@ def tell(process: subprocess.Popen[str], text: str = "") -> None:
 
 def stats_command(folder: Path, *arguments: str) -> str:
     line = [sys.executable, "-m", "pyvma", "stats", *arguments, "-k", str(folder)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, cwd=folder)
     if done.returncode or done.stderr:
         raise SystemExit(f"stats_under_load: {' '.join(line)}: {done.stderr or done.returncode}")
     return done.stdout
@@ -147,20 +150,19 @@ def stats_command(folder: Path, *arguments: str) -> str:
 
 def top(folder: Path, pid: int) -> str:
     """The screen, once the process is on it."""
-    server = f"pyvma-load-{secrets.token_hex(4)}"
+    server = ["tmux", "-u", "-S", str(folder / "tmux")]
 
     def tmux(*arguments: str) -> str:
-        return subprocess.run(["tmux", "-u", "-L", server, *arguments], check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
+        return subprocess.run([*server, *arguments], check=True, capture_output=True, text=True, timeout=LIMIT_S, cwd=folder).stdout
 
-    tmux("-f", "/dev/null", "new-session", "-d", "-x", "160", "-y", "40", f"{sys.executable} -m pyvma stats top -k {folder} -p {pid}")
-    try:
+    with Afterwards() as later:
+        later(*server, "kill-server")
+        tmux("-f", "/dev/null", "new-session", "-d", "-x", "160", "-y", "40", f"{sys.executable} -m pyvma stats top -k {folder} -p {pid}")
         until, screen = time.monotonic() + LIMIT_S, ""
         while time.monotonic() < until and str(pid) not in screen:
             time.sleep(0.3)
             screen = tmux("capture-pane", "-p")
-        return screen
-    finally:
-        tmux("kill-server")
+    return screen
 
 
 def datagrams_of(process: Any, name: str) -> int:
@@ -260,8 +262,9 @@ def main() -> int:
     fabric = f"load{secrets.token_hex(4)}"
     if arguments.captures:
         arguments.captures.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="stats-load-") as place:
-        folder = Path(place)
+    with Afterwards() as later:
+        later.fabric(fabric)
+        folder = later.folder("stats-load-")
         tasks = (arguments.connections, arguments.mps, arguments.seconds, SIZE)
         with program(TAKER, 0, fabric, folder, arguments.connections) as taker:
             said(taker)
@@ -281,7 +284,6 @@ def main() -> int:
                 for process in (giver, taker):
                     tell(process)
                     process.wait(LIMIT_S)
-        softnic.remove(fabric)
     return 1 if check.wrong else 0
 
 
