@@ -31,6 +31,13 @@
 #ifndef AF_XDP
 #define AF_XDP 44
 #endif
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
+#endif
+/* Nobody would listen to the child's notifications, and it has no other threads. */
+#define NOT_TRIED                                                                                                                  \
+	(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV | SECCOMP_FILTER_FLAG_TSYNC |                   \
+	 SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
 #define STATUS "/proc/self/status"
 
 static _Atomic(bool) filtered; /* by the program itself */
@@ -135,6 +142,9 @@ static _Noreturn void try_all(struct trial *t)
 	unsigned int i;
 
 	PL_REAL(syscall)(SYS_rt_sigaction, SIGSYS, &none, NULL, sizeof(none.mask));
+	/* Its death leaves no core file. A filter that is there already may kill for this. */
+	if (t->number)
+		PL_REAL(syscall)(SYS_prctl, PR_SET_DUMPABLE, 0L, 0L, 0L, 0L);
 	for (i = 0; i < CALLS; i++)
 		t->before[i] = t->number ? answer(i) : calls[i].later ? calls[i].err : ANY;
 	if (t->number && PL_REAL(syscall)(t->number, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]) < 0) {
@@ -197,10 +207,8 @@ static void coming(long number, const long *a, bool strict)
 	if (!pl_uses_engine() || pl_inside || pl_busy())
 		return;
 	memcpy(what.a, a, sizeof(what.a));
-	/* Nobody would listen to the child's notifications, and it has no other threads. */
 	if (number == SYS_seccomp)
-		what.a[1] &=
-		    ~(long)(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH);
+		what.a[1] &= ~(long)NOT_TRIED;
 	name = strict ? "nearly everything" : forbidden(&what, "what cannot be tried");
 	if (name) {
 		snprintf(text, sizeof(text), "the program's own seccomp filter forbids %s", name);

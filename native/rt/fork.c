@@ -103,6 +103,7 @@ static void in_child(void)
 	if (!inside)
 		return;
 	pv_ownfd_none();
+	pv_log_forked();
 	pv_stats_forked();
 	pv_stat_tid = 0;
 	pv_wait_forked();

@@ -63,6 +63,14 @@ void pv_log_open(enum pv_log_level level, const char *file)
 	atomic_store(&log_fd, pv_ownfd(fd));
 }
 
+void pv_log_forked(void)
+{
+	int fd = atomic_load(&log_fd);
+
+	if (fd != STDERR_FILENO)
+		(void)pv_ownfd(fd);
+}
+
 void pv_log_set(enum pv_log_level level, int details)
 {
 	atomic_store(&log_level, (int)level);

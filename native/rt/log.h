@@ -11,6 +11,8 @@ enum pv_log_level { PV_LOG_NONE, PV_LOG_ERROR, PV_LOG_WARN, PV_LOG_INFO, PV_LOG_
 /* `file` empty: stderr; %d in it is the process id. A file that cannot be opened is said on stderr, which is used instead. */
 void pv_log_open(enum pv_log_level level, const char *file);
 void pv_log_close(void);
+/* In a forked child, which writes to the same file: its number stays the engine's. */
+void pv_log_forked(void);
 /* Any thread, also while lines are written. `details` as the setting log_details has it. */
 void pv_log_set(enum pv_log_level level, int details);
 bool pv_log_shows(enum pv_log_level level);

@@ -308,7 +308,7 @@ static void see_off(struct pv_engine *e, bool heard)
 	}
 }
 
-static bool retreats; /* pv_sock_stop_kindly's: one at a time */
+static _Atomic(bool) retreats; /* in pv_sock_stop_kindly */
 
 /* Whether anything came meanwhile. */
 static bool lose_all(bool touch)
@@ -357,9 +357,12 @@ static void on_stop(void)
 
 void pv_sock_stop_kindly(void)
 {
-	retreats = true;
+	/* Another thread's waits in there, until nothing is left to do. */
+	bool first = !atomic_exchange(&retreats, true);
+
 	pv_engine_retire();
-	retreats = false;
+	if (first)
+		atomic_store(&retreats, false);
 }
 
 /* The child cannot see the stack's objects any more. */

@@ -651,7 +651,8 @@ void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so)
 	uint32_t gen = h->gen;
 	struct pv_wait w;
 
-	if (pv_stream_lock(h, so))
+	/* A child's close ends nothing: its parent has the connection, and is not asked for what is not used. */
+	if (pv_engine_state() == PV_ENGINE_FORKED || pv_stream_lock(h, so))
 		return;
 	o = pv_tcp_options(so->tc);
 	/* What is not read is lost: that is a reset, which waits for nothing. */

@@ -84,13 +84,15 @@ def test_calls(programs: Path, tmp_path: Path) -> None:
     assert counters.read_text()
 
 
-def test_edges(programs: Path) -> None:
+def test_edges(programs: Path, tmp_path: Path) -> None:
     """Cancelled threads, signals, children and grandchildren."""
-    for env in ({}, {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}):
+    log = tmp_path / "log"
+    for env in ({}, {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0", "PYVMA_LOG_FILE": str(log)}):
         with namespaces() as (here, there), peer(there, programs / "peer"):
             lines = cases_of(here, programs / "edges", env)
         assert lines
         assert all(line.startswith("ok ") for line in lines)
+    assert log.read_text() == ""
 
 
 CLIENT = "import socket; s = socket.create_connection(({0!r}, {1}), 20); print(sum(len(d) for d in iter(lambda: s.recv(65536), b'')))"

@@ -45,9 +45,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(programs: Path, how: tuple[str, ...], *, kernel: bool) -> tuple[str, list[str]]:
     env = {} if kernel else {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}
     with namespaces() as (here, there), peer(there, programs / "peer"):
-        command = ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "sandbox")]
+        command = ["sh", "-c", 'ulimit -c unlimited; exec "$@"', "sh"]
+        command += ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "sandbox")]
         command += [ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], *how]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, cwd=programs)
+    # Whoever tries a filter for the program leaves nothing behind.
+    assert sorted(path.name for path in programs.iterdir()) == ["peer", "sandbox"]
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     return done.stdout, done.stderr.splitlines()
 
@@ -63,6 +66,7 @@ def test_the_engine_stays(programs: Path, how: tuple[str, ...]) -> None:
     [
         (("prctl", "kill", "bpf"), "bpf"),
         (("seccomp", "errno", "membarrier"), "membarrier"),
+        (("notify", "errno", "membarrier"), "membarrier"),
         (("seccomp", "trap", "epoll_pwait"), "epoll_pwait"),
         (("strict",), "nearly everything"),
     ],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * sandbox MINE4 MINE6 PEER4 PEER6 HOW [ACTION CALL]: a program that goes behind a seccomp filter while its sockets are in use, some by threads that
- * wait in calls on them, and talks on with peer.c by all of them. HOW: prctl, seccomp, strict, null (no program), dropped (privileges, before). On the kernel it prints "works",
+ * wait in calls on them, and talks on with peer.c by all of them. HOW: prctl, seccomp, notify (a listener), strict, null (no program), dropped (privileges, before). On the kernel it prints "works",
  * and so it must under the preload library; "offloaded" before that says that the connections are still not the kernel's.
  */
 #include <arpa/inet.h>
@@ -23,6 +23,7 @@
 
 #include "peer.h"
 
+#define WAIT_KILLABLE_RECV (1UL << 5)
 #define CHECK(cond)                                                                                                                \
 	do {                                                                                                                       \
 		if (!(cond)) {                                                                                                     \
@@ -78,6 +79,11 @@ static const struct {
 	long number;
 } calls[] = { { "bpf", SYS_bpf }, { "membarrier", SYS_membarrier }, { "chroot", SYS_chroot }, { "epoll_pwait", SYS_epoll_pwait } };
 
+static bool listened(unsigned long flags, const struct sock_fprog *prog)
+{
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | flags, prog) >= 0;
+}
+
 static void filter(const char *how, const char *action, const char *name)
 {
 	struct sock_filter code[] = {
@@ -93,11 +99,14 @@ static void filter(const char *how, const char *action, const char *name)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
 		if (!strcmp(calls[i].name, name))
 			code[1].k = (unsigned int)calls[i].number;
-	CHECK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(!strcmp(how, "seccomp") || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
 	if (!strcmp(how, "prctl"))
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0) == 0);
 	else if (!strcmp(how, "seccomp"))
 		CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog) == 0);
+	else if (!strcmp(how, "notify"))
+		CHECK(listened(WAIT_KILLABLE_RECV, &prog) || (errno == EINVAL && listened(0, &prog))); /* before Linux 5.19 */
 	else
 		CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) < 0 && errno == EFAULT);
 }
