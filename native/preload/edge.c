@@ -20,13 +20,16 @@ static _Thread_local struct deferred {
 } deferred[DEFERRED_MAX];
 static _Thread_local volatile unsigned int ndeferred, ndone;
 
-struct pyvma_thread *pl_register(void)
+struct pyvma_thread *pl_register(bool point)
 {
 	struct pyvma_thread *me = pyvma_thread_get();
 
-	/* A handler that came first is told that this thread is busy. */
-	if (!me->busy)
-		pl_me = me;
+	/* A handler that came first is told that this thread is busy. And pthread_cancel may have come before there was a thread to tell:
+	 * it is known for good at its first cancellation point, which asks the C library. */
+	if (!point || me->busy)
+		return me;
+	pthread_testcancel();
+	pl_me = me;
 	return me;
 }
 
@@ -35,7 +38,7 @@ static void run_deferred(void)
 {
 	int saved = errno;
 
-	pl_me->deferred = NULL;
+	pyvma_thread_get()->deferred = NULL;
 	while (ndone < ndeferred) {
 		struct deferred d = deferred[ndone];
 
@@ -53,7 +56,7 @@ static void run_deferred(void)
 
 bool pl_busy(void)
 {
-	return pl_me ? pl_me->busy : pl_register()->busy;
+	return pl_me ? pl_me->busy : pl_register(false)->busy;
 }
 
 int pl_defer(int fd, pyvma_sock *h, int how)

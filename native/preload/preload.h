@@ -116,7 +116,7 @@ int pl_close(int fd);
 /* ---- edge.c ------------------------------------------------------------------------------------------------------------ */
 
 extern _Thread_local struct pyvma_thread *pl_me __attribute__((tls_model("initial-exec"))); /* NULL: not known yet */
-struct pyvma_thread *pl_register(void);
+struct pyvma_thread *pl_register(bool point);
 /* This is a signal's handler, and has interrupted a call of the engine's. */
 bool pl_busy(void);
 /* Then: to close `h` of `fd`, or to shut it down as `how` says, is left to that call. */
@@ -132,11 +132,8 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 {
 	struct pyvma_thread *me = pl_me;
 
-	if (pv_unlikely(!me)) {
-		me = pl_register();
-		if (point && !me->busy)
-			pthread_testcancel();
-	}
+	if (pv_unlikely(!me))
+		me = pl_register(point);
 	if (pv_unlikely(me->busy))
 		return false;
 	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))

@@ -354,6 +354,42 @@ static void *goes_on(void *arg)
 	return NULL;
 }
 
+/* Cancelled before it has made any call; the first ones that it makes are no cancellation points. */
+static _Atomic(bool) begun, go;
+
+static void *late(void *arg)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	char c;
+
+	begun = true;
+	while (!go)
+		;
+	CHECK(getpeername(*(int *)arg, (struct sockaddr *)&ss, &len) == 0);
+	(void)!recv(*(int *)arg, &c, 1, 0);
+	return NULL;
+}
+
+static void cancelled_before(void)
+{
+	struct timespec limit;
+	int fd = connected(SOCK_STREAM);
+	pthread_t t;
+	void *result;
+
+	CHECK(pthread_create(&t, NULL, late, &fd) == 0);
+	while (!begun)
+		usleep(100);
+	CHECK(pthread_cancel(t) == 0);
+	go = true;
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += LIMIT_MS / 1000;
+	CHECK(pthread_timedjoin_np(t, &result, &limit) == 0 && result == PTHREAD_CANCELED);
+	says(fd, "still there");
+	close(fd);
+}
+
 static void cancelled(void)
 {
 	int fd[4] = { connected(SOCK_STREAM), bound(SOCK_STREAM), connected(SOCK_DGRAM), connected(SOCK_STREAM) };
@@ -481,6 +517,7 @@ static const struct {
 	{ "shells", shells },
 	{ "careless", careless },
 	{ "forked_asleep", forked_asleep },
+	{ "cancelled_before", cancelled_before },
 	{ "cancelled", cancelled },
 	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },
