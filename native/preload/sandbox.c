@@ -156,7 +156,8 @@ static _Noreturn void try_all(struct trial *t)
 
 		t->at = i;
 		err = answer(i);
-		if (t->before[i] != ANY && err != t->before[i])
+		/* A program that has few descriptors left runs out of them here. */
+		if (t->before[i] != ANY && err != t->before[i] && err != EMFILE && err != ENFILE)
 			end();
 	}
 	t->at = CALLS;

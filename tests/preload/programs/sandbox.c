@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,6 +79,20 @@ static const struct {
 	const char *name;
 	long number;
 } calls[] = { { "bpf", SYS_bpf }, { "membarrier", SYS_membarrier }, { "chroot", SYS_chroot }, { "epoll_pwait", SYS_epoll_pwait } };
+
+/* Few descriptors are left, or as many as at first. */
+static void scarce(bool few)
+{
+	static struct rlimit was;
+	struct rlimit limit;
+	int fd = dup(0);
+
+	CHECK(fd >= 0 && close(fd) == 0 && (was.rlim_cur || getrlimit(RLIMIT_NOFILE, &was) == 0));
+	limit = was;
+	if (few)
+		limit.rlim_cur = (rlim_t)fd + 7;
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
 
 static bool listened(unsigned long flags, const struct sock_fprog *prog)
 {
@@ -234,7 +249,9 @@ int main(int argc, char **argv)
 	while (waiting < 3)
 		usleep(1000);
 	usleep(50000);
+	scarce(!strcmp(argv[5], "prctl"));
 	filter(argv[5], argc > 6 ? argv[6] : "", argc > 7 ? argv[7] : "");
+	scarce(false);
 	if (!is_kernels(stream) && !is_kernels(idle) && !is_kernels(fds[0]))
 		puts("offloaded");
 	else
