@@ -5,6 +5,8 @@ from __future__ import annotations
 from ._groups import joined
 from ._netlink import Address, Link, Netlink
 from ._protocol import Flow, is_group
+from ._tap import maker
+from ._tc import Owner
 
 __all__ = ["Links"]
 
@@ -46,6 +48,11 @@ class Links:
     def taps(self) -> set[int]:
         """Numbers of those that are TAP devices."""
         return {index for index, link in self._links.items() if link.kind == "tun"}
+
+    def made(self) -> dict[int, tuple[str, Owner]]:
+        """Name and process of the TAP devices that a daemon has made, by number."""
+        owners = ((link, maker(link)) for link in self._links.values())
+        return {link.ifindex: (link.name, owner) for link, owner in owners if owner}
 
     def names(self) -> dict[int, str]:
         """By number."""

@@ -24,7 +24,7 @@ RTM_NEWNEIGH, NDA_DST, NTF_USE = 28, 1, 1
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x8, 0x10, 0x100
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINKINFO, IFLA_INFO_KIND = 1, 3, 4, 18, 1
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINKINFO, IFLA_INFO_KIND, IFLA_IFALIAS = 1, 3, 4, 18, 1, 20
 IFLA_AF_SPEC, IFLA_INET6_ADDR_GEN_MODE = 26, 8
 IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST = 1, 2, 4
 NLA_F_NESTED, NLA_TYPE = 0x8000, 0x3FFF
@@ -63,7 +63,7 @@ def message(kind: int, flags: int, body: bytes) -> bytearray:
 
 
 class Link(NamedTuple):
-    """An interface; `kind` is "" of hardware."""
+    """An interface; `kind` is "" of hardware, `alias` what somebody with privileges has written to it."""
 
     ifindex: int
     name: str
@@ -71,6 +71,7 @@ class Link(NamedTuple):
     mtu: int
     flags: int
     kind: str
+    alias: str = ""
 
 
 class Address(NamedTuple):
@@ -93,7 +94,8 @@ def parse_link(body: bytes) -> Link:
     at = attributes(memoryview(body)[16:])
     kind = attributes(at.get(IFLA_LINKINFO, b"")).get(IFLA_INFO_KIND, b"")
     mtu = struct.unpack("=I", at[IFLA_MTU])[0] if IFLA_MTU in at else 0
-    return Link(index, _text(at.get(IFLA_IFNAME, b"")), at.get(IFLA_ADDRESS, b""), mtu, flags, _text(kind))
+    name, alias = (_text(at.get(each, b"")) for each in (IFLA_IFNAME, IFLA_IFALIAS))
+    return Link(index, name, at.get(IFLA_ADDRESS, b""), mtu, flags, _text(kind), alias)
 
 
 def parse_address(body: bytes) -> Address:

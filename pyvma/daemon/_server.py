@@ -69,6 +69,7 @@ class Server:
         self.rules = Rules(self._netlink)
         self.loans = Loans()
         self.discard = Closer()
+        self._remove_tap = _tap.Remover()
         self._watch = Watch(self.rules, self._netlink, log)
         self._selector = selectors.DefaultSelector()
         self._links = Links(self._netlink)
@@ -120,6 +121,7 @@ class Server:
             self._forget_process(process)
         self.loans.close()
         self.crashes.close()
+        self._remove_tap.close()
         self._selector.close()
         self._monitor.close()
         self._watch.close()
@@ -215,6 +217,7 @@ class Server:
                 if process.reset and len(process.lost) < self.limits.flows:
                     process.lost.add(flow)
             process.taps.pop(ifindex, None)
+            process.made.pop(ifindex, None)
         self.loans.drop(ifindex)
 
     # ---- processes
@@ -255,6 +258,9 @@ class Server:
         for tap in process.taps:
             self.rules.unserve(tap)
         process.taps.clear()
+        for tap, name in process.made.items():
+            self._remove_tap(tap, name, process.uid)
+        process.made.clear()
         for told in self.on_release:
             with self._going_on("releasing"):
                 told(process)
@@ -295,6 +301,15 @@ class Server:
                 else:
                     self.rules.part(stored.flow, stored.owner)
                     removed.append(f"{stored.flow} of process {stored.owner.pid}, which is no more")
+        for tap, (name, who) in self._links.made().items():
+            process = self.adopt(who)
+            if process:
+                process.made[tap] = name
+                process.taps.setdefault(tap, 0)
+                continue
+            removed.append(f"TAP device {name} of process {who.pid}, which is no more")
+            if not dry:
+                self._remove_tap(tap, name, 0)
         if not dry:
             self.rules.settle()
         return kept, removed
@@ -493,19 +508,21 @@ class Server:
             return
         if len(process.taps) >= self.limits.taps:
             raise RefusedError(errno.ENOSPC, f"a process has at most {self.limits.taps} TAP devices")
+        if self._remove_tap.waiting(process.uid) >= 4 * self.limits.taps:
+            raise RefusedError(errno.EBUSY, "TAP devices that the user had are still to be deleted")
         if link and link.kind == "tun":
             raise RefusedError(errno.EINVAL, f"{link.name} is a TAP device itself")
         name, made = _tap.clone(queues)
         try:
             tap = socket.if_nametoindex(name)
-            _tap.set_up(self._netlink, tap, link.mac if link else b"", link.mtu if link else 0)
+            _tap.set_up(self._netlink, tap, process.owner, link.mac if link else b"", link.mtu if link else 0)
             if ifindex:
                 self.rules.serve(tap, ifindex, self._links.own(ifindex), process.owner)
         except OSError:
             for fd in made:
                 os.close(fd)
             raise
-        process.taps[tap] = ifindex
+        process.taps[tap], process.made[tap] = ifindex, name
         self._reply(client, request, 0, protocol.TAP_ANSWER.pack(tap, name.encode()), fds=made)
 
     def _tap_again(self, process: Process, ifindex: int, fds: list[int]) -> None:

@@ -46,6 +46,7 @@ class Process:
     flows: dict[Flow, int] = field(default_factory=dict)  # the TAP; 0: AF_XDP
     held: dict[tuple[bytes, int, int], int] = field(default_factory=dict)  # address, port, protocol: how many flows of them
     taps: dict[int, int] = field(default_factory=dict)  # TAP: the interface it serves
+    made: dict[int, str] = field(default_factory=dict)  # names of the TAPs that the daemon made for it
     loans: dict[int, Loan] = field(default_factory=dict)
     reset: bool = False
     lost: set[Flow] = field(default_factory=set)  # of TAPs that went, perhaps because the process is dying

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import signal
@@ -134,6 +135,87 @@ def test_status_is_told_once_at_a_time(pair: Pair) -> None:
         assert member("[c.receive().result for _ in range(2)]") == [0, -errno.EBUSY]
         assert member("d.call(p.STATUS).result, c.call(p.STATUS).result") == (0, 0)
         assert running.status()["processes"][0]["uid"] == SOMEBODY
+
+
+# Devices that need nobody to have them, and that their owner may come back to.
+KEEPS = """
+import fcntl
+TUNSETPERSIST, TUNSETOWNER = 0x400454CB, 0x400454CC
+def keep(count, fds):
+    names = []
+    for k in range(count):
+        number, name, made = tap(index if k % 2 else 0, 1 + k % 3)
+        fcntl.ioctl(made[0], TUNSETPERSIST, 1)
+        fcntl.ioctl(made[0], TUNSETOWNER, os.geteuid())
+        names.append(name)
+        fds += made
+    return names
+kept = []
+def attach(name):
+    fd = os.open("/dev/net/tun", os.O_RDWR)
+    try:
+        fcntl.ioctl(fd, 0x400454CA, struct.pack("16sH22x", name.encode(), 0x5002))
+        return 0
+    except OSError as error:
+        return error.errno
+    finally:
+        os.close(fd)
+"""
+
+
+def _names(here: Namespace) -> set[str]:
+    return {each["ifname"] for each in json.loads(here.run("ip", "-j", "link"))}
+
+
+def test_devices_do_not_outlive_who_asked_for_them(pair: Pair) -> None:
+    here = pair[0]
+    mine = "pyvma900"  # as the daemon names its own, but not made by it
+    here.ip("tuntap", "add", mine, "mode", "tap", "user", str(SOMEBODY))
+    before = _names(here)
+    with daemon(here, "--group", "daemon") as running, Actor(netns=here.name) as member:
+        member(DROP, user=SOMEBODY, groups=[GROUP])
+        member(CONNECT, path=running.path)
+        member(KEEPS)
+        for _ in range(3):  # with descriptors of all of them left
+            names = member("keep(16, kept)")
+            assert set(names) <= _names(here)
+            assert member("result(p.TAP, p.TAP_ASK.pack(0, 1, 0))[0]") == -errno.ENOSPC
+            member("c.close(); c = Connection(path, 'test')")
+            wait_for("the devices' end", lambda: _names(here) == before)
+            assert member("attach(name)", name=names[0]) == errno.EPERM
+        member("[os.close(fd) for fd in kept]; kept.clear()")
+        names = member("keep(2, kept); [os.close(fd) for fd in kept]; kept.clear()\n[name for _, name in std.if_nameindex()]")
+        assert len(set(names) - before) == 2
+        member.kill()
+        wait_for("the devices' end with the process", lambda: _names(here) == before)
+        assert not running.status()["processes"]
+    here.ip("link", "del", mine)
+
+
+def test_devices_of_the_living_survive_the_daemon(pair: Pair) -> None:
+    """A daemon that is started anew finds whose they are, of those that serve no interface, too."""
+    here = pair[0]
+    before = _names(here)
+    with daemon(here) as running, asker(here, running.path) as stays, asker(here, running.path) as goes:
+        for app in (stays, goes):
+            app(KEEPS)
+        stay, go = stays("keep(3, kept)"), goes("keep(3, kept)")
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            running.stop(how)
+            assert _names(here) == before | set(stay) | set(go)
+            if how == signal.SIGKILL:
+                goes.kill()
+                assert set(go) <= _names(here)
+            running.start()
+            pids = {each["pid"]: len(each["taps"]) for each in running.status()["processes"]}
+            assert pids[stays.process.pid] == 3
+        wait_for("the end of those of the dead", lambda: _names(here) == before | set(stay))
+        assert "removed TAP device " in running.text()
+        stays("c = Connection(path, 'test')")
+        assert stays("result(p.TAP, p.TAP_ASK.pack(0, 1, p.AGAIN), kept[0])[0]") == 0
+        assert stays("len(keep(13, kept)), result(p.TAP, p.TAP_ASK.pack(0, 1, 0))[0]") == (13, -errno.ENOSPC)
+        stays("c.close()")
+        wait_for("the end of the rest", lambda: _names(here) == before)
 
 
 def test_a_port_that_leaves_a_bridge_is_still_there(pair: Pair) -> None:
