@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ._netlink import Address
 from ._protocol import Flow, is_group
 
-__all__ = ["is_shared", "joined", "listener"]
+__all__ = ["Receivers", "is_shared", "joined"]
 
 
 def is_shared(flow: Flow, addresses: list[Address]) -> bool:
@@ -46,10 +46,24 @@ def _receivers(name: str) -> Iterator[tuple[bytes, int, int]]:
         return
 
 
-def listener(flow: Flow, user: int) -> int | None:
-    """Another user who has a socket that would receive what is for the flow; None: nobody."""
-    for name in ("udp", "udp6"):
-        for address, port, owner in _receivers(name):
-            if port == flow.dst_port and owner != user and (not any(address) or address[-len(flow.dst) :] == flow.dst):
+class Receivers:
+    """Who receives what comes to a port. The host's sockets may be many, and are read once until `forget`."""
+
+    def __init__(self) -> None:
+        self._ports: dict[int, list[tuple[bytes, int]]] | None = None  # address and user
+
+    def forget(self) -> None:
+        """The next question is of what there is then."""
+        self._ports = None
+
+    def other(self, flow: Flow, user: int) -> int | None:
+        """Another user who has a socket that would receive what is for the flow; None: nobody."""
+        if self._ports is None:
+            self._ports = {}
+            for name in ("udp", "udp6"):
+                for address, port, owner in _receivers(name):
+                    self._ports.setdefault(port, []).append((address, owner))
+        for address, owner in self._ports.get(flow.dst_port, ()):
+            if owner != user and (not any(address) or address[-len(flow.dst) :] == flow.dst):
                 return owner
-    return None
+        return None

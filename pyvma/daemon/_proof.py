@@ -132,6 +132,7 @@ class Closer:
         self._changed = threading.Condition()
         self._queues: dict[int, deque[int]] = {}  # of users who have a thread
         self._began: dict[int, float] = {}  # the close that is under way
+        self.unstarted: set[int] = set()  # users whose thread is still to be started
 
     def full(self, user: int) -> bool:
         """Has the user so many descriptors waiting that no more are to be taken from it now?"""
@@ -152,7 +153,18 @@ class Closer:
                 self._changed.notify_all()
                 return
             self._queues[user] = deque(listed)
-        threading.Thread(target=self._run, args=(user,), name=f"closer {user}", daemon=True).start()
+        self.unstarted.add(user)
+        self.start()
+
+    def start(self) -> None:
+        """Threads that there are to be, also those that there could not be before."""
+        for user in list(self.unstarted):
+            try:
+                threading.Thread(target=self._run, args=(user,), name=f"closer {user}", daemon=True).start()
+            except RuntimeError:  # the limit of tasks is reached
+                self._began.setdefault(user, time.monotonic())  # waits as for a file that does not close
+                return
+            self.unstarted.discard(user)
 
     def _run(self, user: int) -> None:
         queue = self._queues[user]

@@ -23,7 +23,7 @@ from . import _protocol as protocol
 from . import _tap
 from ._crash import Crashes
 from ._flows import Flows
-from ._groups import is_shared, listener
+from ._groups import Receivers, is_shared
 from ._links import Links
 from ._log import Log
 from ._netlink import Link, Netlink
@@ -43,7 +43,6 @@ HELLO_S = 5.0
 FDS_MOST = 253  # the kernel's limit: what there is no room for it closes itself, and that may wait
 RACES = (errno.ENODEV, errno.ESRCH)  # an interface or a process went meanwhile
 CAPABILITIES = 0x7  # TAP, redirects, XDP
-
 
 Answer = tuple["Client", Request, int, str, "Flow | None"]
 
@@ -70,6 +69,7 @@ class Server:
         self.loans = Loans()
         self.discard = Closer()
         self._remove_tap = _tap.Remover()
+        self._receivers = Receivers()
         self._watch = Watch(self.rules, self._netlink, log)
         self._selector = selectors.DefaultSelector()
         self._links = Links(self._netlink)
@@ -128,7 +128,7 @@ class Server:
         self._netlink.close()
 
     def _timeout(self) -> float | None:
-        times = [RETRY_S] if self.rules.pending or self._reread else []
+        times = [RETRY_S] if self.rules.pending or self._reread or self.discard.unstarted else []
         if self._deaf_until:
             times.append(max(0.0, self._deaf_until - time.monotonic()))
         if self._waiting:
@@ -138,8 +138,7 @@ class Server:
 
     def turn(self, timeout: float | None) -> None:
         """Waits at most so long for something, and serves what there is."""
-        ready = self._selector.select(timeout)
-        for key, events in ready:
+        for key, events in self._selector.select(timeout):
             with self._going_on("serving"):
                 if isinstance(key.data, Client):
                     self._serve(key.data, events)
@@ -152,6 +151,7 @@ class Server:
         if self._reread:
             with self._going_on("reading interfaces"):
                 self._read_again()
+        self.discard.start()
         if self._waiting:
             self._end_silent()
         if self._deaf_until and time.monotonic() >= self._deaf_until:
@@ -444,7 +444,10 @@ class Server:
                 self._hang_up(client, crashed=True)
         except RefusedError as error:
             self.log.refusal(client.process.uid, f"{client}: {protocol.NAMES.get(request.kind, '')} refused: {error}")
-            self._reply(client, request, -error.code, text=str(error))
+            if request.kind == protocol.FLOW_ADD:  # answered with the others of this turn
+                self._answers.append((client, request, -error.code, str(error), None))
+            else:
+                self._reply(client, request, -error.code, text=str(error))
         except OSError as error:
             text = error.strerror or str(error)
             self.log.refusal(client.process.uid, f"{client}: {protocol.NAMES.get(request.kind, '')}: {text}")
@@ -609,7 +612,7 @@ class Server:
     def _not_of_others(self, process: Process, flow: Flow) -> None:
         """What is redirected the host does not see: another user's member of the group would hear nothing any more."""
         if flow.proto == socket.IPPROTO_UDP and is_shared(flow, self._links.addresses(flow.ifindex)):
-            user = listener(flow, process.uid)
+            user = self._receivers.other(flow, process.uid)
             if user is not None:
                 raise RefusedError(errno.EACCES, f"{flow}: user {user} has a socket that receives it, too")
 
@@ -756,6 +759,7 @@ class Server:
 
     def _commit(self) -> None:
         """The rules of this turn, and then the answers of those who asked."""
+        self._receivers.forget()  # who has its answer may ask about what has changed since
         refused = self.rules.commit()
         answers, self._answers = self._answers, []
         for failed in refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import signal
@@ -164,7 +163,7 @@ def attach(name):
 
 
 def _names(here: Namespace) -> set[str]:
-    return {each["ifname"] for each in json.loads(here.run("ip", "-j", "link"))}
+    return set(here.run("ls", "/sys/class/net").split())  # ip's list is nothing when it changes meanwhile
 
 
 def test_devices_do_not_outlive_who_asked_for_them(pair: Pair) -> None:
@@ -329,6 +328,34 @@ def test_a_crash_without_descriptors(pair: Pair) -> None:
         loop("peer.close(); server.turn(1)")
         assert loop("len(server._processes), server.crashes._counts, server.crashes._dying") == (0, {}, [])
         loop("os.dup = whole; server.close()")
+
+
+def test_no_thread_is_left_to_close(pair: Pair) -> None:
+    """As where the limit of tasks is reached: what came along is closed as soon as it can be."""
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("import threading; whole = threading.Thread.start")
+        loop("def none(thread): raise RuntimeError('no more')\nthreading.Thread.start = none")
+        loop("r, w = os.pipe(); os.set_blocking(r, False); server.discard([w], 7); server.turn(0); server.discard([os.dup(0)], 7)")
+        assert loop("len(server.discard._queues[7]), server._timeout()") == (2, loop("_server.RETRY_S"))
+        assert loop("select.select([r], [], [], 0)[0]") == []
+        loop("threading.Thread.start = whole; server.turn(0)")
+        assert loop("select.select([r], [], [], 20)[0] == [r], os.read(r, 1), server.discard.unstarted") == (True, b"", set())
+        wait_for("the other one", lambda: loop("len(server.discard._queues.get(7, ()))") == 0)
+        loop("server.close()")
+
+
+def test_sockets_of_the_host_are_read_once_a_turn(pair: Pair) -> None:
+    with Actor(netns=pair[0].name) as loop:
+        loop(LOOP)
+        loop("from pyvma.daemon import _groups, _protocol as p; reads = []; whole = _groups._receivers")
+        loop("def counted(name):\n    reads.append(name)\n    yield from whole(name)\n_groups._receivers = counted")
+        loop("def other(port): return server._receivers.other(p.Flow(2, 17, bytes([239, 0, 0, 1]), port, bytes(4), 0), 1 << 30)")
+        loop("s = std.socket(std.AF_INET, std.SOCK_DGRAM); s.bind(('', 0)); port = s.getsockname()[1]")
+        assert loop("other(port), [other(port) for _ in range(9)] == [0] * 9, len(reads)") == (0, True, 2)
+        loop("s.close(); server.turn(0)")
+        assert loop("other(port), other(port), len(reads)") == (None, None, 4)
+        loop("server.close()")
 
 
 def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
