@@ -115,8 +115,8 @@ class Control:
             data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_MAX, 1)
         except TimeoutError:
             raise _silent(self.pid) from None
-        except ConnectionResetError:
-            data, fds = b"", []
+        except ConnectionResetError:  # told once, before the words of who hung up with the request unread (unix(7))
+            data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_MAX, 1)
         if not data:
             raise ProcessLookupError(errno.ESRCH, f"process {self.pid} has ended")
         kind, found = _decode(data)

@@ -360,10 +360,9 @@ def test_nonsense_by_the_socket(pair: Ends) -> None:
     try:
         for _ in range(16):
             wait_for("a place", seated)
-        extra = capture.Control(pair.engine.process.pid)
+        many.append(capture.Control(pair.engine.process.pid))
         with pytest.raises(OSError, match="connections are open"):
-            extra.ask("hello")
-        extra.close()
+            many[-1].ask("hello")
     finally:
         for control in many:
             control.close()
