@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 DIES_TOO = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Before the command of a process that is killed when the one that started it has ended."""
+"""Before the command of a process that is killed, from its own program's start on, when the one that started it has ended."""
 
 # Who dies too may have another moment.
 WAIT = 'all=$(cat); sleep 0.2; eval "$all"'

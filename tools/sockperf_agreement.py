@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Whether `pyvma bench` measures what sockperf measures: both at the same time over the same path, so that what else the host does
-concerns both alike.
+concerns both alike. Under load they take turns instead, many short ones: each has threads that spin for the time, so two at once measure
+who of them had the CPU.
 
 Two network namespaces joined by a veth pair; servers at one end on one CPU, clients at the other end on another. A case is
 "WHAT/PROTO/MODE":
 
-  clients          sockperf's and our client over kernel sockets, side by side against one server of sockperf's
-  clients-to-xdp   the same two, side by side against one server of ours over AF_XDP
+  clients          sockperf's and our client over kernel sockets, against one server of sockperf's
+  clients-to-xdp   the same two, against one server of ours over AF_XDP
   servers          two of our clients over kernel sockets, one against sockperf's server and one against ours over kernel sockets
   servers-of-xdp   our client over AF_XDP against the same two servers; one engine has the interface, so in turns of a second
   control          two of our clients against one server of sockperf's: what the host alone makes of equal programs
   same-messages    sockperf's client against our server: its own figures, and what our server counted of the very same messages
 
-Ratios are ours to sockperf's, in the control the second to the first; the table has the median of the rounds' ratios. ping-pong and
-under-load: average and median latency; throughput: messages a second.
+Ratios are ours to sockperf's, in the control the second to the first; the table has the median of the rounds' ratios, and the bounds in
+which it is with 95 % by the sign test, which needs six rounds. ping-pong and under-load: average and median latency; throughput: messages
+a second.
 
-Usage: tools/sockperf_agreement.py [--rounds N (5)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE]
+Usage: tools/sockperf_agreement.py [--rounds N (6)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE]
 Needs root, sockperf, and the package installed. Exit status 1 when a figure is off by more than --limit (3 %).
 """
 
@@ -34,6 +36,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import paired
 
 from pyvma._cli import _bench_host, _bench_sockperf
 from pyvma._cli._bench_run import Peer, c_command, cpus, running
@@ -98,12 +104,12 @@ class Bench:
         return Peer(c_command("client", "pyvma" if xdp else "kernel", **{"cpu": None, **options}), clean=True, inside=self.pair.inside(1))
 
     @contextlib.contextmanager
-    def sockperfs(self, proto: str, mode: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    def sockperfs(self, proto: str, mode: str, port: int, seconds: int = SOCKPERF_S) -> Iterator[subprocess.Popen[str]]:
         """sockperf's client, started; gone afterwards, whatever happens meanwhile."""
         # Senders that wait for the time share a CPU, which is alike for both, and what wakes up has the other.
         pinned = ["taskset", "-c", str(self.near)] if mode != "under-load" else []
         line = [*self.pair.inside(1), *pinned, "sockperf", mode, "-i", self.pair.hosts[0], "-p", str(port)]
-        line += ["-t", str(SOCKPERF_S), "-m", str(self.size), *["--tcp"] * (proto == "tcp")]
+        line += ["-t", str(seconds), "-m", str(self.size), *["--tcp"] * (proto == "tcp")]
         if mode == "under-load":
             # In 3.7 the second of these moves the thread that sends, and the one that receives stays where that was before.
             line += ["--sender-affinity", str(self.far), "--receiver-affinity", str(self.near)]
@@ -131,6 +137,13 @@ class Bench:
                 mine = peer.result(SOCKPERF_S)
             return self.finished(process), mine
 
+    def after_each_other(self, proto: str, mode: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The same, but ours while sockperf's sleeps before its second."""
+        with self.sockperfs(proto, mode, port, 1) as process:
+            with running(self.ours(proto, mode, port, 1.4, (0.4, 0.05))) as peer:
+                mine = peer.result(2)
+            return self.finished(process), mine
+
     def both(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Two of our clients, each first every other time."""
         order = ports if turn % 2 == 0 else ports[::-1]
@@ -139,13 +152,13 @@ class Bench:
             results = [peer.result(2) for peer in peers]
         return (results[0], results[1]) if turn % 2 == 0 else (results[1], results[0])
 
-    def turns(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Our client over AF_XDP, against each."""
-        results = {}
+    def turns(self, proto: str, mode: str, ports: tuple[int, int], turn: int, xdp: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One of our clients, and another: each first every other time."""
+        results = []
         for port in ports if turn % 2 == 0 else ports[::-1]:
-            with running(self.ours(proto, mode, port, 1.0, (0.2, 0.05), xdp=True)) as peer:
-                results[port] = peer.result(1)
-        return results[ports[0]], results[ports[1]]
+            with running(self.ours(proto, mode, port, 1.0, (0.2, 0.05), xdp)) as peer:
+                results.append(peer.result(1))
+        return (results[0], results[1]) if turn % 2 == 0 else (results[1], results[0])
 
     def seen(self, proto: str, mode: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """sockperf's figures, and those that our server's counts give: a ping-pong's latency is half of a message's time."""
@@ -168,18 +181,20 @@ class Bench:
             else:
                 first, _ = up.enter_context(self.server("xdp" if what == "clients-to-xdp" else "sockperf", proto, mode))
                 second, _ = up.enter_context(self.server("ours", proto, mode)) if what.startswith("servers") else (first, {})
+                loaded = mode == "under-load"
                 for turn in range(rounds):
                     if what.startswith("clients"):
-                        took.append(self.clients(proto, mode, first))
-                    elif what == "servers-of-xdp":
-                        took.append(self.turns(proto, mode, (first, second), turn))
+                        took.append((self.after_each_other if loaded else self.clients)(proto, mode, first))
+                    elif loaded or what == "servers-of-xdp":
+                        took.append(self.turns(proto, mode, (first, second), turn, what == "servers-of-xdp"))
                     else:
                         took.append(self.both(proto, mode, (first, second), turn))
         figures = {}
         for name in FIGURES[mode] if what != "same-messages" else sorted(took[0][0]):
             theirs, mine = [one[name] for one, _ in took], [two[name] for _, two in took]
             ratios = [b / a for a, b in zip(theirs, mine, strict=True)]
-            figures[name] = {"sockperf": statistics.median(theirs), "ours": statistics.median(mine), "ratio": statistics.median(ratios)}
+            middle, low, high = paired.median(ratios)
+            figures[name] = {"sockperf": statistics.median(theirs), "ours": statistics.median(mine), "ratio": middle, "bounds": [low, high]}
             figures[name] |= {"ratios": ratios, "runs": {"sockperf": theirs, "ours": mine}}
         return {"case": f"{what}/{proto}/{mode}", "figures": figures}
 
@@ -187,7 +202,7 @@ class Bench:
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--cases", default="*", help="patterns, separated by commas")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--limit", type=float, default=3.0, help="percent")
@@ -196,7 +211,7 @@ def main() -> int:
     every = [(what, proto, mode) for what in WHATS for proto in PROTOS for mode in MODES]
     wanted = [case for case in every if any(fnmatch("/".join(case), pattern) for pattern in arguments.cases.split(","))]
     results, off = [], 0
-    print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  of the rounds; cache line ns", flush=True)
+    print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  bounds; cache line ns", flush=True)
     with VethPair() as pair:
         bench = Bench(pair, arguments.size)
         for case in wanted:
@@ -206,7 +221,7 @@ def main() -> int:
             for name, figure in result["figures"].items():
                 wrong = abs(figure["ratio"] - 1) > arguments.limit / 100
                 off += wrong
-                spread = f"{min(figure['ratios']):.3f}..{max(figure['ratios']):.3f}; {line:.0f}"
+                spread = "{:.3f}..{:.3f}; {:.0f}".format(*figure["bounds"], line)
                 print(
                     f"{result['case']:32} {name:9} {figure['sockperf']:12.3f} {figure['ours']:12.3f} {figure['ratio']:8.4f}  {spread}"
                     f"{'  OFF' if wrong else ''}",

@@ -26,7 +26,7 @@ class Endless:
         return ["sh", "-c", "exec sleep 60", f"namespace {number}"]
 
 
-@pytest.mark.parametrize("case", ["clients", "seen"])
+@pytest.mark.parametrize("case", ["clients", "after_each_other", "seen"])
 def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     popen = sockperf_agreement.subprocess.Popen
@@ -49,6 +49,6 @@ def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.
         monkeypatch.setattr(bench, name, broken)
     monkeypatch.setattr(bench, "server", server)
     with pytest.raises(ConnectionError):
-        bench.clients("udp", "ping-pong", 1) if case == "clients" else bench.seen("udp", "ping-pong")
+        getattr(bench, case)("udp", "ping-pong", *[1] * (case != "seen"))
     assert [process.returncode for process in started] == [-9]
     assert started[0].stdout.closed

@@ -43,6 +43,7 @@ def test_all_of_it_is_gone(number: signal.Signals | None, tmp_path: Path) -> Non
         assert tool.stdin is not None
         folder, sleeper = Path(tool.stdout.readline().strip()), int(tool.stdout.readline())
         (folder / "file").touch()
+        wait_for("its own program", lambda: Path(f"/proc/{sleeper}/comm").read_text() == "sleep\n")
         assert not told.exists()
         if number:
             tool.send_signal(number)
