@@ -439,6 +439,7 @@ TEST(peers_are_to_be_told)
 	uint32_t before;
 
 	begin(true);
+	before = open_fds();
 	pv_agent_start(&engine);
 	CHECK(engine.agent == NULL); /* nobody asked for it */
 	cfg.crash_reset = true;
@@ -446,6 +447,7 @@ TEST(peers_are_to_be_told)
 	s = await(PV_AGENT_CRASH, 1);
 	CHECK(!s.with_fd);
 	pv_agent_stop(&engine);
+	await_fds(before);
 	CHECK(mkdtemp(dir) != NULL);
 	pv_stats_open(dir);
 	before = open_fds();
