@@ -131,28 +131,28 @@ def open_socket(task: dict[str, Any]) -> Any:
     return sock
 
 
-def whole_receiver(sock: Any, task: dict[str, Any]) -> Any:
-    """One message of a stream."""
+def rest_of(sock: Any, task: dict[str, Any]) -> Any:
+    """What is called when a receive has brought less than a message: waits for the rest of a stream's; a datagram has none."""
     recv_into, size = sock.recv_into, task["size"]
 
-    def receive(buffer: bytearray) -> int:
-        count = int(recv_into(buffer))
+    def rest(buffer: bytearray, count: int) -> None:
+        more = count
         while count < size:
-            if not count:
+            if not more:
                 raise StopError if task["role"] == "server" else ConnectionResetError
             with contextlib.suppress(BlockingIOError):
-                count += recv_into(memoryview(buffer)[count:])
-        return count
+                more = recv_into(memoryview(buffer)[count:])
+                count += more
 
-    return receive
+    return rest if task["tcp"] else lambda buffer, count: None
 
 
-def receiver(sock: Any, task: dict[str, Any]) -> Any:
-    """Waits for one datagram: asleep, inside the engine, or asking the kernel again and again."""
-    receive = whole_receiver(sock, task) if task["tcp"] else sock.recv_into
+def receiver(sock: Any, task: dict[str, Any]) -> tuple[Any, Any]:
+    """Waits for one datagram, or some bytes, asleep, inside the engine, or asking the kernel again and again; and rest_of()."""
+    receive = sock.recv_into
     if task["block"] or task["stack"] == "pyvma":
         sock.setblocking(True)
-        return receive
+        return receive, rest_of(sock, task)
     sock.setblocking(False)
 
     def poll(buffer: bytearray) -> int:
@@ -162,7 +162,7 @@ def receiver(sock: Any, task: dict[str, Any]) -> Any:
             except (BlockingIOError, ConnectionRefusedError):
                 continue
 
-    return poll
+    return poll, rest_of(sock, task)
 
 
 def latency(times: list[int]) -> dict[str, Any]:
@@ -181,14 +181,14 @@ def latency(times: list[int]) -> dict[str, Any]:
     return figures
 
 
-def handshake(sock: Any, receive: Any, size: int, watch: Watch) -> None:
+def handshake(sock: Any, receive: Any, rest: Any, size: int, watch: Watch) -> None:
     """Message 1, until it is answered."""
     out, into = bytearray(size), bytearray(size)
     HEADER.pack_into(out, 0, 1, CLIENT | PONG, size)
     for _ in range(20):
         try:
             sock.send(out)
-            receive(into)
+            rest(into, receive(into))
         except (LostError, ConnectionRefusedError):
             continue
         if HEADER.unpack_from(into)[0] == 1:
@@ -198,8 +198,9 @@ def handshake(sock: Any, receive: Any, size: int, watch: Watch) -> None:
 
 
 def ping_pong(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
-    size, receive, send, clock, watch = task["size"], receiver(sock, task), sock.send, time.perf_counter_ns, Watch()
-    handshake(sock, receive, size, watch)
+    size, send, clock, watch = task["size"], sock.send, time.perf_counter_ns, Watch()
+    receive, rest = receiver(sock, task)
+    handshake(sock, receive, rest, size, watch)
     out, into, seen, timeouts = bytearray(size), bytearray(size), Seen(), 0
     seen.add(1)
     times: list[int] = []
@@ -217,10 +218,11 @@ def ping_pong(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
                 watch.count = low
                 out[7] = low
                 send(out)
-                receive(into)
+                if (count := receive(into)) != size:
+                    rest(into, count)
                 while into[7] != low:
                     seen.add(HEADER.unpack_from(into)[0])
-                    receive(into)
+                    rest(into, receive(into))
                 then, now = now, clock()
                 note(now - then)
                 if now >= end:
@@ -320,7 +322,7 @@ class Replies:
 
 def throughput(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
     size, window, batch, clock, watch = task["size"], task["window"], task["batch"], time.perf_counter_ns, Watch()
-    handshake(sock, receiver(sock, task), size, watch)
+    handshake(sock, *receiver(sock, task), size, watch)
     watch.stop()
     send, receive, into = batch_sender(sock, task), sock.recv_into, bytearray(size)
     replies = Replies(sock, size)
@@ -367,17 +369,26 @@ def throughput(sock: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve_single(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, int]) -> None:
-    size, receive, send = task["size"], receiver(sock, task), sock.send
+    size, send, read = task["size"], sock.send, HEADER.unpack_from
+    receive, rest = receiver(sock, task)
     buffer = bytearray(size)
-    add, read = seen.run, HEADER.unpack_from
-    while True:
-        receive(buffer)
-        number, flags, _ = read(buffer)
-        if not add(number, 1):
-            seen.add(number)
-        if flags & PONG:
-            buffer[9] = flags & ~CLIENT
-            send(buffer)
+    first = following = seen.next
+    try:
+        while True:
+            if (count := receive(buffer)) != size:
+                rest(buffer, count)
+            number, flags, _ = read(buffer)
+            if number == following:
+                following += 1
+            else:
+                seen.run(first, following - first)
+                seen.add(number)
+                first = following = seen.next
+            if flags & PONG:
+                buffer[9] = flags & ~CLIENT
+                send(buffer)
+    finally:
+        seen.run(first, following - first)
 
 
 def serve_batch(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, int]) -> None:
@@ -441,7 +452,8 @@ def serve_stream(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, 
 
 def serve_each(sock: Any, task: dict[str, Any], seen: Seen, counts: dict[str, int]) -> None:
     """Throughput without batches: the standard library has no call for more than one datagram."""
-    size, receive, send, clock = task["size"], receiver(sock, task), sock.send, time.perf_counter_ns
+    size, send, clock = task["size"], sock.send, time.perf_counter_ns
+    receive, _ = receiver(sock, task)
     buffer = bytearray(size)
     add, read = seen.run, HEADER.unpack_from
     while True:
