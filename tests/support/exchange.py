@@ -102,7 +102,7 @@ class Ends:
             )
             assert self.engine("s.send(b'to socat'); s.recv(100)") == b"to socat"
         finally:
-            process.terminate()
+            process.kill()  # socat may put SIGTERM off for ever when it comes while a child takes over
             process.wait(10)
 
     def ordered(self, direction: str) -> tuple[tuple[Actor, dict[int, str]], tuple[Actor, dict[int, str]]]:
