@@ -20,15 +20,17 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..stats._file import StatsFile
-from ..stats._schema import Type
 from ._links import Links
 from ._log import Log
 from ._protocol import Flow, is_loopback, is_peer
 from ._reset import MOST, Resets
 from ._tc import Owner
 from ._types import Process
+
+if TYPE_CHECKING:
+    from ..stats._schema import Type
 
 __all__ = ["Crashes", "connections", "in_memory"]
 
@@ -73,6 +75,8 @@ def _connection(kind: Type, raw: tuple[object, ...]) -> Flow | None:
 
 def connections(fd: int, owner: Owner, most: int = MOST) -> list[Flow]:
     """The TCP connections in a statistics file, if it is that process's, at most so many. Any exception: it makes no sense."""
+    from ..stats._file import StatsFile  # a daemon that starts has rules to remove first
+
     file = StatsFile("its statistics file", fd)
     try:
         if file.head.start_ticks != owner.start:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, TextIO
 
-__all__ = ["Log"]
+__all__ = ["Log", "where"]
+
+
+def where(error: Exception) -> str:
+    """What went wrong, and in which line."""
+    trace = traceback.extract_tb(error.__traceback__)
+    at = f" ({os.path.basename(trace[-1].filename)}:{trace[-1].lineno})" if trace else ""
+    return f"{type(error).__name__}: {error!s:.200}{at}"
 
 
 class Log:

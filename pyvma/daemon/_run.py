@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import grp
 import os
 import resource
@@ -107,7 +108,9 @@ def _ready() -> None:
             notify.sendto(b"READY=1", "\0" + path[1:] if path.startswith("@") else path)
 
 
+@functools.cache
 def _version() -> int:
+    """Of the library, which is loaded for the first who asks: a daemon that starts has rules to remove first."""
     from .. import version
 
     major, minor, patch = (int(part) for part in version.split(".")[:3])
@@ -119,7 +122,7 @@ def _look(options: Options, log: Log) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         server = Server(listener, log, options.limits)
         try:
-            kept, removed = server.recover(dry=True)
+            kept, removed = server.grants.recover(dry=True)
         finally:
             server.close()
     for text in kept:
@@ -143,9 +146,9 @@ def run(options: Options) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
     gid = _group(options.group, log)
     with _listening(Path(options.socket), gid) as listener, contextlib.ExitStack() as stack:
-        server = Server(listener, log, options.limits, _version())
+        server = Server(listener, log, options.limits, _version)
         stack.callback(server.close)
-        kept, removed = server.recover()
+        kept, removed = server.grants.recover()
         for word, texts in (("took over", kept), ("removed", removed)):
             for text in texts[:SAID_MOST]:
                 log.info(f"{word} {text}")

@@ -15,6 +15,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ._proof import holds, start_time
@@ -65,6 +66,10 @@ def _folder(path: Path, gid: int) -> int:
     return folder
 
 
+def _on_lo(flow: Flow) -> Flow:
+    return replace(flow, ifindex=socket.if_nametoindex("lo"))
+
+
 class Vma:
     """The socket at `path`; files of processes are in `notify`."""
 
@@ -90,7 +95,7 @@ class Vma:
             os.close(self._notify)
             raise
         server.watch(self._socket, selectors.EVENT_READ, self._serve)
-        server.on_release.append(self._released)
+        server.grants.on_release.append(self._released)
 
     def close(self) -> None:
         """Processes keep their rules."""
@@ -145,7 +150,7 @@ class Vma:
         if code == EXIT:
             process = self._processes.get(pid)
             if process:
-                self._server.release(process, crashed=False)
+                self._server.grants.release(process, crashed=False)
             return b""
         process = self._process(pid, uid)
         if code == INIT:
@@ -157,7 +162,7 @@ class Vma:
         return b""
 
     def _process(self, pid: int, uid: int) -> Process:
-        process = self._server.adopt(Owner(pid, start_time(pid)))
+        process = self._server.grants.adopt(Owner(pid, start_time(pid)))
         if process is None or process.uid != uid:
             raise RefusedError(errno.EACCES, "the process is another user's, or gone")
         if self._processes.get(pid) is not process:
@@ -194,7 +199,7 @@ class Vma:
             raise RefusedError(errno.EINVAL, f"a flow of type {kind}, action {action}")
         if kind == EGRESS:
             if action == ADD:
-                self._server.serve_tap(process, tap, ifindex)
+                self._server.grants.serve_tap(process, tap, ifindex)
             return
         whole = kind in (UDP5, TCP5)
         proto = 17 if kind in (UDP5, UDP3) else 6
@@ -205,11 +210,37 @@ class Vma:
             raise RefusedError(errno.EINVAL, "a flow of an address that nobody sends from")
         flow = Flow(ifindex, proto, dst, ports[0], src if whole else bytes(4), ports[1])
         if action == DELETE:
-            self._server.remove_flow(process, flow)
+            self._remove(process, flow)
             return
         if process.uid and not any(not holds(fd, flow, self._server.namespace) for fd in self._borrowed(process)):
             raise RefusedError(errno.EACCES, f"{flow}: the process does not hold the port")
-        self._server.redirect(process, flow, tap)
+        self._redirect(process, flow, tap)
+
+    def _redirect(self, process: Process, flow: Flow, tap: int) -> None:
+        """A rule and the same for what the host itself sends (lo); in force when this returns. RefusedError."""
+        grants, wanted = self._server.grants, [flow]
+        if not (flow.whole and grants.links.is_own(flow.src)):
+            wanted.append(_on_lo(flow))
+        wanted = [each for each in wanted if each not in process.flows]
+        for each in wanted:  # both or none
+            if each is flow:
+                grants.may_have(process, flow, tap)
+            elif grants.flows.holder(each) and not grants.may_share(process, each, tap):
+                raise RefusedError(errno.EEXIST, f"{flow} is another process's")
+        for each in wanted:
+            grants.add(process, each, tap)
+        self._server.commit()
+        if flow not in process.flows:
+            raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
+
+    def _remove(self, process: Process, flow: Flow) -> None:
+        """Undoes `_redirect`. RefusedError."""
+        if flow not in process.flows:
+            raise RefusedError(errno.ENOENT, f"{flow} is not there")
+        for each in (flow, _on_lo(flow)):
+            if each in process.flows:
+                self._server.grants.remove(process, each)
+        self._server.commit()
 
     def _borrowed(self, process: Process) -> Iterator[int]:
         """The process's sockets, one after the other."""

@@ -321,12 +321,12 @@ def test_a_crash_without_descriptors(pair: Pair) -> None:
         loop(LOOP)
         loop("peer = std.socket(std.AF_UNIX, std.SOCK_SEQPACKET); peer.connect(listener.getsockname()); server.turn(1)")
         loop("process = next(iter(server._clients)).process; process.reset = True; a = os.memfd_create('a')")
-        assert loop("server.crashes.take(process, a)") == ""
+        assert loop("server.grants.crashes.take(process, a)") == ""
         loop("def none(fd): raise OSError(24, 'no more')\nwhole, os.dup = os.dup, none")
-        loop("try:\n    server.crashes.take(process, a)\nexcept OSError:\n    refused = True")
+        loop("try:\n    server.grants.crashes.take(process, a)\nexcept OSError:\n    refused = True")
         assert loop("refused, os.path.sameopenfile(process.file, a)") == (True, True)
         loop("peer.close(); server.turn(1)")
-        assert loop("len(server._processes), server.crashes._counts, server.crashes._dying") == (0, {}, [])
+        assert loop("len(server.grants.processes), server.grants.crashes._counts, server.grants.crashes._dying") == (0, {}, [])
         loop("os.dup = whole; server.close()")
 
 
@@ -350,7 +350,7 @@ def test_sockets_of_the_host_are_read_once_a_turn(pair: Pair) -> None:
         loop(LOOP)
         loop("from pyvma.daemon import _groups, _protocol as p; reads = []; whole = _groups._receivers")
         loop("def counted(name):\n    reads.append(name)\n    yield from whole(name)\n_groups._receivers = counted")
-        loop("def other(port): return server._receivers.other(p.Flow(2, 17, bytes([239, 0, 0, 1]), port, bytes(4), 0), 1 << 30)")
+        loop("def other(port): return server.grants._receivers.other(p.Flow(2, 17, bytes([239, 0, 0, 1]), port, bytes(4), 0), 1 << 30)")
         loop("s = std.socket(std.AF_INET, std.SOCK_DGRAM); s.bind(('', 0)); port = s.getsockname()[1]")
         assert loop("other(port), [other(port) for _ in range(9)] == [0] * 9, len(reads)") == (0, True, 2)
         loop("s.close(); server.turn(0)")
@@ -364,15 +364,15 @@ def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
         loop(LOOP)
         loop("from pyvma.daemon import _protocol as p, _tc")
         loop("flow = p.Flow(std.if_nametoindex('v0'), 17, bytes([10, 78, 0, 1]), 99, bytes(4), 0)")
-        loop("server.rules.add(flow, std.if_nametoindex('lo'), _tc.Owner(os.getpid(), 1))")
-        loop("whole = server._netlink.socket; server._netlink.socket = std.socket(std.AF_UNIX, std.SOCK_DGRAM)")
+        loop("server.grants._rules.add(flow, std.if_nametoindex('lo'), _tc.Owner(os.getpid(), 1))")
+        loop("whole = server.grants._netlink.socket; server.grants._netlink.socket = std.socket(std.AF_UNIX, std.SOCK_DGRAM)")
         loop("server.turn(0); server.turn(0)")
-        assert loop("server.rules.pending, server._reread, flow in server.rules") == (True, True, True)
-        loop("server._netlink.socket.close(); server._netlink.socket = whole; server.turn(0)")
-        assert loop("server.rules.pending, server._reread") == (False, False)
+        assert loop("server.grants._rules.pending, server.grants._reread, flow in server.grants._rules") == (True, True, True)
+        loop("server.grants._netlink.socket.close(); server.grants._netlink.socket = whole; server.turn(0)")
+        assert loop("server.grants._rules.pending, server.grants._reread") == (False, False)
         assert sum("terminal" in text for text in ours(pair[0], "v0")) == 1
-        loop("server.rules.part(flow, _tc.Owner(os.getpid(), 1))")
-        wait_for("the rule's end", lambda: loop("server.turn(0.05); server.rules.pending") is False)
+        loop("server.grants._rules.part(flow, _tc.Owner(os.getpid(), 1))")
+        wait_for("the rule's end", lambda: loop("server.turn(0.05); server.grants._rules.pending") is False)
         assert not ours(pair[0], "v0")
         loop("server.close()")
 
@@ -388,8 +388,8 @@ def test_a_mistake_of_its_own_is_one_clients(pair: Pair) -> None:
         loop("say(peers[0], p.BYE)")
         assert loop("peers[0].recv(512), len(server._clients)") == (b"", 1)
         assert loop("say(peers[1], p.CRASH, bytes(4)); len(peers[1].recv(512))") == 20
-        loop("server._watch.turn = lambda: 1 / 0")
-        assert loop("say(peers[1], p.CRASH, bytes(4)); len(peers[1].recv(512)), server._reread") == (20, False)
+        loop("server.grants._watch.turn = lambda: 1 / 0")
+        assert loop("say(peers[1], p.CRASH, bytes(4)); len(peers[1].recv(512)), server.grants._reread") == (20, False)
         loop("server.close()")
 
 

@@ -20,6 +20,9 @@ def test_the_unit_and_the_command_agree() -> None:
     assert words == "run"
     assert f"/run/{re.findall(r'(?m)^RuntimeDirectory=(.*)$', UNIT)[0]}/" in SOCKET
     assert "Type=notify" in UNIT
+    # Back at once, and never given up: rules of the dead are to go within a second.
+    assert "Restart=always\n" in UNIT and "StartLimitIntervalSec=0\n" in UNIT
+    assert int(re.findall(r"(?m)^RestartSec=(\d+)ms$", UNIT)[0]) <= 200
     assert re.search(r"(?m)^g pyvma ", (PACKAGING / "pyvma.sysusers").read_text())
 
 
