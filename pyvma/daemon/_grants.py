@@ -286,7 +286,7 @@ class Grants:
     # ---- TAP devices
 
     def make_tap(self, process: Process, ifindex: int, queues: int) -> tuple[int, str, list[int]]:
-        """Number, name and descriptors, the caller's, of a new one. What it is sent goes out by `ifindex`, unless 0. RefusedError, OSError."""
+        """Number, name and descriptors of a new one; what it is sent goes out by `ifindex`, unless 0. RefusedError, OSError."""
         link = self.interface(ifindex) if ifindex else None
         if len(process.taps) >= self._limits.taps:
             raise RefusedError(errno.ENOSPC, f"a process has at most {self._limits.taps} TAP devices")
