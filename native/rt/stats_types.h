@@ -42,7 +42,7 @@ struct pv_sock_stat {
 	uint32_t rx_thread, tx_thread;
 	const void *transport;
 	_Atomic(struct pv_kernel_stat *) kernel; /* NULL: no call went there yet */
-	_Atomic(struct pv_kernel_stat *) kernel_spare; /* an earlier socket's, where calls that come late still count */
+	_Atomic(struct pv_kernel_stat *) kernel_block; /* where it points: made once for all sockets of this memory */
 	struct pv_reason_stat *reason;
 	int64_t created_ns;
 	uint32_t kernel_id; /* pv_stats_show */

@@ -17,18 +17,26 @@ static const char *kernel_text(const struct pv_sock *so)
 	return so->type == SOCK_RAW ? "raw sockets: kernel" : so->type == SOCK_SEQPACKET ? "SOCK_SEQPACKET: kernel" : "kernel";
 }
 
+/* As what readers see it, 0: not any more. A call that comes late may have shown it for the socket before. */
+static void kernel_shown(struct pv_sock_stat *st, uint32_t id)
+{
+	pv_stats_hide(NULL, __atomic_exchange_n(&st->kernel_id, id, __ATOMIC_RELAXED));
+}
+
 int pv_shown_open(struct pv_sock *so)
 {
 	struct pv_sock_stat *st = so->st ? so->st : pv_stats_alloc(NULL, sizeof(*st));
-	struct pv_kernel_stat *spare;
+	struct pv_kernel_stat *block;
 
 	if (!st)
 		return -ENOMEM;
-	pv_stats_hide(NULL, st->kernel_id);
-	spare = st->kernel ? st->kernel : st->kernel_spare;
+	kernel_shown(st, 0);
+	block = st->kernel_block;
+	if (block)
+		memset(block, 0, sizeof(*block));
 	so->st = st;
 	memset(st, 0, sizeof(*st));
-	st->kernel_spare = spare;
+	st->kernel_block = block;
 	st->fd = -1;
 	st->family = (uint8_t)so->family;
 	st->type = (uint8_t)so->type;
@@ -41,23 +49,26 @@ int pv_shown_open(struct pv_sock *so)
 	return 0;
 }
 
+/* Several threads may come here at once: one's block stays, and one of them shows it. */
 struct pv_kernel_stat *pv_shown_kernel_make(struct pv_sock *so)
 {
 	static struct pv_kernel_stat nobodys;
-	struct pv_kernel_stat *made = atomic_exchange(&so->st->kernel_spare, NULL), *known = NULL;
+	struct pv_sock_stat *st = so->st;
+	struct pv_kernel_stat *block = st->kernel_block, *none = NULL;
 
-	if (made)
-		memset(made, 0, sizeof(*made));
-	else
-		made = pv_stats_alloc(NULL, sizeof(*made));
-	if (!made)
-		return &nobodys;
-	if (!atomic_compare_exchange_strong(&so->st->kernel, &known, made)) {
-		so->st->kernel_spare = made;
-		return known;
+	if (!block) {
+		struct pv_kernel_stat *made = pv_stats_alloc(NULL, sizeof(*made));
+
+		if (!made)
+			return &nobodys;
+		if (atomic_compare_exchange_strong(&st->kernel_block, &block, made))
+			block = made;
+		else
+			pv_stats_free(NULL, made, sizeof(*made));
 	}
-	so->st->kernel_id = pv_stats_show(NULL, &pv_kernel_stat_type, made);
-	return made;
+	if (atomic_compare_exchange_strong(&st->kernel, &none, block))
+		kernel_shown(st, pv_stats_show(NULL, &pv_kernel_stat_type, block));
+	return block;
 }
 
 static void reason_free(struct pv_reason_stat *r)
@@ -73,8 +84,7 @@ void pv_shown_close(struct pv_sock *so)
 	struct pv_sock_stat *st = so->st;
 
 	pv_stats_hide(NULL, so->st_id);
-	pv_stats_hide(NULL, st->kernel_id);
-	st->kernel_id = 0;
+	kernel_shown(st, 0);
 	if (!st->reason)
 		return;
 	/* Whoever asks for it at this moment has the lock. */

@@ -3,11 +3,15 @@
 #include <dirent.h>
 #include <malloc.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 
 #include "rt/wait.h"
 #include "rt/engine.h"
 #include "rt/stats.h"
+#include "rt/stats_types.h"
+#include "sock/shown.h"
 #include "sock_env.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(PV_DEBUG)
@@ -159,6 +163,93 @@ TEST(they_leave_nothing_behind)
 	/* TIME_WAITs are 160 bytes and a table's entry, and what has a port of its own 100. */
 	CHECK(!HEAP_TELLS || after[2] <= after[1] + COUNT * 384);
 	CHECK_EQ(pyvma_sock_close(l), 0);
+}
+
+/* ---- a socket's first call of the kernel's, by several threads at once ------------------------------------------------- */
+
+#define CALLERS 3
+#define ROUNDS (20 * COUNT)
+#define SPINS 2000 /* before another thread may have the CPU */
+
+static struct {
+	struct pv_sock *so;
+	_Atomic(uint32_t) round, done;
+} first;
+
+static void reach(_Atomic(uint32_t) *value, uint32_t wanted)
+{
+	for (uint32_t i = 1; atomic_load(value) < wanted; i++)
+		if (i % SPINS == 0)
+			sched_yield();
+}
+
+static void call_first(void)
+{
+	pv_shown_kernel_tx(first.so, 10);
+	atomic_fetch_add(&first.done, 1);
+}
+
+static void *caller(void *arg)
+{
+	(void)arg;
+	for (uint32_t round = 1; round <= ROUNDS; round++) {
+		reach(&first.round, round);
+		call_first();
+	}
+	return NULL;
+}
+
+struct shown {
+	uint32_t n;
+	uint64_t tx, bytes;
+};
+
+static void count_shown(void *ctx, const struct pv_stat_type *type, const void *obj)
+{
+	const struct pv_kernel_stat *k = obj;
+	struct shown *found = ctx;
+
+	(void)type;
+	found->n++;
+	found->tx += k->tx;
+	found->bytes += k->tx_bytes;
+}
+
+/* Every call counts in the one block that readers see, whoever makes it, and the memory is the next socket's. */
+TEST(a_first_call_of_many_threads)
+{
+	pthread_t threads[CALLERS];
+	pyvma_sock *s;
+	size_t before = 0;
+
+	env_start();
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, &s), 0);
+	first.so = pv_handle_sock(s);
+	for (int i = 1; i < CALLERS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, caller, NULL), 0);
+	for (uint32_t round = 1; round <= ROUNDS; round++) {
+		struct shown found = { 0 };
+
+		/* As the memory of a socket that is gone becomes another. */
+		pv_shown_close(first.so);
+		CHECK_EQ(pv_shown_open(first.so), 0);
+		atomic_store(&first.done, 0);
+		atomic_store(&first.round, round);
+		call_first();
+		reach(&first.done, CALLERS);
+		pv_lock_get(&pv_engine.lock);
+		pv_stats_each(PV_STAT_T_KERNEL, count_shown, &found);
+		pv_lock_put(&pv_engine.lock);
+		CHECK_EQ(found.n, 1);
+		CHECK_EQ(found.tx, CALLERS);
+		CHECK_EQ(found.bytes, CALLERS * 10);
+		if (round == 1)
+			before = pv_stats_used();
+	}
+	CHECK_EQ(pv_stats_used(), before);
+	for (int i = 1; i < CALLERS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	CHECK_EQ(pyvma_sock_close(s), 0);
 }
 
 /* Without the program's help: what is open when the engine stops has said so to its peer. */
