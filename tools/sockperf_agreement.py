@@ -18,8 +18,9 @@ Ratios are ours to sockperf's, in the control the second to the first; the table
 which it is with 95 % by the sign test, which needs six rounds. ping-pong and under-load: average and median latency; throughput: messages
 a second.
 
-Usage: tools/sockperf_agreement.py [--rounds N (6)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE]
-Needs root, sockperf, and the package installed. Exit status 1 when a figure is off by more than --limit (3 %).
+Usage: tools/sockperf_agreement.py [--rounds N (6)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE [--add]]
+Needs root, sockperf, and the package installed. Exit status 1 when a figure is OFF: by more than --limit (3 %); `?` is at one that is
+not, but whose bounds reach beyond that: more rounds say.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ XDP = "xdp:device=veth0"
 # sockperf's client sleeps 2 s before its run; of that the first 400 ms and the last 50 ms are not in its latencies. Ours begins before
 # and ends after, and counts nothing of the time in which it is alone.
 SOCKPERF_S, SLEEP_S, EARLY_S, LATE_S = 3, 2.0, 0.3, 0.5
+# A turn of ours, and what of it is not in the figures: as much is left as of sockperf's second.
+TURN_S, TURN_EDGES = 0.8, (0.2, 0.05)
 
 
 class Bench:
@@ -137,12 +140,18 @@ class Bench:
                 mine = peer.result(SOCKPERF_S)
             return self.finished(process), mine
 
-    def after_each_other(self, proto: str, mode: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The same, but ours while sockperf's sleeps before its second."""
-        with self.sockperfs(proto, mode, port, 1) as process:
-            with running(self.ours(proto, mode, port, 1.4, (0.4, 0.05))) as peer:
-                mine = peer.result(2)
-            return self.finished(process), mine
+    def alternating(self, proto: str, mode: str, port: int, rounds: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """The same in turns of a second: ours while the next of sockperf's sleeps before its own, which was started when the one before
+        it had its warm-up."""
+        with contextlib.ExitStack() as up:
+            process = up.enter_context(self.sockperfs(proto, mode, port, 1))
+            time.sleep(SLEEP_S)
+            for _ in range(rounds):
+                following = up.enter_context(self.sockperfs(proto, mode, port, 1))
+                theirs = self.finished(process)
+                with running(self.ours(proto, mode, port, TURN_S, TURN_EDGES)) as peer:
+                    yield theirs, peer.result(2)
+                process = following
 
     def both(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Two of our clients, each first every other time."""
@@ -156,7 +165,7 @@ class Bench:
         """One of our clients, and another: each first every other time."""
         results = []
         for port in ports if turn % 2 == 0 else ports[::-1]:
-            with running(self.ours(proto, mode, port, 1.0, (0.2, 0.05), xdp)) as peer:
+            with running(self.ours(proto, mode, port, TURN_S, TURN_EDGES, xdp)) as peer:
                 results.append(peer.result(1))
         return (results[0], results[1]) if turn % 2 == 0 else (results[1], results[0])
 
@@ -172,31 +181,45 @@ class Bench:
             return {"rate_mps": theirs["rate_mps"]}, {"rate_mps": rate}
         return {"rate_mps": theirs["rate_mps"]}, {"rate_mps": rate}
 
-    def case(self, what: str, proto: str, mode: str, rounds: int) -> dict[str, Any]:
-        """All rounds of one."""
-        took = []
+    def case(self, what: str, proto: str, mode: str, rounds: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """What both found, of each round."""
+        if what == "same-messages":
+            return [self.seen(proto, mode) for _ in range(rounds)]
         with contextlib.ExitStack() as up:
-            if what == "same-messages":
-                took = [self.seen(proto, mode) for _ in range(rounds)]
-            else:
-                first, _ = up.enter_context(self.server("xdp" if what == "clients-to-xdp" else "sockperf", proto, mode))
-                second, _ = up.enter_context(self.server("ours", proto, mode)) if what.startswith("servers") else (first, {})
-                loaded = mode == "under-load"
-                for turn in range(rounds):
-                    if what.startswith("clients"):
-                        took.append((self.after_each_other if loaded else self.clients)(proto, mode, first))
-                    elif loaded or what == "servers-of-xdp":
-                        took.append(self.turns(proto, mode, (first, second), turn, what == "servers-of-xdp"))
-                    else:
-                        took.append(self.both(proto, mode, (first, second), turn))
-        figures = {}
-        for name in FIGURES[mode] if what != "same-messages" else sorted(took[0][0]):
-            theirs, mine = [one[name] for one, _ in took], [two[name] for _, two in took]
-            ratios = [b / a for a, b in zip(theirs, mine, strict=True)]
-            middle, low, high = paired.median(ratios)
-            figures[name] = {"sockperf": statistics.median(theirs), "ours": statistics.median(mine), "ratio": middle, "bounds": [low, high]}
-            figures[name] |= {"ratios": ratios, "runs": {"sockperf": theirs, "ours": mine}}
-        return {"case": f"{what}/{proto}/{mode}", "figures": figures}
+            first, _ = up.enter_context(self.server("xdp" if what == "clients-to-xdp" else "sockperf", proto, mode))
+            second, _ = up.enter_context(self.server("ours", proto, mode)) if what.startswith("servers") else (first, {})
+            loaded = mode == "under-load"
+            if what.startswith("clients"):
+                if loaded:
+                    return list(self.alternating(proto, mode, first, rounds))
+                return [self.clients(proto, mode, first) for _ in range(rounds)]
+            if loaded or what == "servers-of-xdp":
+                return [self.turns(proto, mode, (first, second), turn, what == "servers-of-xdp") for turn in range(rounds)]
+            return [self.both(proto, mode, (first, second), turn) for turn in range(rounds)]
+
+
+def compared(runs: dict[str, list[float]]) -> dict[str, Any]:
+    """A figure of all rounds."""
+    theirs, mine = runs["sockperf"], runs["ours"]
+    ratios = [b / a for a, b in zip(theirs, mine, strict=True)]
+    middle, low, high = paired.median(ratios)
+    medians = {who: statistics.median(values) for who, values in runs.items()}
+    return {**medians, "ratio": middle, "bounds": [low, high], "ratios": ratios, "runs": runs}
+
+
+def verdict(figure: dict[str, Any], limit: float) -> str:
+    """OFF: not within so many percent. ?: its bounds say that it may be elsewhere."""
+    low, high = figure["bounds"]
+    if abs(figure["ratio"] - 1) > limit / 100:
+        return "OFF"
+    return "" if max(1 - low, high - 1) <= limit / 100 else "?"
+
+
+def earlier(file: Path | None, case: str, name: str) -> dict[str, list[float]]:
+    """Rounds that the file has."""
+    told = json.loads(file.read_text())["cases"] if file else []
+    found = [one["figures"][name]["runs"] for one in told if one["case"] == case and name in one["figures"]]
+    return found[0] if found else {"sockperf": [], "ours": []}
 
 
 def main() -> int:
@@ -207,29 +230,42 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--limit", type=float, default=3.0, help="percent")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--add", action="store_true", help="rounds that the file of --json has already count along")
     arguments = parser.parse_args()
+    if arguments.add and not arguments.json:
+        parser.error("--add needs --json")
     every = [(what, proto, mode) for what in WHATS for proto in PROTOS for mode in MODES]
     wanted = [case for case in every if any(fnmatch("/".join(case), pattern) for pattern in arguments.cases.split(","))]
+    before = arguments.json if arguments.add and arguments.json.exists() else None
+    if before and json.loads(before.read_text())["size"] != arguments.size:
+        parser.error(f"{before}: its messages have another size")
     results, off = [], 0
-    print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  bounds; cache line ns", flush=True)
+    print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  bounds; rounds; cache line ns", flush=True)
     with VethPair() as pair:
         bench = Bench(pair, arguments.size)
         for case in wanted:
             line = 1e3 * (_bench_host.line(0.05) or 0.0)
-            result = bench.case(*case, arguments.rounds)
-            results.append(result | {"line_ns": line})
-            for name, figure in result["figures"].items():
-                wrong = abs(figure["ratio"] - 1) > arguments.limit / 100
-                off += wrong
-                spread = "{:.3f}..{:.3f}; {:.0f}".format(*figure["bounds"], line)
-                print(
-                    f"{result['case']:32} {name:9} {figure['sockperf']:12.3f} {figure['ours']:12.3f} {figure['ratio']:8.4f}  {spread}"
-                    f"{'  OFF' if wrong else ''}",
-                    flush=True,
-                )
+            took, label, figures = bench.case(*case, arguments.rounds), "/".join(case), {}
+            for name in FIGURES[case[2]] if case[0] != "same-messages" else sorted(took[0][0]):
+                runs = earlier(before, label, name)
+                runs = {who: [*runs[who], *(one[at][name] for one in took)] for at, who in enumerate(("sockperf", "ours"))}
+                figure = figures[name] = compared(runs)
+                said = verdict(figure, arguments.limit)
+                off += said == "OFF"
+                spread = "{:.3f}..{:.3f}; {}; {:.0f}  {}".format(*figure["bounds"], len(runs["ours"]), line, said).rstrip()
+                print(f"{label:32} {name:9} {figure['sockperf']:12.3f} {figure['ours']:12.3f} {figure['ratio']:8.4f}  {spread}", flush=True)
+            results.append({"case": label, "figures": figures, "line_ns": line})
     if arguments.json:
-        arguments.json.write_text(json.dumps({"cases": results, "rounds": arguments.rounds, "size": arguments.size}, indent=1) + "\n")
+        keep(arguments.json, results, arguments)
     return 1 if off else 0
+
+
+def keep(file: Path, results: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    """Writes them; with --add the file keeps the cases that were not measured now."""
+    new = {one["case"] for one in results}
+    told = json.loads(file.read_text())["cases"] if arguments.add and file.exists() else []
+    cases = [*(one for one in told if one["case"] not in new), *results]
+    file.write_text(json.dumps({"cases": cases, "size": arguments.size}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

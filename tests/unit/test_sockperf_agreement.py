@@ -1,8 +1,9 @@
-"""tools/sockperf_agreement.py: what it starts is gone afterwards."""
+"""tools/sockperf_agreement.py: what it starts is gone afterwards, and what it says of its rounds."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ class Endless:
         return ["sh", "-c", "exec sleep 60", f"namespace {number}"]
 
 
-@pytest.mark.parametrize("case", ["clients", "after_each_other", "seen"])
+@pytest.mark.parametrize("case", ["clients", "alternating", "seen"])
 def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     popen = sockperf_agreement.subprocess.Popen
@@ -49,6 +50,44 @@ def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.
         monkeypatch.setattr(bench, name, broken)
     monkeypatch.setattr(bench, "server", server)
     with pytest.raises(ConnectionError):
-        getattr(bench, case)("udp", "ping-pong", *[1] * (case != "seen"))
-    assert [process.returncode for process in started] == [-9]
-    assert started[0].stdout.closed
+        if case == "alternating":
+            list(bench.alternating("udp", "under-load", 1, 3))
+        else:
+            getattr(bench, case)("udp", "ping-pong", *[1] * (case != "seen"))
+    assert [process.returncode for process in started] == [-9] * (2 if case == "alternating" else 1)
+    assert all(process.stdout.closed for process in started)
+
+
+def test_rounds_of_several_runs_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A figure is within the limit, perhaps within it, or off."""
+    file = tmp_path / "rounds.json"
+    ratios: list[float] = []
+
+    class Known(sockperf_agreement.Bench):
+        def case(self, what: str, proto: str, mode: str, rounds: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+            return [({"rate_mps": 100.0}, {"rate_mps": 100.0 * ratio}) for ratio in ratios]
+
+    @contextlib.contextmanager
+    def pair() -> Iterator[Endless]:
+        yield Endless()
+
+    monkeypatch.setattr(sockperf_agreement, "Bench", Known)
+    monkeypatch.setattr(sockperf_agreement, "VethPair", pair)
+
+    def ran(found: list[float], *more: str) -> tuple[int, str]:
+        ratios[:] = found
+        line = ["tool", "--cases", "control/udp/throughput", "--json", str(file), *more]
+        monkeypatch.setattr(sys, "argv", line)
+        return sockperf_agreement.main(), capsys.readouterr().out.splitlines()[-1]
+
+    status, line = ran([0.9, 1.01, 1.02, 1.0, 0.99, 1.0])
+    assert (status, line.split()[-1]) == (0, "?")
+    status, line = ran([1.01] * 30, "--add")
+    assert (status, line.split()[4]) == (0, "1.0100")
+    assert "1.010..1.010; 36;" in line
+    assert line.split()[-1] != "?"
+    status, line = ran([1.04] * 6)
+    assert (status, line.split()[-1]) == (1, "OFF")
+    assert len(json.loads(file.read_text())["cases"][0]["figures"]["rate_mps"]["ratios"]) == 6
+    with pytest.raises(SystemExit):
+        ran([1.0], "--add", "--size", "100")
