@@ -10,7 +10,7 @@ figures of its own, which are compared.
 The ends share one CPU and sleep, and the reader has another; `--spin`: each has a CPU of its own, and polls. Where the reader then has to
 take its CPU from them `--copies` lets it read copies of the files in the other slices: what is left is what being looked at costs.
 
-Usage: tools/stats_cost.py [--turns N] [--slice S] [--hz HZ] [--spin [--mps N]] [--copies] [--tcp] [--hdr DIR]
+Usage: tools/stats_cost.py [--turns N] [--slice S] [--hz HZ] [--spin [--mps N]] [--copies] [--tcp] [--hdr DIR] [--keep FILE]
 Needs the package installed, and numpy; `--hdr` needs hdrhistogram.
 """
 
@@ -148,6 +148,22 @@ def value(bucket: int) -> int:
     return (bucket - (shift << 10)) << shift
 
 
+def kept(file: Path, sides: tuple[Side, Side], told: str) -> None:
+    """Turns that the file has count along, and it has all of them then. SystemExit: they are of something else."""
+    if file.exists():
+        with numpy.load(file) as found:
+            if str(found["told"]) != told:
+                raise SystemExit(f"stats_cost: {file}: it is of other options: {found['told']}")
+            for number, side in enumerate(sides):
+                side.rows += list(found[f"rows{number}"])
+                side.cpu += found[f"cpu{number}"].tolist()
+    one, other = sides
+    with file.open("wb") as out:
+        numpy.savez_compressed(
+            out, told=numpy.array(told), rows0=one.rows, rows1=other.rows, cpu0=numpy.array(one.cpu), cpu1=numpy.array(other.cpu)
+        )
+
+
 def at(counts: Any, percent: float) -> Any:
     """The bucket at or below which that many of a hundred lie, in each row."""
     below = numpy.cumsum(counts, axis=-1)
@@ -253,11 +269,16 @@ def main() -> int:
     parser.add_argument("--mps", type=int, default=250000, metavar="N", help="round trips a second, with --spin: twice as many datagrams")
     parser.add_argument("--copies", action="store_true", help="copies are read in the slices without a reader")
     parser.add_argument("--tcp", action="store_true")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="turns are kept there, and those it has already count along")
     parser.add_argument("--hdr", type=Path, metavar="DIR", help="HdrHistogram's tables of both sides go there")
     arguments = parser.parse_args()
     if arguments.turns < 1 or arguments.slice * arguments.hz < 1:
         parser.error("at least a turn, of slices in which there is a look")
     sides = run(arguments)
+    if arguments.keep:
+        told = {name: getattr(arguments, name) for name in ("slice", "hz", "spin", "mps", "copies", "tcp")}
+        kept(arguments.keep, sides, " ".join(f"{name}={value}" for name, value in told.items()))
+        print(f"with those of {arguments.keep}: {len(sides[0].rows)} turns")
     for side, name in zip(sides if arguments.hdr else (), ("without", "with"), strict=False):
         side.keep(arguments.hdr, name)
     show(sides)

@@ -47,6 +47,20 @@ def test_figures_of_a_turn() -> None:
     assert [stats_cost.value(int(stats_cost.at(row, percent))) for percent in (50, 99.9)] == [511, 991]
 
 
+def test_turns_of_several_runs_count_together(tmp_path: Path) -> None:
+    file = tmp_path / "turns"
+    for number in (1, 2):
+        sides = (stats_cost.Side(), stats_cost.Side())
+        for factor, side in enumerate(sides):
+            side.add([stats_cost.Slice(bool(factor), 0.0, 1.0, 0.5, 0.0)], numpy.arange(0.0, 1.0, 0.001), numpy.full(1000, number + factor))
+        stats_cost.kept(file, sides, "options")
+        assert [len(side.rows) for side in sides] == [number] * 2
+    assert [numpy.flatnonzero(side.pooled()).tolist() for side in sides] == [[1, 2], [2, 3]]
+    assert sides[0].cpu == [0.0005, 0.0005]
+    with pytest.raises(SystemExit, match="other options: options"):
+        stats_cost.kept(file, sides, "others")
+
+
 @pytest.mark.parametrize(("count", "edge"), [(1, 0), (5, 0), (6, 0), (9, 1), (12, 2), (40, 13)])
 def test_median_by_the_sign_test(count: int, edge: int) -> None:
     """Bounds as in the tables of the sign test: the ranks of 12 are 3 and 10."""
@@ -68,6 +82,19 @@ def test_a_short_run(options: list[str]) -> None:
             done.stdout
         )
     assert set(Path("/dev/shm").glob("stats-cost-*")) <= before
+
+
+@pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason())
+@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+def test_every_view_under_a_small_load() -> None:
+    """What the tool says of 500,000 datagrams a second it has to say of fewer, too."""
+    command = [sys.executable, str(TOOLS / "stats_under_load.py"), "--mps", "20000", "--connections", "20", "--seconds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    said = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("ok ")]
+    views = [*(f"view {number}" for number in (1, 2, 3)), "json", "prometheus", "view 4", "view 5", "top"]
+    assert [line.removeprefix("ok").strip() for line in said][: len(views)] == views, done.stdout
+    assert len(said) == len(views) + 8, done.stdout
 
 
 def left() -> set[Path]:
