@@ -77,10 +77,11 @@ def _nanoseconds(seconds: Any) -> int:
 class _Set:
     """A pyvma_epoll and buffers for what it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: int) -> None:
         out = ffi.new("pyvma_epoll **")
         check(lib.pyvma_epoll_open(out))
         self.pointer: Any = ffi.gc(out[0], lib.pyvma_epoll_close)
+        lib.pyvma_epoll_waits(self.pointer, waits)
         self._buffers: list[Any] = []
 
     def close(self) -> None:
@@ -121,7 +122,7 @@ class epoll:  # type: ignore[no-redef]
             raise ValueError("sizehint must be positive or -1")
         if flags & ~_std.EPOLL_CLOEXEC:
             raise OSError(errno.EINVAL, "invalid flags")
-        self._set: _Set | None = _Set()
+        self._set: _Set | None = _Set(lib.PYVMA_WAITS_EPOLL)
 
     @classmethod
     def fromfd(cls, fd: int) -> Any:
@@ -187,7 +188,8 @@ class _Poller:
     this package is, has the others so that one wait is for all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waits: int) -> None:
+        self._waits = waits
         self._set: _Set | None = None
         self._kernel = _std_poll()
         self.masks: dict[int, int] = {}
@@ -213,7 +215,7 @@ class _Poller:
         if fd in self.masks and (fd in self.ours) != ours:
             self.remove(fd)
         if ours and self._set is None:
-            self._set = _Set()
+            self._set = _Set(self._waits)
             for other, bits in self.masks.items():
                 self._watch(other, bits)
         told = self._set is not None and self._watch(fd, mask)
@@ -293,7 +295,7 @@ _Poll.__module__, _Poll.__name__, _Poll.__qualname__ = "select", "poll", "poll"
 def poll() -> Any:  # type: ignore[no-redef]
     """As `select.poll()`."""
     made = object.__new__(_Poll)
-    made._poller, made._busy = _Poller(), threading.Lock()
+    made._poller, made._busy = _Poller(lib.PYVMA_WAITS_POLL), threading.Lock()
     return made
 
 
@@ -349,7 +351,7 @@ def _selected(masks: dict[int, int], timeout_ns: int) -> list[tuple[int, int]]:
     """By a poller that each thread keeps: a call that asks for what the last one did changes nothing in it."""
     poller: _Poller | None = getattr(_local, "poller", None)
     if poller is None:
-        poller = _local.poller = _Poller()
+        poller = _local.poller = _Poller(lib.PYVMA_WAITS_SELECT)
     _local.poller = None  # a signal's handler may select, too
     for number in [number for number in poller.masks if number not in masks]:
         poller.remove(number)

@@ -276,7 +276,8 @@ enum pv_stat_type_id {
 	X(rx_memory_max, rx_peak, MAX, "bytes", "the most they were charged with")                                                 \
 	X(rcvbuf, rx_limit, GAUGE, "bytes", "how much that may be: SO_RCVBUF")                                                     \
 	X(sndbuf, opts.sndbuf, GAUGE, "bytes", "SO_SNDBUF")                                                                        \
-	X(pacing_rate, pacing_rate, GAUGE, "bytes/s", "rate that it is held to; 0: none")
+	X(pacing_rate, pacing_rate, GAUGE, "bytes/s", "rate that it is held to; 0: none")                                          \
+	X(interface, path_iface, ID, "", "the stack's number of the interface by which its peer is reached; 0: not connected")
 
 /* struct pv_tcp */
 #define PV_STATS_TCP(X)                                                                                                            \
@@ -340,6 +341,7 @@ enum pv_stat_type_id {
 	X(timestamps, flags, FLAG, PV_TF_TS, "both ends know timestamps")                                                          \
 	X(ecn, flags, FLAG, PV_TF_ECN, "both ends know ECN")                                                                       \
 	X(orphan, flags, FLAG, PV_TF_ORPHAN, "the application has closed it")                                                      \
+	X(interface, path.iface, ID, "", "the stack's number of the interface by which it sends; 0: none")                         \
 	X(listener, listen, LINK, "", "what it has waiting, of one in LISTEN")                                                     \
 	X(parent, parent, LINK, "", "the listener's tcp, of a connection that was not accepted yet")
 
@@ -359,6 +361,7 @@ enum pv_stat_type_id {
 
 /* struct pv_epoll_stat (rt/stats_types.h) */
 #define PV_STATS_EPOLL(X)                                                                                                          \
+	X(kind, kind, ENUM, "epoll,poll,select,loop", "by what the program waits; loop: an event loop")                            \
 	X(fd, fd, ID, "", "the kernel's set for what is the kernel's")                                                             \
 	X(sockets, sockets, GAUGE, "", "entries that are sockets of ours")                                                         \
 	X(kernel_fds, kernel_fds, GAUGE, "", "entries in the kernel's set")                                                        \

@@ -317,6 +317,9 @@ struct pyvma_event {
 	uint64_t data; /* the caller's */
 };
 PYVMA_EXPORT int pyvma_epoll_open(pyvma_epoll **out);
+/* By what the program waits for which the set was made: what its statistics say of it. */
+enum pyvma_waits { PYVMA_WAITS_EPOLL, PYVMA_WAITS_POLL, PYVMA_WAITS_SELECT, PYVMA_WAITS_LOOP };
+PYVMA_EXPORT void pyvma_epoll_waits(pyvma_epoll *ep, enum pyvma_waits kind);
 /* Threads that wait in it find -EBADF; no other call may come after. */
 PYVMA_EXPORT void pyvma_epoll_close(pyvma_epoll *ep);
 /* As epoll_ctl(2): EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL by number. */

@@ -185,8 +185,12 @@ pv_inline int64_t pl_now_ns(void)
 }
 /* NULL: -1; -EINVAL. */
 int64_t pl_timespec_ns(const struct timespec *ts);
-/* ppoll(2), -errno; timeout_ns -1: for ever. */
-int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask);
+/* ppoll(2), -errno; timeout_ns -1: for ever. `waits`: what the program called. */
+struct pl_wait {
+	enum pyvma_waits waits;
+	const sigset_t *mask;
+};
+int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how);
 
 /* ---- epoll.c ----------------------------------------------------------------------------------------------------------- */
 

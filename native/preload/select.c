@@ -111,7 +111,7 @@ static int select_ours(int n, fd_set *const sets[3], int64_t timeout_ns, const s
 			return -ENOMEM;
 	}
 	to_fds(n, sets, fds);
-	rc = pl_poll(fds, count, timeout_ns, mask);
+	rc = pl_poll(fds, count, timeout_ns, &(struct pl_wait){ PYVMA_WAITS_SELECT, mask });
 	for (nfds_t i = 0; i < count && rc >= 0; i++)
 		if (fds[i].revents & POLLNVAL)
 			rc = -EBADF;

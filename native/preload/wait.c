@@ -19,6 +19,7 @@ struct waiter {
 	pyvma_epoll *ep;
 	struct pollfd *in; /* what it was asked for; `revents` is what the set has of each, where one socket is there twice */
 	nfds_t n, max;
+	enum pyvma_waits waits; /* as the set says */
 };
 
 static pthread_key_t waiter_key;
@@ -128,6 +129,7 @@ static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
 	for (nfds_t i = 0; i < n; i++)
 		w->in[i] = (struct pollfd){ .fd = fds[i].fd, .events = fds[i].events, .revents = fds[i].events };
 	w->n = n;
+	w->waits = PYVMA_WAITS_EPOLL;
 	return (int)PL_IN(pyvma_epoll_open(&w->ep));
 }
 
@@ -202,7 +204,7 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigse
 }
 
 /* Until something is, or may be, ready. */
-static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask, bool anew)
+static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how, bool anew)
 {
 	struct waiter *w = waiter_get();
 	struct pyvma_event ev[FDS_ON_STACK];
@@ -210,7 +212,11 @@ static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sig
 
 	if (rc)
 		return rc;
-	pyvma_wait_mask(mask);
+	if (w->waits != how->waits) {
+		w->waits = how->waits;
+		(void)PL_IN((pyvma_epoll_waits(w->ep, w->waits), 0));
+	}
+	pyvma_wait_mask(how->mask);
 	rc = (int)PL_POINT(pyvma_epoll_wait(w->ep, ev, FDS_ON_STACK, timeout_ns));
 	pyvma_wait_mask(NULL);
 	return rc;
@@ -231,7 +237,7 @@ static int poll_alone(struct pollfd *fds, int64_t timeout_ns, const sigset_t *ma
 	return rc > 0 ? 1 : rc;
 }
 
-static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask, struct pollfd *theirs)
+static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how, struct pollfd *theirs)
 {
 	int64_t until = timeout_ns > 0 ? pl_now_ns() + timeout_ns : 0;
 
@@ -240,20 +246,20 @@ static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sig
 
 		if (timeout_ns > 0 && vain)
 			timeout_ns = PV_MAX(until - pl_now_ns(), INT64_C(0));
-		rc = look(fds, n, theirs, mask, timeout_ns == 0);
+		rc = look(fds, n, theirs, how->mask, timeout_ns == 0);
 		if (rc || timeout_ns == 0)
 			return rc;
 		/* What wakes us again and again and is nothing is a file that was closed by its number, and has another one. */
-		rc = sleep_for(fds, n, timeout_ns, mask, vain > 1);
+		rc = sleep_for(fds, n, timeout_ns, how, vain > 1);
 		if (rc < 0 || (rc == 0 && timeout_ns > 0))
 			return rc;
 	}
 }
 
-int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
+int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how)
 {
 	struct pollfd some[FDS_ON_STACK], *theirs = some;
-	int rc = n == 1 ? poll_alone(fds, timeout_ns, mask) : -EBADF;
+	int rc = n == 1 ? poll_alone(fds, timeout_ns, how->mask) : -EBADF;
 
 	if (rc != -EBADF)
 		return rc;
@@ -262,7 +268,7 @@ int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *ma
 		if (!theirs)
 			return -ENOMEM;
 	}
-	rc = poll_many(fds, n, timeout_ns, mask, theirs);
+	rc = poll_many(fds, n, timeout_ns, how, theirs);
 	if (theirs != some)
 		free(theirs);
 	return rc;
@@ -284,7 +290,7 @@ PL_EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
 	if (!fds || !any_ours(fds, n))
 		return PL_REAL(poll)(fds, n, ms);
-	return (int)pl_result(pl_poll(fds, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL));
+	return (int)pl_result(pl_poll(fds, n, ms < 0 ? -1 : ms * INT64_C(1000000), &(struct pl_wait){ PYVMA_WAITS_POLL, NULL }));
 }
 
 PL_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask)
@@ -293,7 +299,7 @@ PL_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, con
 
 	if (!fds || timeout_ns < -1 || !any_ours(fds, n))
 		return PL_REAL(ppoll)(fds, n, ts, mask);
-	return (int)pl_result(pl_poll(fds, n, timeout_ns, mask));
+	return (int)pl_result(pl_poll(fds, n, timeout_ns, &(struct pl_wait){ PYVMA_WAITS_POLL, mask }));
 }
 
 PL_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size);

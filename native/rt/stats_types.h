@@ -61,6 +61,7 @@ struct pv_epoll_stat {
 	uint64_t waits, events_ours, events_kernel, hits, misses, timeouts, errors, polling_ns;
 	uint32_t sockets, kernel_fds, thread, shown;
 	int32_t fd;
+	uint8_t kind; /* enum pyvma_waits */
 };
 
 extern const struct pv_stat_type pv_engine_stat_type, pv_sock_stat_type, pv_epoll_stat_type, pv_reason_stat_type,

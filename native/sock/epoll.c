@@ -568,6 +568,11 @@ int pyvma_epoll_open(pyvma_epoll **out)
 	return rc;
 }
 
+void pyvma_epoll_waits(pyvma_epoll *set, enum pyvma_waits kind)
+{
+	set->st->kind = (uint8_t)kind;
+}
+
 static void send_away(struct pyvma_epoll *set)
 {
 	uint64_t one = 1;

@@ -224,6 +224,7 @@ static void disconnect(struct pv_udp *u)
 	u->connected = false;
 	u->raddr = (struct pv_addr){ 0 };
 	u->rport = 0;
+	u->path_iface = 0;
 	u->opts.bound_iface = u->bound_iface = 0;
 	u->conn.path.gen = u->to.path.gen = 0;
 	if (!u->addr_locked) {

@@ -43,7 +43,14 @@ def _way(snapshot: Snapshot, name: str, way: Way) -> list[str]:
     return _figures(snapshot, name, (way.kbytes, way.packets, way.eagain, way.errors), "kilobytes/packets/eagains/errors")
 
 
-def _identity(row: Row) -> list[str]:
+def _ring_of(snapshot: Snapshot, stack: Record) -> str:
+    """The interface whose ring a connected one sends by; empty: none, or the file does not say."""
+    number = stack.figure("interface")
+    found = [ring for ring in snapshot.rings if number and ring.figure("index") == number and not ring.figure("master")]
+    return printable(found[0].get("interface", "?")) if found else ""
+
+
+def _identity(snapshot: Snapshot, row: Row) -> list[str]:
     socket, stack = row.socket, row.stack
     blocking = "non-blocked" if socket.get("nonblocking") else "blocked"
     state = f", {stack.get('state')}" if stack is not None and stack.schema.name == "tcp" else ""
@@ -54,6 +61,8 @@ def _identity(row: Row) -> list[str]:
         lines.append(f"- Local Address   = [{endpoint(stack, 'local')}]")
         if stack.figure("remote_port"):
             lines.append(f"- Foreign Address = [{endpoint(stack, 'remote')}]")
+        if ring := _ring_of(snapshot, stack):
+            lines.append(f"- Ring            = [{ring}]")
     lines += [f"- Member of       = [{membership.get('group')}]" for membership in row.groups]
     if socket.get("stamps", "none") != "none":
         lines.append(f"- Time stamps     = [{socket['stamps']}]")
@@ -80,7 +89,7 @@ def _path(tcp: Record) -> list[str]:
 
 
 def _socket(snapshot: Snapshot, row: Row) -> list[str]:
-    lines = [BLOCK, f"\tFd=[{'-' if row.fd is None else row.fd}]", *_identity(row)]
+    lines = [BLOCK, f"\tFd=[{'-' if row.fd is None else row.fd}]", *_identity(snapshot, row)]
     stack = row.stack
     moved = [
         *_way(snapshot, "Tx Offload", row.tx),

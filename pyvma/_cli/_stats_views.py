@@ -80,9 +80,9 @@ def _header(snapshot: Snapshot, widths: Sequence[int], extra: bool) -> list[str]
 
 
 def iomux_name(record: Record) -> str:
-    """epoll[7], or what else waits."""
-    fd = record.get("fd")
-    return f"{record.get('kind', 'epoll')}" + (f"[{fd}]" if fd is not None else "")
+    """epoll[7], or what else waits: poll and select have no fd that the program knows."""
+    kind, fd = str(record.get("kind", "epoll")), record.get("fd")
+    return kind + (f"[{fd}]" if fd is not None and kind not in ("poll", "select") else "")
 
 
 def _iomux(snapshot: Snapshot, record: Record) -> str:

@@ -582,11 +582,11 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 7), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // char *
 /*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char *, size_t)
-/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 282), // char const *
+/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // char const *
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /*  9 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -603,14 +603,14 @@ static void *_cffi_types[] = {
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
 /* 23 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // struct pyvma_capture_options const *
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // struct pyvma_capture_options const *
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // pyvma_capture * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, unsigned int, unsigned int, struct pyvma_xdp_loan *, char *, size_t)
 /* 28 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 29 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 321), // struct pyvma_xdp_loan *
+/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // struct pyvma_xdp_loan *
 /* 32 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -632,7 +632,7 @@ static void *_cffi_types[] = {
 /* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *)
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 300), // pyvma_capture *
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // pyvma_capture *
 /* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, int64_t)
 /* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
@@ -641,34 +641,34 @@ static void *_cffi_types[] = {
 /* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
 /* 60 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 61 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 307), // struct pyvma_capture_stats *
+/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 311), // struct pyvma_capture_stats *
 /* 63 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, void *, size_t)
 /* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // void *
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // void *
 /* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll * *)
 /* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 73), // pyvma_epoll * *
 /* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *)
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 301), // pyvma_epoll *
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // pyvma_epoll *
 /* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // struct pyvma_event const *
+/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_event const *
 /* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // pyvma_sock *
+/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // pyvma_sock *
 /* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 79),
 /* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // struct pyvma_event *
+/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_event *
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -697,7 +697,7 @@ static void *_cffi_types[] = {
 /* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
 /* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // void const *
+/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // void const *
 /* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int64_t)
@@ -711,22 +711,22 @@ static void *_cffi_types[] = {
 /* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // struct pyvma_msg *
+/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct pyvma_msg *
 /* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
 /* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct pyvma_sock_stamps *
+/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 323), // struct pyvma_sock_stamps *
 /* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 320), // struct pyvma_sock_stats *
+/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_sock_stats *
 /* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct sockaddr *
+/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // struct sockaddr *
 /* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
 /* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
@@ -739,7 +739,7 @@ static void *_cffi_types[] = {
 /* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct sockaddr const *
+/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // struct sockaddr const *
 /* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -751,7 +751,7 @@ static void *_cffi_types[] = {
 /* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
 /* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
 /* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 317), // struct pyvma_pacing_state *
+/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 321), // struct pyvma_pacing_state *
 /* 173 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 174 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned long, void *)
 /* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
@@ -759,37 +759,37 @@ static void *_cffi_types[] = {
 /* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
 /* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock const *, char *, size_t)
-/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 302), // pyvma_sock const *
+/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // pyvma_sock const *
 /* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule *, int)
-/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct pyvma_rule *
+/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct pyvma_rule *
 /* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule const *)
-/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct pyvma_rule const *
+/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct pyvma_rule const *
 /* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_config_row *)
 /* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 308), // struct pyvma_config_row *
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 312), // struct pyvma_config_row *
 /* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_counter *)
 /* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct pyvma_counter *
+/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 313), // struct pyvma_counter *
 /* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
 /* 200 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 201 */ _CFFI_OP(_CFFI_OP_POINTER, 311), // struct pyvma_flow const *
+/* 201 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // struct pyvma_flow const *
 /* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 185),
 /* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_interface *)
 /* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 313), // struct pyvma_interface *
+/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 317), // struct pyvma_interface *
 /* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_kernel_interface *)
 /* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 210 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_kernel_interface *
+/* 210 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct pyvma_kernel_interface *
 /* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(void)
 /* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -799,13 +799,13 @@ static void *_cffi_types[] = {
 /* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
 /* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct msghdr *
+/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct msghdr *
 /* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
 /* 225 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // struct msghdr const *
+/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct msghdr const *
 /* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -845,74 +845,78 @@ static void *_cffi_types[] = {
 /* 263 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 264 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 266 */ _CFFI_OP(_CFFI_OP_FUNCTION, 333), // void()(pyvma_capture *)
+/* 266 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_capture *)
 /* 267 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION, 333), // void()(pyvma_capture *, uint64_t)
+/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_capture *, uint64_t)
 /* 270 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 271 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
 /* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 273 */ _CFFI_OP(_CFFI_OP_FUNCTION, 333), // void()(pyvma_epoll *)
+/* 273 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_epoll *)
 /* 274 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 333), // void()(struct pyvma_msg *, uint32_t)
-/* 277 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
-/* 278 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_epoll *, enum pyvma_waits)
+/* 277 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 278 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum pyvma_waits
 /* 279 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 280 */ _CFFI_OP(_CFFI_OP_FUNCTION, 333), // void()(void)
-/* 281 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 282 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 283 */ _CFFI_OP(_CFFI_OP_ARRAY, 282), // char[16]
-/* 284 */ (_cffi_opcode_t)(16),
-/* 285 */ _CFFI_OP(_CFFI_OP_ARRAY, 282), // char[192]
-/* 286 */ (_cffi_opcode_t)(192),
-/* 287 */ _CFFI_OP(_CFFI_OP_ARRAY, 282), // char[256]
-/* 288 */ (_cffi_opcode_t)(256),
-/* 289 */ _CFFI_OP(_CFFI_OP_ARRAY, 282), // char[32]
-/* 290 */ (_cffi_opcode_t)(32),
-/* 291 */ _CFFI_OP(_CFFI_OP_ARRAY, 282), // char[64]
-/* 292 */ (_cffi_opcode_t)(64),
-/* 293 */ _CFFI_OP(_CFFI_OP_ARRAY, 282), // char[8]
-/* 294 */ (_cffi_opcode_t)(8),
-/* 295 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 296 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 297 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
-/* 298 */ (_cffi_opcode_t)(16),
-/* 299 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 300 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 301 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 302 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
-/* 303 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // struct iovec *
-/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 307 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 308 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 309 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 310 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 311 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 312 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 313 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
-/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
-/* 320 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
-/* 321 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_xdp_loan
-/* 322 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr
-/* 323 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr_storage
-/* 324 */ _CFFI_OP(_CFFI_OP_ARRAY, 323), // struct sockaddr_storage[16]
-/* 325 */ (_cffi_opcode_t)(16),
-/* 326 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 327 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 328 */ _CFFI_OP(_CFFI_OP_ARRAY, 327), // uint8_t[16]
+/* 280 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(struct pyvma_msg *, uint32_t)
+/* 281 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
+/* 282 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 284 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(void)
+/* 285 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 286 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 287 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[16]
+/* 288 */ (_cffi_opcode_t)(16),
+/* 289 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[192]
+/* 290 */ (_cffi_opcode_t)(192),
+/* 291 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[256]
+/* 292 */ (_cffi_opcode_t)(256),
+/* 293 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[32]
+/* 294 */ (_cffi_opcode_t)(32),
+/* 295 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[64]
+/* 296 */ (_cffi_opcode_t)(64),
+/* 297 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[8]
+/* 298 */ (_cffi_opcode_t)(8),
+/* 299 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 300 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 301 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
+/* 302 */ (_cffi_opcode_t)(16),
+/* 303 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
+/* 307 */ _CFFI_OP(_CFFI_OP_POINTER, 308), // struct iovec *
+/* 308 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 309 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 310 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 311 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 312 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 313 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 320 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 321 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 322 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
+/* 323 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
+/* 324 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
+/* 325 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_xdp_loan
+/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr
+/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr_storage
+/* 328 */ _CFFI_OP(_CFFI_OP_ARRAY, 327), // struct sockaddr_storage[16]
 /* 329 */ (_cffi_opcode_t)(16),
-/* 330 */ _CFFI_OP(_CFFI_OP_ARRAY, 327), // uint8_t[6]
-/* 331 */ (_cffi_opcode_t)(6),
-/* 332 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 333 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 330 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 331 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 332 */ _CFFI_OP(_CFFI_OP_ARRAY, 331), // uint8_t[16]
+/* 333 */ (_cffi_opcode_t)(16),
+/* 334 */ _CFFI_OP(_CFFI_OP_ARRAY, 331), // uint8_t[6]
+/* 335 */ (_cffi_opcode_t)(6),
+/* 336 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 337 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -961,6 +965,34 @@ static int _cffi_const_PYVMA_PACING_KERNEL(unsigned long long *o)
 {
   int n = (PYVMA_PACING_KERNEL) <= 0;
   *o = (unsigned long long)((PYVMA_PACING_KERNEL) | 0);  /* check that PYVMA_PACING_KERNEL is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_WAITS_EPOLL(unsigned long long *o)
+{
+  int n = (PYVMA_WAITS_EPOLL) <= 0;
+  *o = (unsigned long long)((PYVMA_WAITS_EPOLL) | 0);  /* check that PYVMA_WAITS_EPOLL is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_WAITS_POLL(unsigned long long *o)
+{
+  int n = (PYVMA_WAITS_POLL) <= 0;
+  *o = (unsigned long long)((PYVMA_WAITS_POLL) | 0);  /* check that PYVMA_WAITS_POLL is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_WAITS_SELECT(unsigned long long *o)
+{
+  int n = (PYVMA_WAITS_SELECT) <= 0;
+  *o = (unsigned long long)((PYVMA_WAITS_SELECT) | 0);  /* check that PYVMA_WAITS_SELECT is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_WAITS_LOOP(unsigned long long *o)
+{
+  int n = (PYVMA_WAITS_LOOP) <= 0;
+  *o = (unsigned long long)((PYVMA_WAITS_LOOP) | 0);  /* check that PYVMA_WAITS_LOOP is an integer */
   return n;
 }
 
@@ -2124,6 +2156,51 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_epoll_wait _cffi_d_pyvma_epoll_wait
+#endif
+
+static void _cffi_d_pyvma_epoll_waits(pyvma_epoll * x0, enum pyvma_waits x1)
+{
+  pyvma_epoll_waits(x0, x1);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_epoll_waits(PyObject *self, PyObject *args)
+{
+  pyvma_epoll * x0;
+  enum pyvma_waits x1;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  PyObject *arg0;
+  PyObject *arg1;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_epoll_waits", 2, 2, &arg0, &arg1))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(73), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  if (_cffi_to_c((char *)&x1, _cffi_type(278), arg1) < 0)
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { pyvma_epoll_waits(x0, x1); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_pyvma_epoll_waits _cffi_d_pyvma_epoll_waits
 #endif
 
 static void _cffi_d_pyvma_flush(void)
@@ -5175,7 +5252,11 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 276), (void *)_cffi_d_pyvma_batch_release },
+  { "PYVMA_WAITS_EPOLL", (void *)_cffi_const_PYVMA_WAITS_EPOLL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_WAITS_LOOP", (void *)_cffi_const_PYVMA_WAITS_LOOP, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_WAITS_POLL", (void *)_cffi_const_PYVMA_WAITS_POLL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_WAITS_SELECT", (void *)_cffi_const_PYVMA_WAITS_SELECT, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 280), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_pyvma_capture_attach },
   { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 266), (void *)_cffi_d_pyvma_capture_detach },
   { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 52), (void *)_cffi_d_pyvma_capture_done },
@@ -5198,7 +5279,8 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 69), (void *)_cffi_d_pyvma_epoll_open },
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 93), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 87), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 280), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_epoll_waits", (void *)_cffi_f_pyvma_epoll_waits, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 276), (void *)_cffi_d_pyvma_epoll_waits },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 284), (void *)_cffi_d_pyvma_flush },
   { "pyvma_hand_back_inherited", (void *)_cffi_f_pyvma_hand_back_inherited, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 212), (void *)_cffi_d_pyvma_hand_back_inherited },
   { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 35), (void *)_cffi_d_pyvma_is_sock },
@@ -5245,7 +5327,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 212), (void *)_cffi_d_pyvma_start },
   { "pyvma_stats_path", (void *)_cffi_f_pyvma_stats_path, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_stats_path },
   { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 262), (void *)_cffi_d_pyvma_stats_schema },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 280), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 284), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
   { "pyvma_xdp_lend", (void *)_cffi_f_pyvma_xdp_lend, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 27), (void *)_cffi_d_pyvma_xdp_lend },
 };
@@ -5265,7 +5347,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 29) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 303) },
+               _CFFI_OP(_CFFI_OP_NOOP, 307) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
@@ -5292,7 +5374,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 289) },
+            _CFFI_OP(_CFFI_OP_NOOP, 293) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
                 _CFFI_OP(_CFFI_OP_NOOP, 271) },
@@ -5334,7 +5416,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 291) },
+            _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
              _CFFI_OP(_CFFI_OP_NOOP, 271) },
@@ -5346,25 +5428,25 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 271) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 312) },
+             _CFFI_OP(_CFFI_OP_NOOP, 316) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 312) },
+             _CFFI_OP(_CFFI_OP_NOOP, 316) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 326) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 330) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 326) },
+            _CFFI_OP(_CFFI_OP_NOOP, 330) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 327) },
+           _CFFI_OP(_CFFI_OP_NOOP, 331) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 327) },
+                _CFFI_OP(_CFFI_OP_NOOP, 331) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5373,34 +5455,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 323) },
+           _CFFI_OP(_CFFI_OP_NOOP, 327) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 323) },
+           _CFFI_OP(_CFFI_OP_NOOP, 327) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 330) },
+               _CFFI_OP(_CFFI_OP_NOOP, 334) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 327) },
+                _CFFI_OP(_CFFI_OP_NOOP, 331) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 289) },
+            _CFFI_OP(_CFFI_OP_NOOP, 293) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 291) },
+            _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 291) },
+            _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 330) },
+           _CFFI_OP(_CFFI_OP_NOOP, 334) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 327) },
+               _CFFI_OP(_CFFI_OP_NOOP, 331) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 327) },
+             _CFFI_OP(_CFFI_OP_NOOP, 331) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5409,10 +5491,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 324) },
+            _CFFI_OP(_CFFI_OP_NOOP, 328) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 328) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 332) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5478,13 +5560,13 @@ static const struct _cffi_field_s _cffi_fields[] = {
                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "note", offsetof(struct pyvma_interface, note),
             sizeof(((struct pyvma_interface *)0)->note),
-            _CFFI_OP(_CFFI_OP_NOOP, 285) },
+            _CFFI_OP(_CFFI_OP_NOOP, 289) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 289) },
+            _CFFI_OP(_CFFI_OP_NOOP, 293) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 283) },
+            _CFFI_OP(_CFFI_OP_NOOP, 287) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5493,7 +5575,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 287) },
+              _CFFI_OP(_CFFI_OP_NOOP, 291) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
@@ -5508,7 +5590,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 323) },
+            _CFFI_OP(_CFFI_OP_NOOP, 327) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 57) },
@@ -5523,13 +5605,13 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 326) },
+              _CFFI_OP(_CFFI_OP_NOOP, 330) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 326) },
+                _CFFI_OP(_CFFI_OP_NOOP, 330) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 316) },
+              _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5544,10 +5626,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 289) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 293) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 291) },
+              _CFFI_OP(_CFFI_OP_NOOP, 295) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5562,7 +5644,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 293) },
+            _CFFI_OP(_CFFI_OP_NOOP, 297) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5655,7 +5737,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "sock_fd", offsetof(struct pyvma_xdp_loan, sock_fd),
                sizeof(((struct pyvma_xdp_loan *)0)->sock_fd),
-               _CFFI_OP(_CFFI_OP_NOOP, 297) },
+               _CFFI_OP(_CFFI_OP_NOOP, 301) },
   { "queues", offsetof(struct pyvma_xdp_loan, queues),
               sizeof(((struct pyvma_xdp_loan *)0)->queues),
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5664,77 +5746,79 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "mac", offsetof(struct pyvma_xdp_loan, mac),
            sizeof(((struct pyvma_xdp_loan *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 330) },
+           _CFFI_OP(_CFFI_OP_NOOP, 334) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 332) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 336) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 332) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 336) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 304, 0,
+  { "iovec", 308, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 305, 0,
+  { "msghdr", 309, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 300, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 304, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 306, 0,
+  { "pyvma_capture_options", 310, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 307, 0,
+  { "pyvma_capture_stats", 311, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 308, 0,
+  { "pyvma_config_row", 312, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 8 },
-  { "pyvma_counter", 309, 0,
+  { "pyvma_counter", 313, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 27, 2 },
-  { "pyvma_epoll", 301, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 305, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 310, 0,
+  { "pyvma_event", 314, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 29, 2 },
-  { "pyvma_flow", 311, 0,
+  { "pyvma_flow", 315, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 31, 9 },
-  { "pyvma_flow_tuple", 312, 0,
+  { "pyvma_flow_tuple", 316, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 40, 4 },
-  { "pyvma_interface", 313, 0,
+  { "pyvma_interface", 317, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 32 },
-  { "pyvma_kernel_interface", 314, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 318, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 76, 5 },
-  { "pyvma_msg", 315, 0,
+  { "pyvma_msg", 319, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 81, 7 },
-  { "pyvma_pacing", 316, 0,
+  { "pyvma_pacing", 320, 0,
     sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 88, 4 },
-  { "pyvma_pacing_state", 317, 0,
+  { "pyvma_pacing_state", 321, 0,
     sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 92, 7 },
-  { "pyvma_rule", 318, 0,
+  { "pyvma_rule", 322, 0,
     sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 99, 4 },
-  { "pyvma_sock", 302, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 306, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 319, 0,
+  { "pyvma_sock_stamps", 323, 0,
     sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 103, 6 },
-  { "pyvma_sock_stats", 320, 0,
+  { "pyvma_sock_stats", 324, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 109, 22 },
-  { "pyvma_xdp_loan", 321, 0,
+  { "pyvma_xdp_loan", 325, 0,
     sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 131, 7 },
-  { "sockaddr", 322, 0,
+  { "sockaddr", 326, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 138, 1 },
-  { "sockaddr_storage", 323, 0,
+  { "sockaddr_storage", 327, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 139, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 295, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 299, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 296, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 300, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
+  { "pyvma_waits", 278, _cffi_prim_int(sizeof(enum pyvma_waits), ((enum pyvma_waits)-1) <= 0),
+    "PYVMA_WAITS_EPOLL,PYVMA_WAITS_POLL,PYVMA_WAITS_SELECT,PYVMA_WAITS_LOOP" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 300 },
-  { "pyvma_epoll", 301 },
-  { "pyvma_sock", 302 },
+  { "pyvma_capture", 304 },
+  { "pyvma_epoll", 305 },
+  { "pyvma_sock", 306 },
   { "socklen_t", 29 },
-  { "ssize_t", 299 },
+  { "ssize_t", 303 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5744,12 +5828,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  82,  /* num_globals */
+  87,  /* num_globals */
   23,  /* num_struct_unions */
-  2,  /* num_enums */
+  3,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  334,  /* num_types */
+  338,  /* num_types */
   0,  /* flags */
 };
 

@@ -456,10 +456,12 @@ static PyObject *poller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	Py_INCREF(failed);
 	rc = pyvma_epoll_open(&p->set);
 	PyObject_GC_Track(p);
-	if (!rc)
-		return (PyObject *)p;
-	Py_DECREF(p);
-	return raise_errno(rc);
+	if (rc) {
+		Py_DECREF(p);
+		return raise_errno(rc);
+	}
+	pyvma_epoll_waits(p->set, PYVMA_WAITS_LOOP);
+	return (PyObject *)p;
 }
 
 static int poller_traverse(PyObject *self, visitproc visit, void *arg)

@@ -17,6 +17,7 @@ from exchange import wait_for
 from lab import LONG, softnic_reason
 
 from pyvma import stats
+from pyvma._cli import run
 from pyvma.stats import Process, Record
 
 pytestmark = pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there")
@@ -145,6 +146,7 @@ def test_datagrams(pair: Pair) -> None:
     assert (peer.rx_datagrams, peer.rx_bytes, peer.tx_datagrams) == (DATAGRAMS, DATAGRAMS * SIZE, answers)
     assert (str(peer.local_addr), peer.local_port, peer.queued) == (HOSTS[1], port, 0)
     assert (str(udp.remote_addr), udp.remote_port) == (HOSTS[1], port)
+    assert ([ring.interface for ring in sent.rings if ring.index == udp.interface], peer.interface) == (["sn0"], 0)
     assert only([item for item in got.sockets if item.linked("transport") is peer]).state == "offloaded"
     for snapshot, one, other in ((sent, udp, "tx"), (got, peer, "rx")):
         assert only(snapshot.of("udp_table"))[f"{other}_datagrams"] == one[f"{other}_datagrams"]
@@ -173,6 +175,9 @@ def test_a_stream(pair: Pair) -> None:
     listener = listening.linked("listener")
     assert listener is not None
     assert (listening.local_port, listener.accept_queue) == (port, 0)
+    assert [ring.interface for ring in got.rings if ring.index == other.interface] == ["sn1"]
+    assert listening.interface == 0
+    assert classic(pair, 1, "-v", "3", "-c", "1").count("- Ring            = [sn1]") == 1
     text = classic(pair, 1, "-v", "5")
     assert f"{HOSTS[1]}:{port} " in text
     assert "LISTEN" in text
@@ -198,6 +203,61 @@ def test_many_connections(pair: Pair) -> None:
         assert text.count("Fd=[" if view == "3" else " Rx: ") == CONNECTIONS + 1
     assert classic(pair, 1, "-v", "5").count("ESTABLISHED") == CONNECTIONS
     assert len(json.loads(classic(pair, 0, "--json"))["objects"]["tcp"]) == CONNECTIONS
+
+
+WAIT_FOR_THEM = """
+import asyncio, pyvma.asyncio, pyvma.select
+assert pyvma.select.select([s], [], [], 0.01) == ([], [], [])
+polled, watched = pyvma.select.poll(), pyvma.select.epoll()
+for each in (polled, watched):
+    each.register(s, select.POLLIN)
+    assert each.poll(0.01) == []
+loop = pyvma.asyncio.new_event_loop()
+made = loop.run_until_complete(loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=(host, 0)))
+"""
+
+
+def test_what_waits_says_how(pair: Pair) -> None:
+    pair.actors[0](BIND, host=HOSTS[0])
+    pair.actors[0](WAIT_FOR_THEM, host=HOSTS[0])
+    with pair.process(0) as process:
+        found = {str(item.kind): item for item in process.snapshot().epolls}
+    assert sorted(found) == ["epoll", "loop", "poll", "select"]
+    assert all(found[kind].timeouts >= 1 for kind in ("epoll", "poll", "select"))
+    lines = classic(pair, 0, "-v", "1", "-c", "1").splitlines()
+    for name in ("select", "poll", f"epoll[{found['epoll'].fd}]", f"loop[{found['loop'].fd}]"):
+        assert len([line for line in lines if line.startswith(f"{name} Rx Ready:0/0 [os/offload]")]) == 1, lines
+
+
+UNMODIFIED = """
+import os, select, socket, sys
+from pyvma import stats
+def told():
+    with stats.attach(os.getpid(), sys.argv[1]) as process:
+        print(*sorted(str(item.kind) for item in process.snapshot().epolls))
+both = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+for sock in both:
+    sock.bind((sys.argv[2], 0))
+select.select(both, [], [], 0.01)
+told()
+watched = select.epoll()
+for poller in (select.poll(), watched):
+    for sock in both:
+        poller.register(sock, select.POLLIN)
+    poller.poll(0.01)
+    told()
+"""
+
+
+@pytest.mark.skipif(not run.library().exists(), reason="built without the preload library")
+def test_what_an_unmodified_program_waits_by(fabric: str, tmp_path: Path) -> None:
+    """A thread's calls of select and poll have one set, which says what the last one was."""
+    env = {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": f"softnic:fabric={fabric},port=0,addr={HOSTS[0]}/24"}
+    line = [sys.executable, "-c", UNMODIFIED, str(tmp_path), HOSTS[0]]
+    env = {**os.environ, **env, "PYVMA_STATS_DIR": str(tmp_path)}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["select", "epoll poll", "epoll poll"]
 
 
 def test_a_process_that_is_killed_leaves_what_it_knew(pair: Pair) -> None:

@@ -83,6 +83,7 @@ TYPES = [
     type_of("membership", ("group", "addr"), ("udp", "link")),
     type_of(
         "epoll",
+        ("kind", "enum", {"names": ["epoll", "poll", "select", "loop"]}),
         ("fd", "id", 4),
         *_gauges("sockets", "kernel_fds"),
         *_counters("waits", "events_offloaded", "events_kernel", "poll_hits", "poll_misses", "timeouts", "errors", "polling"),
