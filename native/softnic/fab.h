@@ -136,7 +136,9 @@ void sn_release(struct sn_fabric *f, const void *p, size_t len);
 
 /* fab_client.c: all with the lock, but sn_client_alive and sn_barrier */
 int sn_client_join(struct sn_fabric *f);
-bool sn_client_leave(struct sn_fabric *f); /* true: nobody is left */
+void sn_client_leave(struct sn_fabric *f);
+void sn_client_ends(struct sn_fabric *f); /* its process does; what it has is freed when that is no more */
+bool sn_others_stay(struct sn_fabric *f); /* clients that have neither left nor begun to end */
 bool sn_client_alive(struct sn_fabric *f, uint32_t client);
 bool sn_clients_any(int fd);
 void sn_clients_reap(struct sn_fabric *f);

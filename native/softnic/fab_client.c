@@ -102,8 +102,23 @@ int sn_client_join(struct sn_fabric *f)
 	return sn_fail(-ENOSPC, "fabric %s: %u processes are on it already", f->name, SN_CLIENTS);
 }
 
-bool sn_client_leave(struct sn_fabric *f)
+void sn_client_ends(struct sn_fabric *f)
+{
+	sn_set(&f->s->client[f->client].state, SN_DYING);
+}
+
+/* The lock on its byte alone does not tell: whoever is about to go has it to the last moment, and of two that go together each would
+ * leave the file to the other. */
+bool sn_others_stay(struct sn_fabric *f)
+{
+	for (uint32_t i = 0; i < SN_CLIENTS; i++) {
+		if (i != f->client && sn_get(&f->s->client[i].state) == SN_LIVE && sn_client_alive(f, i))
+			return true;
+	}
+	return false;
+}
+
+void sn_client_leave(struct sn_fabric *f)
 {
 	reap(f, f->client);
-	return !sn_clients_any(f->fd);
 }

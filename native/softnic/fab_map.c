@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "softnic/fab.h"
 #include "softnic/fab_sys.h"
@@ -214,21 +215,22 @@ static int check_header(struct sn_fabric *f, const struct sn_shm *s, uint64_t si
 }
 
 /* Of the opened file: whose it is, and that it is a whole fabric. */
-static int check_file(struct sn_fabric *f, struct stat *st)
+static int check_file(struct sn_fabric *f)
 {
 	struct sn_shm *s;
+	struct stat st;
 	int rc;
 
-	if (fstat(f->fd, st))
+	if (fstat(f->fd, &st))
 		return sn_fail(-EBADMSG, "fabric %s: %s cannot be examined", f->name, f->path);
-	if (!S_ISREG(st->st_mode) || st->st_uid != geteuid() || (st->st_mode & 077))
+	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
 		return sn_fail(-EACCES, "fabric %s: %s is not a file of this user alone", f->name, f->path);
-	if (st->st_size < 4096)
+	if (st.st_size < 4096)
 		return sn_fail(-EBADMSG, "fabric %s: %s is truncated; remove it", f->name, f->path);
 	s = mmap(NULL, 4096, PROT_READ, MAP_SHARED, f->fd, 0);
 	if (s == MAP_FAILED)
 		return sn_fail(-ENOMEM, "fabric %s: cannot be mapped", f->name);
-	rc = check_header(f, s, (uint64_t)st->st_size);
+	rc = check_header(f, s, (uint64_t)st.st_size);
 	if (!rc && s->fences == 0 && !membarrier_ready())
 		rc = sn_fail(-ENOSYS, "fabric %s: its maker uses membarrier(2), which this process may not", f->name);
 	munmap(s, 4096);
@@ -245,15 +247,22 @@ static bool is_dead(const struct sn_fabric *f)
 	return used && !sn_clients_any(f->fd);
 }
 
+/* Another may have been made in its place. */
+static bool has_its_name(const struct sn_fabric *f)
+{
+	struct stat st, now;
+
+	return !fstat(f->fd, &st) && !lstat(f->path, &now) && now.st_ino == st.st_ino && now.st_dev == st.st_dev;
+}
+
 /* With the lock and a file open: 1 when the name means another file by now, or the fabric was a dead one and has been removed. */
 static int join(struct sn_fabric *f)
 {
-	struct stat st, now;
-	int rc = check_file(f, &st);
+	int rc = check_file(f);
 
 	if (rc == -EACCES)
 		return rc;
-	if (lstat(f->path, &now) || now.st_ino != st.st_ino || now.st_dev != st.st_dev)
+	if (!has_its_name(f))
 		return 1;
 	if (rc)
 		return rc;
@@ -370,6 +379,15 @@ int sn_fabric_open(const char *name, struct sn_fabric **out)
 	return rc;
 }
 
+/* With the lock. */
+static void remove_if_last(struct sn_fabric *f)
+{
+	if (sn_others_stay(f) || !has_its_name(f))
+		return;
+	sn_wakers_drop(f, UINT32_MAX);
+	unlink(f->path);
+}
+
 void sn_fabric_close(struct sn_fabric *f)
 {
 	pthread_mutex_lock(&fabrics_mutex);
@@ -385,10 +403,8 @@ void sn_fabric_close(struct sn_fabric *f)
 		free(f->pacer); /* of a forked child: the thread is the parent's */
 	}
 	if (f->s && !sn_lock(f)) {
-		if (sn_client_leave(f)) {
-			sn_wakers_drop(f, UINT32_MAX);
-			unlink(f->path);
-		}
+		sn_client_leave(f);
+		remove_if_last(f);
 		sn_unlock(f);
 	}
 	if (f->wake_fd >= 0)
@@ -397,6 +413,20 @@ void sn_fabric_close(struct sn_fabric *f)
 	pthread_mutex_destroy(&f->mutex);
 	free(f);
 	pthread_mutex_unlock(&fabrics_mutex);
+}
+
+/* Whoever has it needs it for a moment, but may have been stopped meanwhile, and this process is to end. */
+static bool lock_soon(struct sn_fabric *f)
+{
+	static const struct timespec nap = { .tv_nsec = 1000000 };
+	int rc = -EAGAIN;
+
+	for (int tries = 0; rc == -EAGAIN && tries < 100; tries++) {
+		if (tries)
+			nanosleep(&nap, NULL);
+		rc = sn_file_lock(f->fd, F_OFD_SETLK, F_WRLCK, SN_LOCK_TABLES, 1, NULL);
+	}
+	return rc == 0;
 }
 
 /*
@@ -410,11 +440,9 @@ __attribute__((destructor)) static void leave_at_exit(void)
 
 		if (!f->s || pthread_mutex_trylock(&f->mutex))
 			continue;
-		if (!sn_file_lock(f->fd, F_OFD_SETLK, F_WRLCK, SN_LOCK_TABLES, 1, NULL)) {
-			if (!sn_clients_any(f->fd)) {
-				sn_wakers_drop(f, UINT32_MAX);
-				unlink(f->path);
-			}
+		if (lock_soon(f)) {
+			sn_client_ends(f);
+			remove_if_last(f);
 			sn_file_lock(f->fd, F_OFD_SETLK, F_UNLCK, SN_LOCK_TABLES, 1, NULL);
 		}
 		pthread_mutex_unlock(&f->mutex);

@@ -211,6 +211,57 @@ TEST(races_of_creators)
 	CHECK(!fab_exists(name));
 }
 
+/* However close together they go, the last takes the file with it. */
+static void go_together(bool by_exit)
+{
+	for (int n = 0; n < 100; n++) {
+		struct sn_fabric *f;
+		int go[2], up[2];
+		pid_t pid[3];
+		char c = 'y';
+
+		named();
+		CHECK(!pipe(go) && !pipe(up) && !fflush(stdout));
+		for (size_t i = 0; i < pv_array_size(pid); i++) {
+			pid[i] = fork();
+			if (pid[i])
+				continue;
+			close(go[1]);
+			CHECK_EQ(sn_fabric_open(name, &f), 0);
+			CHECK_EQ(write(up[1], &c, 1), 1);
+			CHECK_EQ(read(go[0], &c, 1), 0);
+			if (by_exit)
+				exit(0);
+			sn_fabric_close(f);
+			_exit(0);
+		}
+		for (size_t i = 0; i < pv_array_size(pid); i++)
+			CHECK_EQ(read(up[0], &c, 1), 1);
+		CHECK(fab_exists(name));
+		close(go[1]);
+		for (size_t i = 0; i < pv_array_size(pid); i++) {
+			int status;
+
+			CHECK_EQ(waitpid(pid[i], &status, 0), pid[i]);
+			CHECK_EQ(status, 0);
+		}
+		CHECK(!fab_exists(name));
+		close(go[0]);
+		close(up[0]);
+		close(up[1]);
+	}
+}
+
+TEST(closed_at_once)
+{
+	go_together(false);
+}
+
+TEST(ended_at_once)
+{
+	go_together(true);
+}
+
 /* More processes than the table has places. */
 TEST(too_many_clients)
 {
