@@ -156,7 +156,8 @@ struct seen {
 
 void seen_init(struct seen *s);
 void seen_restart(struct seen *s); /* the next client begins with 1 */
-void seen_late(struct seen *s, uint64_t seq);
+void seen_other(struct seen *s, uint64_t seq); /* anything but the next number */
+void seen_late(struct seen *s, uint64_t seq); /* the same at a server: 1 may be a new client's */
 
 pv_inline void seen_add(struct seen *s, uint64_t seq)
 {

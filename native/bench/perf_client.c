@@ -109,10 +109,10 @@ static int take(struct perf_client *c, const uint8_t *m, uint32_t len, uint64_t 
 		return 0;
 	}
 	unique = c->seen.unique;
-	if (pv_unlikely(id == 1 && c->seen.next > 1))
-		c->seen.duplicated++;
-	else
+	if (pv_likely(id == c->seen.next))
 		seen_add(&c->seen, id);
+	else
+		seen_other(&c->seen, id); /* of several sockets the first reply may be a late one: nobody starts again here */
 	if (c->seen.unique == unique)
 		return 0;
 	c->received++;

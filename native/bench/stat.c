@@ -90,11 +90,9 @@ void seen_restart(struct seen *s)
 	s->next = s->first = 1;
 }
 
-/* Anything but the next number: a hole before it, a late or repeated one, or a new client that starts again. */
-void seen_late(struct seen *s, uint64_t seq)
+/* A hole before it, a late or a repeated one. */
+void seen_other(struct seen *s, uint64_t seq)
 {
-	if (seq == 1 && s->next > 64)
-		seen_restart(s);
 	if (seq >= s->next) {
 		uint64_t gap = PV_MIN(seq - s->next, (uint64_t)SEEN_WINDOW);
 
@@ -109,6 +107,13 @@ void seen_late(struct seen *s, uint64_t seq)
 	}
 	s->here[seq % SEEN_WINDOW] = 1;
 	s->unique++;
+}
+
+void seen_late(struct seen *s, uint64_t seq)
+{
+	if (seq == 1 && s->next > 64)
+		seen_restart(s);
+	seen_other(s, seq);
 }
 
 uint64_t seen_lost(const struct seen *s)

@@ -154,6 +154,23 @@ TEST(a_new_client_starts_again)
 	CHECK_EQ(s.duplicated, 1);
 }
 
+/* Where nobody starts again the first may come late, too. */
+TEST(the_first_comes_last)
+{
+	static struct seen s;
+
+	seen_init(&s);
+	for (uint64_t i = 2; i <= 1000; i++)
+		seen_other(&s, i);
+	seen_other(&s, 1);
+	CHECK_EQ(seen_lost(&s), 0);
+	CHECK_EQ(s.unique, 1000);
+	CHECK_EQ(s.reordered, 1);
+	seen_other(&s, 1);
+	CHECK_EQ(s.duplicated, 1);
+	CHECK_EQ(s.unique, 1000);
+}
+
 TEST(header_as_sockperf_has_it)
 {
 	static const uint8_t want[MSG_HLEN] = { 0, 0, 0, 0, 0, 0x12, 0xd6, 0x87, 0, 3, 0, 0, 5, 0xc0 };

@@ -204,10 +204,11 @@ def test_a_late_sender_is_not_left_out() -> None:
 
 
 class Peculiar(threading.Thread):
-    """A server that swallows request 50, answers 60 twice and with other contents, and holds 70's answer back until 71 comes."""
+    """A server that swallows request 50, answers 60 twice and with other contents, and holds another's answer back until the next comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: int = 70) -> None:
         super().__init__(daemon=True)
+        self.late = late
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.bind((HOST, 0))
         self.sock.settimeout(LIMIT_S)
@@ -227,7 +228,7 @@ class Peculiar(threading.Thread):
                 continue
             if number == 60:
                 answers = [answers[0][:-1] + bytes([answers[0][-1] ^ 1])] * 2
-            if number == 70:
+            if number == self.late:
                 held = answers
                 continue
             for answer in (*answers, *held, *([b"short", HEADER.pack(1 << 40, PONG, 14)] if number == 80 else [])):
@@ -241,8 +242,9 @@ class Peculiar(threading.Thread):
         self.sock.close()
 
 
-def test_client_counts_what_happens_to_its_messages() -> None:
-    peer = Peculiar()
+@pytest.mark.parametrize("late", [1, 70])
+def test_client_counts_what_happens_to_its_messages(late: int) -> None:
+    peer = Peculiar(late)
     peer.start()
     try:
         options = ("--seconds", "0.5", "--mps", "400", "--reply-every", "1", "--data-integrity", "--size", "100")
