@@ -37,14 +37,48 @@ enum how {
 	RESET, /* by the peer; the error is pending */
 	RESET_UNREAD, /* with ten bytes to read before the error */
 	RESET_TOLD,
+	SHUT_W_RESET, /* the same after a half-close of our own */
+	SHUT_RESET, /* after the peer's, by the peer: EPIPE is pending */
+	SHUT_RESET_UNREAD,
+	CLOSED_RESET, /* by the peer's stack, which answers what was sent after the peer had closed */
+	CLOSED_RESET_UNREAD,
+	RESET_ACCEPTED, /* accepted after the reset */
+	RESET_ACCEPTED_UNREAD,
+	SHUT_RESET_ACCEPTED, /* accepted after an end and a reset */
 	DISCONNECTED, /* was established; connect(AF_UNSPEC) */
 	HOWS
 };
 static const char *const how_names[HOWS] = {
-	"fresh",   "bound",        "listening",        "acceptable",   "connecting", "refused",
-	"open",    "accepted",     "unread",           "urgent",       "shut_r",     "shut_w",
-	"shut_rw", "peer_shut",    "peer_shut_unread", "peer_closed",  "time_wait",  "closed_last",
-	"reset",   "reset_unread", "reset_told",       "disconnected",
+	"fresh",
+	"bound",
+	"listening",
+	"acceptable",
+	"connecting",
+	"refused",
+	"open",
+	"accepted",
+	"unread",
+	"urgent",
+	"shut_r",
+	"shut_w",
+	"shut_rw",
+	"peer_shut",
+	"peer_shut_unread",
+	"peer_closed",
+	"time_wait",
+	"closed_last",
+	"reset",
+	"reset_unread",
+	"reset_told",
+	"shut_w_reset",
+	"shut_reset",
+	"shut_reset_unread",
+	"closed_reset",
+	"closed_reset_unread",
+	"reset_accepted",
+	"reset_accepted_unread",
+	"shut_reset_accepted",
+	"disconnected",
 };
 
 /* The socket that a case is about, and what it takes to have it in that state. */
@@ -217,6 +251,26 @@ static __attribute__((unused)) void peer_closes(struct rig *r, bool reset)
 	r->peer = (struct sk){ 0 };
 }
 
+/* A reset behind what `how` tells; the error is pending. */
+static __attribute__((unused)) void rig_reset(struct rig *r, enum how how)
+{
+	bool closes = how == CLOSED_RESET || how == CLOSED_RESET_UNREAD;
+
+	if (how == SHUT_W_RESET) {
+		CHECK_EQ(sk_shutdown(r->s, SHUT_WR), 0);
+		await_state(r->s, PV_TCP_FIN_WAIT_2);
+	} else if (how == SHUT_RESET || how == SHUT_RESET_UNREAD) {
+		CHECK_EQ(sk_shutdown(r->peer, SHUT_WR), 0);
+		await_state(r->s, PV_TCP_CLOSE_WAIT);
+	}
+	peer_closes(r, !closes);
+	if (closes) {
+		await_state(r->s, PV_TCP_CLOSE_WAIT);
+		CHECK_EQ(sk_send(r->s, "x", 1, 0), 1);
+	}
+	await_events(r->s, POLLERR);
+}
+
 static __attribute__((unused)) void rig_end(struct rig *r, enum how how)
 {
 	switch (how) {
@@ -256,12 +310,41 @@ static __attribute__((unused)) void rig_end(struct rig *r, enum how how)
 		if (how == RESET_TOLD)
 			CHECK_EQ(sk_int(r->s, SOL_SOCKET, SO_ERROR), ECONNRESET);
 		break;
+	case SHUT_W_RESET:
+	case SHUT_RESET:
+	case SHUT_RESET_UNREAD:
+	case CLOSED_RESET:
+	case CLOSED_RESET_UNREAD:
+		rig_reset(r, how);
+		break;
 	case DISCONNECTED:
 		CHECK_EQ(sk_disconnect(r->s), 0);
 		break;
 	default:
 		break;
 	}
+}
+
+/* What happens to a connection before it is accepted. */
+static __attribute__((unused)) void rig_accepted_late(struct rig *r, const struct side *side, int family, enum how how)
+{
+	struct any_addr addr;
+
+	r->listener = stream_listener(side, family, 8, &addr);
+	r->peer = stream_open(side, family);
+	CHECK_EQ(sk_connect(r->peer, addr), 0);
+	await_events(r->listener, POLLIN);
+	if (how == RESET_ACCEPTED_UNREAD)
+		peer_sends(r, "0123456789", 0);
+	else if (how == SHUT_RESET_ACCEPTED)
+		CHECK_EQ(sk_shutdown(r->peer, SHUT_WR), 0);
+	for (int i = 0; i < 100; i++)
+		sk_poll(r->listener, 0, 0);
+	peer_closes(r, true);
+	for (int i = 0; i < 100; i++)
+		sk_poll(r->listener, 0, 0);
+	CHECK_EQ(sk_accept(r->listener, 0, NULL, &r->s), 0);
+	await_events(r->s, POLLERR);
 }
 
 static __attribute__((unused)) struct rig rig_make(const struct side *side, int family, enum how how)
@@ -291,6 +374,11 @@ static __attribute__((unused)) struct rig rig_make(const struct side *side, int 
 	case REFUSED:
 		rig_refused(&r, side, family);
 		return r;
+	case RESET_ACCEPTED:
+	case RESET_ACCEPTED_UNREAD:
+	case SHUT_RESET_ACCEPTED:
+		rig_accepted_late(&r, side, family, how);
+		return r;
 	default:
 		rig_pair(&r, side, family);
 	}
@@ -300,7 +388,8 @@ static __attribute__((unused)) struct rig rig_make(const struct side *side, int 
 		r.s = r.peer;
 		r.peer = s;
 	}
-	if (how == UNREAD || how == PEER_SHUT_UNREAD || how == RESET_UNREAD) {
+	if (how == UNREAD || how == PEER_SHUT_UNREAD || how == RESET_UNREAD || how == SHUT_RESET_UNREAD ||
+	    how == CLOSED_RESET_UNREAD) {
 		peer_sends(&r, "0123456789", 0);
 		await_inq(r.s, 10);
 	} else if (how == URGENT) {
