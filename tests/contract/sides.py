@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from lab import nobody
+
 LIMIT_S = 20.0
 
 
@@ -47,6 +49,10 @@ class Net:
         first, second = self.bound(0), self.bound(1)
         second.connect(first.getsockname())
         return first, second
+
+    def nobody(self) -> tuple[Any, ...]:
+        """Where nobody answers."""
+        return self.address(nobody(self.hosts[0]), 9)
 
     def address(self, host: str, port: int) -> tuple[Any, ...]:
         return (host, port) if self.family == std.AF_INET else (host, port, 0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import secrets
 
@@ -23,6 +24,14 @@ def interface(number: int) -> str:
 
 
 INTERFACES = [interface(number) for number in range(2)]
+_nobodies = itertools.count(77)
+
+
+def nobody(host: str) -> str:
+    """An address of that one's network at which nobody answers. Never the same twice: one that has not answered is unreachable at once for
+    a while, and a case that is to wait for it would not."""
+    return f"{host[: max(host.rfind('.'), host.rfind(':')) + 1]}{next(_nobodies)}"
+
 
 # PYVMA_TEST_LONG=1: gigabytes and hundreds of thousands where a test else does with less. Told to processes that pytest starts by a name
 # that no engine takes for a setting.

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from lab import HOSTS4, HOSTS6
+from lab import HOSTS4, HOSTS6, nobody
 
 import pyvma.asyncio
 import pyvma.socket
@@ -171,7 +171,7 @@ def test_cancelled(loop: Any, call: str, debug: bool) -> None:
                 "sock_accept": lambda: loop.sock_accept(listener),
                 "sock_recvfrom": lambda: loop.sock_recvfrom(datagrams, 10),
                 "sock_sendall": lambda: loop.sock_sendall(client, bytes(1 << 24)),
-                "sock_connect": lambda: loop.sock_connect(late, (f"{host.rpartition('.')[0]}.99", 9)),  # nobody answers
+                "sock_connect": lambda: loop.sock_connect(late, (nobody(host), 9)),
             }
             for _ in range(3):
                 task = asyncio.ensure_future(calls[call]())
