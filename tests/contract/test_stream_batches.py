@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sides import LIMIT_S, Net
-from test_tcp import listener, pair, running, tcp
+from streams import listener, pair, running, tcp
 
 Errno = Callable[..., int]
 

@@ -14,66 +14,15 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sides import LIMIT_S, Net
+from streams import accepted, listener, pair, running, tcp
 
 Errno = Callable[..., int]
-
-
-def tcp(net: Net, timeout: float | None = LIMIT_S) -> Any:
-    made = net.module.socket(net.family, std.SOCK_STREAM)
-    made.settimeout(timeout)
-    net.opened.append(made)
-    return made
-
-
-def listener(net: Net, backlog: int = 16) -> Any:
-    made = tcp(net)
-    made.bind((net.hosts[0], 0))
-    made.listen(backlog)
-    if net.ours:
-        assert made.offload.state == ("offloaded" if net.offloaded else "kernel"), made.offload
-    return made
-
-
-def accepted(net: Net, server: Any) -> Any:
-    made, _ = server.accept()
-    made.settimeout(LIMIT_S)
-    net.opened.append(made)
-    return made
-
-
-def pair(net: Net) -> tuple[Any, Any]:
-    """(accepted, connected)"""
-    server, client = listener(net), tcp(net)
-    client.connect(server.getsockname())
-    return accepted(net, server), client
-
-
-@contextmanager
-def running(target: Callable[[], None]) -> Iterator[None]:
-    """A thread beside the block; what it raised is raised here."""
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            target()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(6 * LIMIT_S)
-    assert not thread.is_alive()
-    if failed:
-        raise failed[0]
 
 
 def read_all(sock: Any, size: int = 65536) -> bytes:
@@ -473,7 +422,6 @@ def test_close_wakes_who_waits(net: Net, what: str) -> None:
         waiting.connect(server.getsockname())
         accepted(net, server)
     waiting.settimeout(None)
-    nobody = (net.hosts[0].rsplit("." if net.family == std.AF_INET else ":", 1)[0] + (".77" if net.family == std.AF_INET else ":77"), 9)
     calls = {
         "recv": lambda: waiting.recv(10),
         "recv_into": lambda: waiting.recv_into(bytearray(10)),
@@ -481,7 +429,7 @@ def test_close_wakes_who_waits(net: Net, what: str) -> None:
         "recv_batch": lambda: waiting.recv_batch(10),
         "sendall": lambda: waiting.sendall(bytes(1 << 28)),
         "accept": lambda: waiting.accept(),
-        "connect": lambda: waiting.connect(nobody),
+        "connect": lambda: waiting.connect(net.nobody()),
     }
     about, seen = threading.Event(), []
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from sides import LIMIT_S, Net
-from test_tcp import accepted, listener, pair, running, tcp
+from streams import accepted, listener, pair, running, tcp
 
 SYN_SENT = 2  # enum in <linux/tcp.h>
 
@@ -42,7 +42,6 @@ def test_shutdown_wakes_who_waits(net: Net, what: str) -> None:
             while True:
                 waiting.send(bytes(1 << 20))
     waiting.settimeout(None)
-    nobody = net.hosts[0].rsplit("." if net.family == std.AF_INET else ":", 1)[0] + (".77" if net.family == std.AF_INET else ":77")
     calls: dict[str, Callable[[], object]] = {
         "recv": lambda: waiting.recv(10),
         "recv_into": lambda: waiting.recv_into(bytearray(10)),
@@ -51,7 +50,7 @@ def test_shutdown_wakes_who_waits(net: Net, what: str) -> None:
         "send": lambda: [None for _ in range(1 << 20) if waiting.send(bytes(1 << 20)) < 0],  # until it fails
         "sendall": lambda: waiting.sendall(bytes(1 << 20)),
         "accept": lambda: waiting.accept(),
-        "connect": lambda: waiting.connect((nobody, 9) if net.offloaded else silent.getsockname()),
+        "connect": lambda: waiting.connect(net.nobody() if net.offloaded else silent.getsockname()),
     }
     about, seen = threading.Event(), []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sides import Net
-from test_tcp import pair, running
+from streams import pair, running
 
 
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:

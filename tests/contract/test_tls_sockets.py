@@ -23,7 +23,7 @@ import pytest
 from certificates import HOSTNAME, OTHER_HOSTNAME
 from lab import LONG
 from sides import LIMIT_S
-from test_tcp import accepted, listener, pair, running, tcp
+from streams import accepted, listener, pair, running, tcp
 from tls_sides import Tls
 
 BULK = 100 << 20 if LONG else 3 << 20

@@ -10,7 +10,7 @@ from typing import Any
 
 from certificates import HOSTNAME, Certificates
 from sides import Net
-from test_tcp import pair, running
+from streams import pair, running
 
 
 class Tls:

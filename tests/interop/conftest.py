@@ -1,4 +1,4 @@
-"""Fixtures for programs that run in a laboratory of python_programs: the module's `lab`."""
+"""Fixtures of several modules: a veth pair, and what programs need that run in a laboratory of python_programs, the module's `lab`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from netns import Namespace
 from python_programs import Net, certificate
+from veth import namespaces
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Namespace, Namespace]]:
+    """The engine's side of a veth pair, and the kernel's."""
+    with namespaces() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from daemon import CONNECT, DROP, PROGRAM, Daemon, asker, daemon, ours, qdiscs
 from exchange import wait_for
 from lab import LONG
 from netns import Namespace, usable
-from veth import ENGINE, KERNEL, namespaces
+from veth import ENGINE, KERNEL
 
 from pyvma.daemon import Connection
 from pyvma.daemon import _protocol as protocol
@@ -32,12 +32,6 @@ FLOWS = 2000
 SEED = 20261122
 SOMEBODY = 20000 + secrets.randbelow(40000)
 Lab = tuple[Namespace, Namespace, Daemon]
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Namespace, Namespace]]:
-    with namespaces() as made:
-        yield made
 
 
 @pytest.fixture

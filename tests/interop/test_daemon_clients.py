@@ -15,7 +15,7 @@ from actor import Actor
 from daemon import DROP, FRAMES, GROUP, asker, daemon, ours
 from exchange import ASK, ECHO, wait_for
 from netns import Namespace, usable
-from veth import ENGINE, KERNEL, namespaces
+from veth import ENGINE, KERNEL
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
@@ -44,12 +44,6 @@ while part := t.recv(65536):
 t.close()
 got == sent
 """
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Namespace, Namespace]]:
-    with namespaces() as made:
-        yield made
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from actor import Actor
 from daemon import CONNECT, DROP, GROUP, asker, daemon, ours
 from exchange import wait_for
 from netns import Namespace, usable
-from veth import ENGINE, KERNEL, namespaces
+from veth import ENGINE, KERNEL
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
@@ -37,12 +37,6 @@ def reset(of, limit):
     except TimeoutError:
         return False
 """
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
-    with namespaces() as made:
-        yield made
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import secrets
 import signal
 import stat
 import tempfile
-from collections.abc import Iterator
 
 import pytest
 from actor import Actor
@@ -16,18 +15,12 @@ from daemon import CONNECT, DROP, GROUP, Daemon, asker, daemon, ours
 from exchange import wait_for
 from lab import LONG
 from netns import Namespace, usable
-from veth import ENGINE, namespaces
+from veth import ENGINE
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
 SOMEBODY = 20000 + secrets.randbelow(40000)
 Pair = tuple[Namespace, Namespace]
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
-    with namespaces() as made:
-        yield made
 
 
 def files(running: Daemon) -> int:

@@ -13,7 +13,7 @@ from actor import Actor
 from daemon import Daemon, asker, daemon, ours, qdiscs
 from exchange import wait_for
 from netns import Namespace, usable
-from veth import ENGINE, KERNEL, namespaces
+from veth import ENGINE, KERNEL
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
@@ -27,12 +27,6 @@ for dst, port, proto in given:
     c.call(p.FLOW_ADD, flow(dst, port, proto, of[dst], 9, number))
 name
 """
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Namespace, Namespace]]:
-    with namespaces() as made:
-        yield made
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ NIC's waits in ibv_open_device and ibv_close_device for as long as a file is the
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from actor import Actor
+from c_programs import compiled
 from exchange import ASK, ECHO, wait_for
 from netns import usable
 from netvsc import HERE, THERE, Guest, guest, open_files
@@ -81,10 +81,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("slow")
     real = softnic.FOLDER / softnic.NAME
     (folder / "slow.c").write_text(SLOW)
-    made = folder / "libslow.so"
-    command = ["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(made), str(folder / "slow.c"), "-Wl,--no-as-needed", str(real)]
-    subprocess.run([*command, f"-Wl,-rpath,{real.parent}"], check=True, timeout=60)
-    return made
+    options = ("-shared", "-fPIC", "-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}")
+    return compiled(folder / "libslow.so", folder / "slow.c", options=options)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from c_programs import compiled
 from exchange import wait_for
 from lab import LONG
 from netns import usable
@@ -42,9 +42,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mixed") / "mixed"
-    subprocess.run(["cc", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Werror", "-o", str(path), str(SOURCE), "-lpthread"], check=True)
-    return path
+    return compiled(tmp_path_factory.mktemp("mixed") / "mixed", SOURCE)
 
 
 @dataclass(frozen=True)

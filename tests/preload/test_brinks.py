@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from c_programs import LIMIT_S, PEER_PORT, inside, peer, programs_in, ran
 from netns import usable
-from test_calls import peer
-from test_ends import LIMIT_S, PEER_PORT, PROGRAMS, preloaded, ran
+from preload_lab import preloaded
 from veth import ENGINE, KERNEL, namespaces
 
 from pyvma._cli import run
@@ -30,11 +30,7 @@ for _ in range(3):
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("brinks")
-    for name in ("brinks", "peer"):
-        command = ["cc", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Werror", "-o", str(folder / name), str(PROGRAMS / f"{name}.c")]
-        subprocess.run(command, check=True, timeout=LIMIT_S)
-    return folder
+    return programs_in(tmp_path_factory.mktemp("brinks"), "brinks", "peer")
 
 
 def test_accept(programs: Path, tmp_path: Path) -> None:
@@ -42,8 +38,8 @@ def test_accept(programs: Path, tmp_path: Path) -> None:
     for env in ({}, preloaded(tmp_path / "counters")):
         with namespaces() as (here, there):
             here.ip("link", "set", "lo", "up")
-            command = ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "brinks")]
-            server = subprocess.Popen([*command, "accept", "7501"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            command = inside(here, env, str(programs / "brinks"), "accept", "7501")
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             try:
                 assert server.stdout
                 assert server.stdout.readline() == "ready\n"

@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from c_programs import LIMIT_S, Env, inside, peer, programs_in, ran
 from netns import Namespace, usable
 from veth import ENGINE, KERNEL, namespaces
 
 from pyvma._cli import run
-
-PROGRAMS = Path(__file__).with_name("programs")
-LIMIT_S = 100.0
-Env = dict[str, str]
 
 pytestmark = [
     pytest.mark.skipif(not run.library().exists(), reason="built without the preload library"),
@@ -27,49 +22,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("calls")
-    for name in ("calls", "edges", "peer"):
-        command = [
-            "cc",
-            "-D_GNU_SOURCE",
-            "-O1",
-            "-g",
-            "-Wall",
-            "-Werror",
-            "-o",
-            str(folder / name),
-            str(PROGRAMS / f"{name}.c"),
-            "-lpthread",
-        ]
-        subprocess.run(command, check=True, timeout=LIMIT_S)
-    return folder
-
-
-@contextmanager
-def peer(ns: Namespace, program: Path) -> Iterator[None]:
-    command = ["ip", "netns", "exec", ns.name, str(program)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin
-    assert process.stdout
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+    return programs_in(tmp_path_factory.mktemp("calls"), "calls", "edges", "peer")
 
 
 def cases_of(ns: Namespace, program: Path, env: Env) -> list[str]:
-    command = ["ip", "netns", "exec", ns.name, "env", *(f"{k}={v}" for k, v in env.items())]
-    command += [str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stdout, done.stderr)
-    return done.stdout.splitlines()
+    return ran(ns, env, str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]).splitlines()
 
 
 def test_calls(programs: Path, tmp_path: Path) -> None:
@@ -102,10 +59,8 @@ def test_the_end_of_a_process_is_the_end_of_its_connections(programs: Path) -> N
     """By _exit, too: what was sent arrives, and then the end."""
     for env in ({}, {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}):
         with namespaces() as (here, there):
-            command = ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "calls")]
-            server = subprocess.Popen(
-                [*command, ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], "leave", "7500"], stdout=subprocess.PIPE, text=True
-            )
+            command = [str(programs / "calls"), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], "leave", "7500"]
+            server = subprocess.Popen(inside(here, env, *command), stdout=subprocess.PIPE, text=True)
             try:
                 assert server.stdout
                 assert server.stdout.readline() == "ready\n"

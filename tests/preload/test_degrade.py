@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from c_programs import compiled
 from netns import Namespace, usable
 
 from pyvma._cli import run
@@ -21,15 +22,14 @@ CALLS = ("xdp", "netlink", "bpf", "eventfd", "memfd", "epoll", "ppoll", "thread"
 Env = dict[str, str]
 
 pytestmark = [
-    pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc"),
+    pytest.mark.skipif(not shutil.which("cc"), reason="no compiler"),
     pytest.mark.skipif(not run.library().exists(), reason="built without the preload library"),
 ]
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("sandboxed") / "sandboxed"
-    subprocess.run(["gcc", "-O1", "-o", str(path), str(SOURCE)], check=True, timeout=LIMIT_S)
+    path = compiled(tmp_path_factory.mktemp("sandboxed") / "sandboxed", SOURCE)
     for parent in (path.parent, path.parent.parent, path.parent.parent.parent):
         parent.chmod(0o755)
     return path
@@ -123,8 +123,7 @@ def by_run(env: Env, *command: str) -> list[str]:
 
 
 def test_a_static_program(program: Path, softnic: Env, tmp_path: Path) -> None:
-    static = tmp_path / "static"
-    subprocess.run(["gcc", "-O1", "-static", "-o", str(static), str(SOURCE)], check=True, timeout=LIMIT_S)
+    static = compiled(tmp_path / "static", SOURCE, options=("-static",))
     assert works(softnic, str(static)) == []  # without us to tell it is just as it would be
     assert by_run(softnic, str(static)) == ["pyvma run: static runs on the kernel's sockets: static is static: it loads no libraries"]
 

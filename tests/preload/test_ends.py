@@ -8,16 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from c_programs import LIMIT_S, PEER_PORT, PROGRAMS, compiled, inside, peer, programs_in, ran
 from netns import Namespace, usable
-from test_calls import peer
+from preload_lab import preloaded
 from veth import KERNEL, namespaces
 
 from pyvma._cli import run
-
-PROGRAMS = Path(__file__).with_name("programs")
-PEER_PORT = 7400
-LIMIT_S = 100.0
-Env = dict[str, str]
 
 pytestmark = [
     pytest.mark.skipif(not run.library().exists(), reason="built without the preload library"),
@@ -40,30 +36,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ends")
     outer = folder / "outer.c"
     outer.write_text("int outer;\n")
-    linked = ["-Wl,--no-as-needed", f"-L{folder}", f"-Wl,-rpath,{folder}"]
-
-    def build(name: str, source: Path, *options: str) -> None:
-        command = ["cc", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Werror", "-o", str(folder / name), str(source), *options]
-        subprocess.run(command, check=True, timeout=LIMIT_S)
-
-    build("ends", PROGRAMS / "ends.c")
-    build("peer", PROGRAMS / "peer.c")
-    build("libearly.so", PROGRAMS / "early.c", "-shared", "-fPIC")
-    build("libouter.so", outer, "-shared", "-fPIC", *linked, "-learly")
+    linked = ("-Wl,--no-as-needed", f"-L{folder}", f"-Wl,-rpath,{folder}")
+    library = ("-shared", "-fPIC")
+    programs_in(folder, "ends", "peer")
+    compiled(folder / "libearly.so", PROGRAMS / "early.c", options=library)
+    compiled(folder / "libouter.so", outer, options=(*library, *linked, "-learly"))
     for name in ("early", "outer"):  # needed by the program itself; by what that needs, and so before what is preloaded
-        build(f"main_{name}", PROGRAMS / "early_main.c", *linked, f"-l{name}")
+        compiled(folder / f"main_{name}", PROGRAMS / "early_main.c", options=(*linked, f"-l{name}"))
     return folder
-
-
-def preloaded(counters: Path) -> Env:
-    return {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0", "PYVMA_EXIT_STATS": str(counters)}
-
-
-def ran(ns: Namespace, env: Env, *command: str) -> str:
-    line = ["ip", "netns", "exec", ns.name, "env", *(f"{k}={v}" for k, v in env.items()), *command]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S)
-    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stdout, done.stderr)
-    return done.stdout
 
 
 @pytest.mark.parametrize("linked", ["early", "outer"])
@@ -83,7 +63,7 @@ def test_sockets_before_main(programs: Path, tmp_path: Path, linked: str) -> Non
 
 @contextmanager
 def listener(ns: Namespace) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(["ip", "netns", "exec", ns.name, "python3", "-c", LISTENER], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(inside(ns, {}, "python3", "-c", LISTENER), stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"

@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from c_programs import LIMIT_S, inside, peer, programs_in
 from netns import usable
-from test_calls import peer
-from test_ends import LIMIT_S, PROGRAMS
 from veth import ENGINE, KERNEL, namespaces
 
 from pyvma._cli import run
@@ -22,21 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sandbox")
-    for name in ("sandbox", "peer"):
-        command = [
-            "cc",
-            "-D_GNU_SOURCE",
-            "-O1",
-            "-g",
-            "-Wall",
-            "-Werror",
-            "-o",
-            str(folder / name),
-            str(PROGRAMS / f"{name}.c"),
-            "-lpthread",
-        ]
-        subprocess.run(command, check=True, timeout=LIMIT_S)
+    folder = programs_in(tmp_path_factory.mktemp("sandbox"), "sandbox", "peer")
     for parent in (folder, folder.parent, folder.parent.parent):
         parent.chmod(0o755)
     return folder
@@ -46,8 +31,7 @@ def ran(programs: Path, how: tuple[str, ...], *, kernel: bool) -> tuple[str, lis
     env = {} if kernel else {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}
     with namespaces() as (here, there), peer(there, programs / "peer"):
         command = ["sh", "-c", 'ulimit -c unlimited; exec "$@"', "sh"]
-        command += ["ip", "netns", "exec", here.name, "env", *(f"{k}={v}" for k, v in env.items()), str(programs / "sandbox")]
-        command += [ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], *how]
+        command += inside(here, env, str(programs / "sandbox"), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], *how)
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, cwd=programs)
     # Whoever tries a filter for the program leaves nothing behind.
     assert sorted(path.name for path in programs.iterdir()) == ["peer", "sandbox"]

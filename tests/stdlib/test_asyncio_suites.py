@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cpython import MARKS, addresses, known_failures
 from lab import LONG
-from test_suites import addresses, known_failures
-from test_suites import pytestmark as pytestmark
 
 SUITES = Path(__file__).with_name("asyncio_suites.py")
 LIMIT_S = 280.0
+pytestmark = MARKS
 RUNS = {
     ("test_buffered_proto", "test_context", "test_runners"): (28, 1),
     ("test_sendfile",): (45, 40),

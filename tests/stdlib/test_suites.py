@@ -6,10 +6,8 @@ pyvma.patch(). What is known to fail is in known_failures.txt.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import re
 import secrets
 import subprocess
 import sys
@@ -20,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import softnic_reason
-from netns import usable
+from cpython import MARKS, addresses, known_failures
 
 SUITES = Path(__file__).with_name("suites.py")
 LIMIT_S = 280.0
@@ -30,15 +27,7 @@ TLS = [*MODULES, "ssl"]
 PATCH = ["--patch"]
 AT_ONCE = 4
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("test.test_socket") is None,
-        reason="CPython's own tests are not installed: apt install libpython3-testsuite",
-    ),
-    pytest.mark.skipif(bool(softnic_reason()), reason=softnic_reason() or "there"),
-    pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces"),
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 
 @dataclass(frozen=True)
@@ -87,16 +76,6 @@ RUNS = [
 ]
 
 
-def known_failures(name: str = "known_failures.txt") -> dict[str, dict[str, str]]:
-    """By suite and test, the reason."""
-    found: dict[str, dict[str, str]] = {}
-    for line in Path(__file__).with_name(name).read_text().splitlines():
-        if not line.startswith("#"):
-            suite, test, reason = re.fullmatch(r"(\S+) (\S+): (.+)", line).groups()  # type: ignore[union-attr]
-            found.setdefault(suite, {})[test] = reason
-    return found
-
-
 def outcomes(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, str(SUITES), *arguments],
@@ -109,11 +88,6 @@ def outcomes(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
-
-
-def addresses() -> tuple[str, str]:
-    net = secrets.randbelow(200) + 20
-    return f"10.{net}.5.1", f"fd00:5:{net:x}::1"
 
 
 Runs = dict[tuple[str, tuple[str, ...]], Future[dict[str, Any]]]

@@ -23,6 +23,13 @@ from python_programs import START_LIMIT_S, Net, Program, environment
 MIB = 1 << 20
 
 
+def preloaded(counters: Path) -> dict[str, str]:
+    """What makes a program without `pyvma run` use the stack; at its end its engine's counters are in that file."""
+    from pyvma._cli import run
+
+    return {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0", "PYVMA_EXIT_STATS": str(counters)}
+
+
 def counted(program: Program) -> dict[str, int]:
     """Sums over the engines of all its processes, which have ended."""
     from pyvma._cli._run_stats import read

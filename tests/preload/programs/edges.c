@@ -21,8 +21,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "peer.h"
-
 #define CHECK(cond)                                                                                                                \
 	do {                                                                                                                       \
 		if (!(cond)) {                                                                                                     \
@@ -32,26 +30,11 @@
 	} while (0)
 #define LIMIT_MS 10000
 
-static const char *mine, *theirs, *running = "";
+static const char *running = "";
+
+#include "client.h"
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------------- */
-
-static struct sockaddr_in address(const char *text, int port)
-{
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-
-	CHECK(inet_pton(AF_INET, text, &in.sin_addr) == 1);
-	return in;
-}
-
-static int connected(int type)
-{
-	struct sockaddr_in to = address(theirs, PEER_PORT);
-	int fd = socket(AF_INET, type, 0);
-
-	CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
-	return fd;
-}
 
 static int bound(int type)
 {

@@ -22,8 +22,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "peer.h"
-
 #define WAIT_KILLABLE_RECV (1UL << 5)
 #define CHECK(cond)                                                                                                                \
 	do {                                                                                                                       \
@@ -33,24 +31,7 @@
 		}                                                                                                                  \
 	} while (0)
 
-static const char *mine, *theirs;
-
-static struct sockaddr_in address(const char *text, int port)
-{
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-
-	CHECK(inet_pton(AF_INET, text, &in.sin_addr) == 1);
-	return in;
-}
-
-static int connected(int type)
-{
-	struct sockaddr_in to = address(theirs, PEER_PORT);
-	int fd = socket(AF_INET, type, 0);
-
-	CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
-	return fd;
-}
+#include "client.h"
 
 static void expect(int fd, const char *text)
 {
