@@ -129,14 +129,14 @@ static void unheard(struct bond *b, struct bond_leg *l, struct pv_pkt **pkts, ui
 
 static uint32_t take(struct bond *b, struct bond_leg *l, struct pv_pkt **pkts, uint32_t n)
 {
-	uint32_t got = pv_ring_rx_poll(l->ring, pkts, n), more;
+	uint32_t got = pv_ring_rx_poll(l->ring, pkts, n), more = l->ring->rx_more;
 
-	if (pv_likely(!got))
+	if (pv_likely(!(got | more)))
 		return 0;
-	more = l->ring->rx_more;
 	l->ring->rx_more = 0;
 	l->rx_out -= PV_MIN(l->rx_out, got + more);
 	if (pv_unlikely(l->deaf)) {
+		l->short_of |= more != 0;
 		unheard(b, l, pkts, got);
 		return 0;
 	}

@@ -4,7 +4,7 @@
  *
  * Ownership. rx_post and tx_post take the first k packets of the array and return k; from then on the ring owns them. rx_poll
  * and tx_reap hand packets back. close hands back all that are still inside. A packet never has two owners. A receive buffer that
- * the device completed with an error goes straight to the pool, and is counted in rx_more.
+ * the device completed with an error goes straight to the pool, and is counted in rx_more, also by a poll that brings nothing.
  * Threads. One thread at a time may be inside a ring. notify_fd may be polled by any thread.
  * Errors. Calls return 0, a count or -errno. A ring whose device is gone answers -ENODEV and completes what it held as failed.
  * An op that is NULL is not supported: the pv_ring_* dispatchers answer -EOPNOTSUPP (or 0 packets for counts).
@@ -219,8 +219,9 @@ struct pv_ring {
 	const struct pv_ring_ops *ops;
 	struct pv_pool *pool;
 	struct pv_ring_stat *stat; /* of a ring that wraps another: the other's */
-	uint32_t
-	    rx_more; /* buffers that rx_poll gave behind others, on their `frag`, or to the pool: who counts what to post takes it, and sets it to 0 */
+	/* Receive buffers that are to be posted. rx_poll adds those that it gave behind others, on their `frag`, or to the pool. The owner adds
+	 * what it was handed and takes off what it posted, or counts elsewhere: then it takes these over and sets it to 0. */
+	uint32_t rx_more;
 	uint32_t tx_pending; /* posted and not reaped yet: kept by the dispatchers, so that an idle owner need not ask */
 	struct pv_ring_caps caps;
 	uint32_t binder; /* which of its pool's it is (pv_pool_bind); 0: none */

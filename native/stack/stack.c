@@ -19,8 +19,7 @@
 struct stack_ring {
 	struct pv_ring *ring;
 	uint32_t iface;
-	uint32_t short_of; /* receive buffers that the ring should have and has not */
-	uint32_t want; /* that it should have */
+	uint32_t want; /* receive buffers that it should have; ring->rx_more: and has not */
 	uint32_t refill_at; /* how many must be missing to be worth a call */
 	uint32_t left; /* sends that were outstanding after the last reaping */
 };
@@ -117,7 +116,7 @@ static void set_want(struct stack_ring *sr)
 
 	pv_pool_get_stats(sr->ring->pool, &st);
 	sr->want = PV_MIN(sr->ring->caps.rx_depth, st.total - st.total / 4);
-	sr->short_of += sr->want - was;
+	sr->ring->rx_more += sr->want - was;
 	sr->refill_at = PV_MAX(1u, PV_MIN(32u, sr->want / 4));
 }
 
@@ -141,17 +140,18 @@ static uint32_t collect(struct pv_pool *pool, struct pv_pkt **pkts, uint32_t n)
 static pv_noinline void refill(const struct pv_net *net, struct stack_ring *sr)
 {
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
+	struct pv_ring *ring = sr->ring;
 
-	while (sr->short_of) {
-		uint32_t n = collect(sr->ring->pool, pkts, PV_MIN(sr->short_of, PV_RING_BATCH_MAX));
-		uint32_t k = n ? pv_ring_rx_post(sr->ring, pkts, n) : 0;
+	while (ring->rx_more) {
+		uint32_t n = collect(ring->pool, pkts, PV_MIN(ring->rx_more, PV_RING_BATCH_MAX));
+		uint32_t k = n ? pv_ring_rx_post(ring, pkts, n) : 0;
 
-		sr->short_of -= k;
+		ring->rx_more -= k;
 		for (uint32_t i = k; i < n; i++)
 			pv_pkt_put(pkts[i]);
 		if (!k) {
 			if (!n)
-				pv_trace_note(pv_net_trace(net), .kind = PV_TRACE_starved, .a = 0, .b = sr->short_of,
+				pv_trace_note(pv_net_trace(net), .kind = PV_TRACE_starved, .a = 0, .b = ring->rx_more,
 					      .iface = (uint8_t)sr->iface);
 			return;
 		}
@@ -184,6 +184,7 @@ int pv_stack_iface_add(struct pv_stack *s, const struct pv_iface_cfg *cfg)
 		return index;
 	sr = &s->rings[s->nrings++];
 	*sr = (struct stack_ring){ .ring = cfg->ring, .iface = (uint32_t)index };
+	sr->ring->rx_more = 0;
 	set_want(sr);
 	refill(s->net, sr);
 	/* Only now: what a rule brings finds buffers. */
@@ -286,13 +287,9 @@ pv_inline uint32_t receive(struct pv_stack *s, struct stack_ring *sr, int64_t no
 
 	if (pv_likely(!n))
 		return 0;
-	sr->short_of += n;
+	sr->ring->rx_more += n;
 	if (pv_unlikely(n > sr->ring->stat->rx_drained_max))
 		sr->ring->stat->rx_drained_max = n;
-	if (pv_unlikely(sr->ring->rx_more)) {
-		sr->short_of += sr->ring->rx_more;
-		sr->ring->rx_more = 0;
-	}
 	pv_prefetch(pkts[0]->data);
 	if (n > 1)
 		input_many(s, sr->iface, pkts, n, now_ns);
@@ -399,7 +396,7 @@ pv_inline void tend(struct pv_stack *s, int64_t now_ns, uint32_t done)
 
 		if (reap_due(s, sr, done) || pv_unlikely(waiting))
 			reaped |= reap(s->net, sr) != 0;
-		if (pv_unlikely(sr->short_of >= sr->refill_at))
+		if (pv_unlikely(sr->ring->rx_more >= sr->refill_at))
 			refill(s->net, sr);
 	}
 	if (pv_unlikely(waiting))
@@ -444,7 +441,7 @@ uint32_t pv_stack_poll(struct pv_stack *s, int64_t now_ns, uint32_t rx_budget)
 	if (pv_unlikely(pv_tcp_wake(s->tcp) <= now_ns || pv_net_deadline(s->net) <= now_ns))
 		done += due(s, now_ns);
 	/* What a spinning caller meets nearly always. Whoever waits for room in TCP was due. */
-	else if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->short_of < sr->refill_at &&
+	else if (pv_likely(!done && s->nrings == 1 && !reap_due(s, sr, false) && sr->ring->rx_more < sr->refill_at &&
 			   !pv_udp_waiting(s->udp) && !pv_net_dirty(s->net)))
 		return 0;
 	tend(s, now_ns, done);

@@ -116,8 +116,52 @@ TEST(buffers_come_back_to_the_ring)
 	world_close(&w);
 }
 
-/* A device that wants its doorbell rung twice (need-wakeup rings do). */
 static const struct pv_ring_ops *real;
+
+/* What comes fails: its buffer is the pool's again, and the poll brings nothing. */
+static uint32_t failing_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
+{
+	uint32_t got = real->rx_poll(r, pkts, n);
+
+	for (uint32_t i = 0; i < got; i++)
+		pv_pkt_put(pkts[i]);
+	r->rx_more += got;
+	return 0;
+}
+
+/* More receives in a row fail than the ring has buffers, with no frame between them: it hears what comes then. */
+TEST(failed_receives_do_not_make_a_ring_deaf)
+{
+	struct pv_endpoint to = ep(ip4(10, 0, 0, 2), 7000);
+	struct pv_ring_ops failing;
+	struct pv_udp *a, *b;
+	struct world w;
+
+	world_open(&w, &(struct world_cfg){ .seed = 3, .pool = 96 });
+	a = sock_open(&w, 0, PV_AF_INET);
+	b = sock_bound(&w, 1, PV_AF_INET, any4(), 7000);
+	flood(&w, a, &to, 1);
+	world_run(&w, PV_NS_PER_MS);
+	CHECK_EQ(pv_udp_queued(b), 1);
+	real = w.host[1].ring->ops;
+	failing = *real;
+	failing.rx_poll = failing_poll;
+	w.host[1].ring->ops = &failing;
+	for (uint32_t i = 0; i < 400; i++) {
+		flood(&w, a, &to, 1);
+		world_run(&w, PV_NS_PER_US);
+	}
+	CHECK_EQ(pv_udp_queued(b), 1);
+	w.host[1].ring->ops = real;
+	flood(&w, a, &to, 1);
+	world_run(&w, PV_NS_PER_MS);
+	CHECK_EQ(pv_udp_queued(b), 2);
+	pv_udp_close(a);
+	pv_udp_close(b);
+	world_close(&w);
+}
+
+/* A device that wants its doorbell rung twice (need-wakeup rings do). */
 static uint32_t rung;
 
 static int reluctant_kick(struct pv_ring *r)
