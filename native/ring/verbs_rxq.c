@@ -11,7 +11,8 @@
  *
  * Buffers. A queue is filled by the ring when it opens, and from then on by what the owner posts for frames that it took. A queue that is
  * closed is given up (IBV_WQS_ERR), which completes every buffer of it, and ends when the last has come back: not before, for the device
- * may write to it until then. The owner posts a buffer for each frame of that queue, too: `surplus` of them go back to the pool.
+ * may write to it until then. Nor while a rule leads there that the device did not take back; it is asked again with every sweep. The
+ * owner posts a buffer for each frame of that queue, too: `surplus` of them go back to the pool.
  */
 #include <errno.h>
 
@@ -213,12 +214,42 @@ void pv_verbs_rxq_clear(struct verbs_ring *v)
 		destroy(v, &v->rxqs->q[i]);
 }
 
+static void count_rules(struct verbs_ring *v, uint64_t set, int by)
+{
+	for (; set; set &= set - 1)
+		v->rxqs->q[__builtin_ctzll(set)].rules += (uint32_t)by;
+}
+
+static void way_end(struct verbs_ring *v, struct verbs_way *way)
+{
+	if (way->qp && !v->forgotten)
+		v->lib.destroy_qp(way->qp);
+	if (way->table && !v->forgotten)
+		ibv_destroy_rwq_ind_table(way->table);
+	if (way->set)
+		count_rules(v, way->set, -1);
+	memset(way, 0, sizeof(*way));
+}
+
+/* 0: the device has taken the rule's former one back by now. */
+static int end_stale(struct verbs_ring *v, struct verbs_flow *f)
+{
+	if (f->stale && pv_verbs_flow_destroy(v, f->stale))
+		return -EBUSY;
+	f->stale = NULL;
+	way_end(v, &f->stale_way);
+	return 0;
+}
+
 void pv_verbs_rxq_sweep(struct verbs_ring *v)
 {
+	for (struct verbs_flow *f = v->flows; f; f = f->next)
+		if (f->stale)
+			(void)end_stale(v, f);
 	for (uint32_t i = 1; i <= PV_RING_RXQ_MAX; i++) {
 		struct verbs_beside *q = &v->rxqs->q[i];
 
-		if (!q->closing || (q->out && !v->gone))
+		if (!q->closing || q->rules || (q->out && !v->gone))
 			continue;
 		destroy(v, q);
 		v->rxqs->closing--;
@@ -303,6 +334,15 @@ int pv_verbs_rxq_open(struct pv_ring *r)
 	return v->gone ? -ENODEV : -ENOBUFS;
 }
 
+/* By a rule of ours, that is: one that the device did not take back is in another's shade, and brings nothing. */
+static bool is_led_to(const struct verbs_ring *v, uint32_t number)
+{
+	for (const struct verbs_flow *f = v->flows; f; f = f->next)
+		if (f->way.set >> number & 1)
+			return true;
+	return false;
+}
+
 int pv_verbs_rxq_close(struct pv_ring *r, uint32_t rxq)
 {
 	struct verbs_ring *v = verbs_ring(r);
@@ -310,30 +350,13 @@ int pv_verbs_rxq_close(struct pv_ring *r, uint32_t rxq)
 
 	if (!q)
 		return -ENOENT;
-	if (q->rules)
+	if (is_led_to(v, rxq))
 		return -EBUSY;
 	give_up(v, q);
 	return 0;
 }
 
 /* ---- rules ------------------------------------------------------------------------------------------------------------- */
-
-static void count_rules(struct verbs_ring *v, uint64_t set, int by)
-{
-	for (; set; set &= set - 1)
-		v->rxqs->q[__builtin_ctzll(set)].rules += (uint32_t)by;
-}
-
-static void way_end(struct verbs_ring *v, struct verbs_way *way)
-{
-	if (way->qp && !v->forgotten)
-		v->lib.destroy_qp(way->qp);
-	if (way->table && !v->forgotten)
-		ibv_destroy_rwq_ind_table(way->table);
-	if (way->set)
-		count_rules(v, way->set, -1);
-	memset(way, 0, sizeof(*way));
-}
 
 static int way_over(struct verbs_ring *v, const struct pv_flow *flow, struct verbs_way *way)
 {
@@ -394,16 +417,6 @@ static bool starved(const struct verbs_ring *v, uint64_t set)
 		if (!x->q[__builtin_ctzll(set)].out)
 			return true;
 	return false;
-}
-
-/* 0: the device has taken it back by now. */
-static int end_stale(struct verbs_ring *v, struct verbs_flow *f)
-{
-	if (f->stale && pv_verbs_flow_destroy(v, f->stale))
-		return -EBUSY;
-	f->stale = NULL;
-	way_end(v, &f->stale_way);
-	return 0;
 }
 
 static int move(struct verbs_ring *v, struct verbs_flow *f, uint64_t set)

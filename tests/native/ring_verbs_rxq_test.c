@@ -443,13 +443,45 @@ TEST(an_old_rule_that_stays)
 	refuse(false, true);
 	CHECK_EQ(move(bit(q2) | bit(q)), -EBUSY); /* down */
 	CHECK_EQ(came_by(8), (uint32_t)q2);
-	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), -EBUSY);
 	refuse(false, false);
 	CHECK_EQ(move(bit(q)), 0);
 	CHECK_EQ(came_by(9), (uint32_t)q);
 	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q2), 0);
 	CHECK_EQ(pv_ring_flow_del(rig.ring[1], handle), 0);
 	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), 0);
+	close_all();
+}
+
+/* A queue to which only a rule leads that the device keeps is closed, but its number is free once the device has let go. */
+TEST(a_queue_that_the_device_holds_on_to)
+{
+	int q, q2;
+
+	open_rig((struct pv_verbs_cfg){ 0 }, 1);
+	handle = rule(PV_FLOW_3TUPLE, 17, 0);
+	q = pv_ring_rxq_open(rig.ring[1]);
+	q2 = pv_ring_rxq_open(rig.ring[1]);
+	for (uint32_t i = 0; i < 3; i++) {
+		CHECK_EQ(move(0), 0);
+		CHECK_EQ(move(bit(q)), 0);
+		refuse(false, true);
+		CHECK_EQ(move(bit(q2)), 0);
+		CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q2), -EBUSY);
+		CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), 0);
+		CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)q), -ENOENT);
+		CHECK_EQ(came_by(7), (uint32_t)q2);
+		for (uint32_t n = 2; n < QUEUES; n++)
+			CHECK(pv_ring_rxq_open(rig.ring[1]) > 0);
+		CHECK_EQ(pv_ring_rxq_open(rig.ring[1]), -ENOSPC);
+		refuse(false, false);
+		CHECK_EQ(pv_ring_rxq_open(rig.ring[1]), q);
+		rig_fill(&rig, 1);
+		CHECK_EQ(came_by(8), (uint32_t)q2);
+		for (int n = 1; n <= (int)QUEUES; n++)
+			if (n != q && n != q2)
+				CHECK_EQ(pv_ring_rxq_close(rig.ring[1], (uint32_t)n), 0);
+		rig_fill(&rig, 1);
+	}
 	close_all();
 }
 
