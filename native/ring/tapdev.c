@@ -15,6 +15,7 @@
 
 #include "ring/frame.h"
 #include "ring/own.h"
+#include "ring/vnet.h"
 
 #define ALONE 2u /* polls in a row that take one frame each */
 #define FEW_READS 64u /* so many reads without a long frame, and the row is short again */
@@ -340,7 +341,7 @@ static int write_frame(struct tapdev *t, struct pv_pkt *p)
 	ssize_t done;
 	int n = 0;
 
-	if (!pv_tapdev_tx_header(p, &h))
+	if (!pv_vnet_tx_header(p, &h))
 		return -EINVAL;
 	/* What is in front of a frame is nobody's. */
 	if (pv_likely(pv_pkt_headroom(p) >= TAPDEV_VNET)) {

@@ -71,9 +71,6 @@ extern const struct pv_ring_ops pv_tapdev_ops;
 /* tapdev_vnet.c: no state, any thread. */
 /* What a header says of the checksum of the frame behind it: PV_PKT_L4_OK or 0. */
 uint32_t pv_tapdev_rx_flags(const struct virtio_net_hdr *h);
-/* The header for a frame, whose checksum fields become what the kernel expects: IPv4's filled, the transport's begun. The frame is sound
- * (pv_frame_len, pv_frame_cuts). False: only in one piece could its checksum be filled, which it is not. */
-bool pv_tapdev_tx_header(struct pv_pkt *p, struct virtio_net_hdr *h);
 
 /* A frame of several UDP datagrams of `gso` bytes, the last one perhaps shorter. */
 struct tapdev_udp {

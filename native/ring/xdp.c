@@ -213,13 +213,6 @@ static uint32_t rx_poll(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	return got;
 }
 
-static void fail(struct xdp_ring *r, struct pv_pkt *p)
-{
-	pv_ring_take(p);
-	r->ring.stat->c.tx_errors++;
-	pv_pktq_push(&r->failed, p);
-}
-
 void pv_xdp_set_gone(struct xdp_ring *r)
 {
 	r->gone = true;
@@ -281,16 +274,18 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		struct pv_pkt *p = pkts[i];
 		uint32_t pieces = 0;
 
-		if (!pv_frame_len(p, r->ring.caps.mtu, r->ring.caps.max_sge)) {
-			fail(r, p);
-			continue;
+		if (pv_unlikely(p->flags & PV_PKT_TX_TSO || !pv_frame_len(p, r->ring.caps.mtu, r->pieces))) {
+			if (pv_xdp_post_aside(r, p))
+				continue;
+			c->tx_full++;
+			break;
 		}
 		if (pv_unlikely(p->frag != NULL) && (pieces = put_pieces(r, s, p, space))) {
 			space -= pieces;
 			continue;
 		}
 		if (!space || p->frag) {
-			r->ring.stat->c.tx_full++;
+			c->tx_full++;
 			break;
 		}
 		space--;
@@ -376,8 +371,8 @@ static uint32_t tx_reap(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 	const uint64_t *desc = q->desc;
 	uint32_t out = 0, have;
 
-	while (out < n && r->failed.head) {
-		pkts[out] = pv_pktq_pop(&r->failed);
+	while (out < n && r->done.head) {
+		pkts[out] = pv_pktq_pop(&r->done);
 		pv_ring_give(pkts[out++]);
 	}
 	have = avail(q, n - out);
@@ -481,6 +476,7 @@ static void release(struct xdp_ring *r)
 	pv_xdp_socks_close(r);
 	if (r->epoll_fd >= 0)
 		close(r->epoll_fd);
+	pv_xdp_whole_close(r);
 	pv_xdp_prog_close(r);
 	if (r->sock)
 		r->mem->free(r->mem->ctx, r->sock, r->nsocks * sizeof(*r->sock));
@@ -500,7 +496,7 @@ static void xdp_close(struct pv_ring *ring)
 	for (uint32_t i = 0; i < r->nsocks; i++)
 		if (r->sock[i].head)
 			pv_pkt_put(r->sock[i].head);
-	while ((p = pv_pktq_pop(&r->failed)) != NULL)
+	while ((p = pv_pktq_pop(&r->done)) != NULL)
 		pv_ring_drop(p);
 	for (uint32_t i = 0; i < r->held_size; i++) {
 		p = r->held[i] == XDP_HELD_NO ? NULL : r->held[i] == XDP_HELD_PART ? piece_back(r, i) : pv_pool_pkt(ring->pool, i);
@@ -615,7 +611,8 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->rx_depth = r->sock->rx.size * r->nsocks;
 	c->tx_depth = r->sock->tx.size;
 	c->batch = PV_RING_BATCH_MAX;
-	c->max_sge = r->jumbo ? TX_PIECES : 1;
+	c->max_sge = r->pieces = r->jumbo ? TX_PIECES : 1;
+	pv_xdp_whole_open(r, cfg);
 	c->flow_kinds = cfg->loan ? 1u << PV_FLOW_3TUPLE | 1u << PV_FLOW_5TUPLE : (1u << PV_FLOW_KINDS) - 1;
 	c->queues = r->nsocks;
 	/* Generic mode sees what the kernel's offloads made of the frames, with the checksum of a packet still to be sent. */
@@ -752,9 +749,9 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	r->ring.pool = pool;
 	r->mem = mem;
 	r->lib = lib;
-	r->epoll_fd = r->link_fd = -1;
+	r->epoll_fd = r->link_fd = r->whole_fd = -1;
 	r->free_rule = UINT32_MAX;
-	pv_pktq_init(&r->failed);
+	pv_pktq_init(&r->done);
 	rc = bring_up(r, cfg, err, errsize);
 	if (rc) {
 		pv_pool_unbind(pool, r->ring.binder);

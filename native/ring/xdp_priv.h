@@ -75,7 +75,7 @@ struct xdp_ring {
 	uint32_t buf_shift;
 	uint8_t *held; /* by packet index: what the ring has of it */
 	uint32_t held_size;
-	struct pv_pktq failed; /* frames that could not be sent: reaped first */
+	struct pv_pktq done; /* frames that the queue does not have, sent aside or not at all: reaped first */
 	int epoll_fd;
 	struct bpf_object *object;
 	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd;
@@ -91,7 +91,10 @@ struct xdp_ring {
 	bool jumbo; /* a frame of the interface's MTU fills several buffers */
 	bool csum_partial; /* of frames that come */
 	bool virtual_link; /* no hardware completes checksums on the way */
-	bool native_costs; /* the driver's native mode is the slower one */
+	bool veth; /* its native mode is the slower one, and what it is given reaches the other end whole */
+	bool sg; /* the sockets take frames of several buffers */
+	uint32_t pieces; /* buffers of a frame in the queue */
+	int whole_fd; /* for long segments, or -1 */
 	uint64_t drops[3]; /* of the counters, what the kernel told: rx_no_buf, rx_errors, tx_errors */
 	uint32_t events; /* times that event was called */
 };
@@ -111,6 +114,16 @@ uint32_t pv_xdp_channels(const char *ifname);
 void pv_xdp_moderation(const char *ifname, struct pv_ring_caps *caps);
 /* 0, or -errno when the driver cannot be asked. */
 int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname);
+
+/* The device takes TCP segments that are longer than its MTU. */
+bool pv_xdp_has_tso(const char *ifname);
+
+/* xdp_whole.c: long segments to a device that passes them on as they are. Opened once the sockets are; caps say whether there is such a way. */
+void pv_xdp_whole_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg);
+void pv_xdp_whole_close(struct xdp_ring *r);
+/* What the transmit queue does not take: a long segment leaves that way, behind all that was posted, anything else fails; both are reapable
+ * then. False: not now. */
+bool pv_xdp_post_aside(struct xdp_ring *r, struct pv_pkt *p);
 
 /* xdp_feature.c: what the driver offers to programs and sockets, as the kernel's family "netdev" tells it (Linux 6.8). */
 #define XDP_META_STAMP 0x1u

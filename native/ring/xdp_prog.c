@@ -92,7 +92,7 @@ static bool native_first(const struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 {
 	/* veth makes an XDP frame of each socket buffer by a second buffer and a copy, and the other end loses segmentation offload for as
 	 * long as the program is there: in generic mode datagrams are quicker, and the kernel's own TCP is not slowed down. */
-	return cfg->mode == PV_XDP_NATIVE || (cfg->mode == PV_XDP_AUTO && !r->native_costs);
+	return cfg->mode == PV_XDP_NATIVE || (cfg->mode == PV_XDP_AUTO && !r->veth);
 }
 
 /* What frames are to come with; 0: nothing, and why. */

@@ -71,8 +71,15 @@ int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname)
 		return rc == -EOPNOTSUPP ? 0 : rc;
 	for (size_t i = 0; i < pv_array_size(drivers); i++)
 		r->virtual_link |= !strcmp(info.driver, drivers[i]);
-	r->native_costs = !strcmp(info.driver, "veth");
+	r->veth = !strcmp(info.driver, "veth");
 	return 0;
+}
+
+bool pv_xdp_has_tso(const char *ifname)
+{
+	struct ethtool_value tso = { .cmd = ETHTOOL_GTSO };
+
+	return !ethtool(ifname, &tso) && tso.data;
 }
 
 static int map_queue(int fd, struct xdp_queue *q, const struct xdp_ring_offset *at, off_t page, size_t desc_size)
@@ -177,8 +184,10 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && i == 0)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY | (r->jumbo ? XDP_USE_SG : 0), cfg->hurry);
 	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
-	if (rc && rc != -EBUSY)
+	if (rc && rc != -EBUSY) {
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG), cfg->hurry);
+		r->sg |= !rc;
+	}
 	if (rc && rc != -EBUSY && !r->jumbo)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY, cfg->hurry);
 	if (!rc && cfg->busy_poll_us)

@@ -241,6 +241,7 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		.tx_depth = power_of_two(s->tx_depth ? s->tx_depth : (uint32_t)cfg->tx_depth),
 		.mode = modes[s->mode],
 		.rx_metadata = s->rx_metadata,
+		.no_tso = !cfg->tso,
 		.busy_poll_us = s->busy_poll_us,
 		/* While sockets are in use nobody waits with the lock: rt/host.c tries again. */
 		.hurry = pv_engine_state() == PV_ENGINE_RUNNING,

@@ -90,7 +90,7 @@ SECTIONS = (
     Section(
         "tcp-xdp",
         "TCP over AF_XDP",
-        f"The same pair. The kernel's bulk stream crosses it in segments of 64 KiB that are never cut, which AF_XDP cannot do. {TENTH}",
+        f"The same pair. Bulk crosses it in segments of up to 64 KiB that are never cut, but for raw's frames of 1500 bytes. {TENTH}",
         (
             Command(
                 "compare --ring xdp --proto tcp --size 64 --seconds 0.5 --runs 3",

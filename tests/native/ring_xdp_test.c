@@ -10,6 +10,8 @@ int main(void)
 }
 #else
 #include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <net/if.h>
 #include <sched.h>
@@ -79,7 +81,7 @@ static void make_pair(struct pair *pair)
 		wait_running(pair->name[i]);
 }
 
-static void open_mode(struct rig *rig, enum pv_xdp_mode mode, const char *text)
+static void open_mode(struct rig *rig, enum pv_xdp_mode mode, bool tso, const char *text)
 {
 	static const struct pv_flow all = { .kind = PV_FLOW_ALL };
 	struct pair *pair = calloc(1, sizeof(*pair));
@@ -89,7 +91,9 @@ static void open_mode(struct rig *rig, enum pv_xdp_mode mode, const char *text)
 	rig->wire = pair;
 	make_pair(pair);
 	for (int i = 0; i < 2; i++) {
-		struct pv_xdp_cfg cfg = { .ifname = pair->name[i], .rx_depth = RIG_DEPTH, .tx_depth = RIG_DEPTH, .mode = mode };
+		struct pv_xdp_cfg cfg = {
+			.ifname = pair->name[i], .rx_depth = RIG_DEPTH, .tx_depth = RIG_DEPTH, .mode = mode, .no_tso = !tso
+		};
 		int rc = pv_xdp_open(&rig->ring[i], &rig->mem.mem, rig->pool[i], &cfg, err, sizeof(err));
 
 		if (rc)
@@ -102,12 +106,33 @@ static void open_mode(struct rig *rig, enum pv_xdp_mode mode, const char *text)
 
 static void open_native(struct rig *rig)
 {
-	open_mode(rig, PV_XDP_NATIVE, "native copy");
+	open_mode(rig, PV_XDP_NATIVE, true, "native copy");
+	CHECK_EQ(rig->ring[0]->caps.tso_max, 0);
 }
 
 static void open_generic(struct rig *rig)
 {
-	open_mode(rig, PV_XDP_GENERIC, "generic copy");
+	open_mode(rig, PV_XDP_GENERIC, false, "generic copy");
+	CHECK_EQ(rig->ring[0]->caps.tso_max, 0);
+}
+
+/* Of what the device does for a sender; without checksums it does not cut either. */
+static void set_offload(const char *name, bool on)
+{
+	struct ethtool_value csum = { .cmd = ETHTOOL_STXCSUM, .data = on };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq ifr = { .ifr_data = (void *)&csum };
+
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
+	CHECK_EQ(ioctl(fd, SIOCETHTOOL, &ifr), 0);
+	close(fd);
+}
+
+/* Long segments leave whole, but the device stops taking them: the kernel cuts. */
+static void open_cut(struct rig *rig)
+{
+	open_mode(rig, PV_XDP_GENERIC, true, "generic copy");
+	set_offload(((struct pair *)rig->wire)->name[0], false);
 }
 
 static void close_rig(struct rig *rig)
@@ -129,20 +154,61 @@ static void vanish(struct rig *rig, int side)
 	ip_here("link del %s", ((struct pair *)rig->wire)->name[side]);
 }
 
-#define XDP(id, opener)                                                                                                            \
+#define XDP(id, opener, more)                                                                                                      \
 	static const struct rig_kind id = { .name = #id,                                                                           \
-					    .must = RIG_FLOWS | RIG_ARM | RIG_FIXED_POOL,                                          \
+					    .must = RIG_FLOWS | RIG_ARM | RIG_FIXED_POOL | (more),                                 \
 					    .open = opener,                                                                        \
 					    .close = close_rig,                                                                    \
 					    .settle = settle,                                                                      \
 					    .vanish = vanish }
-XDP(native, open_native);
-XDP(generic, open_generic);
+XDP(native, open_native, 0);
+XDP(generic, open_generic, 0);
+XDP(cut, open_cut, RIG_TSO);
 
 #define NATIVE(id) CONTRACT_CASE(native, id)
 CONTRACT_LIST(NATIVE)
 #define GENERIC(id) CONTRACT_CASE(generic, id)
 CONTRACT_LIST(GENERIC)
+#define CUT(id) CONTRACT_CASE(cut, id)
+CONTRACT_LIST(CUT)
+
+/* The segment as it was sent, in as many buffers as it fills; behind what was posted before it, and before what came later. */
+TEST(long_segments_arrive_whole)
+{
+	struct contract_tso t = { .options = 12, .tcp_flags = 0x18, .df = true };
+	struct rig rig;
+
+	rig_open(&rig, &cut);
+	set_offload(((struct pair *)rig.wire)->name[0], true);
+	rig_fill(&rig, 1);
+	for (uint32_t i = 0; i < 64; i++) {
+		uint32_t seen = 0, header = i & 1 ? 86 : 66;
+		struct pv_pkt *batch[3], *p;
+
+		t.ip6 = i & 1;
+		t.gso = i & 1 ? 1428 : 1448;
+		t.payload = 1449 + i * 1000;
+		t.piece = 1448;
+		batch[0] = rig_frame(&rig, 0, 200, 3 * i);
+		batch[1] = contract_tso_packet(&rig, &t);
+		batch[2] = rig_frame(&rig, 0, 300, 3 * i + 1);
+		CHECK_EQ(pv_ring_tx_post(rig.ring[0], batch, 3), 3);
+		rig_kick(&rig, 0);
+		rig_expect(&rig, 1, 200, 3 * i);
+		p = rig_recv(&rig, 1);
+		CHECK_EQ(p->total, header + t.payload);
+		CHECK(p->flags & PV_PKT_L4_PARTIAL);
+		for (const struct pv_pkt *f = p; f; f = f->frag)
+			for (uint32_t k = f == p ? header : 0; k < f->len; k++)
+				CHECK_EQ(f->data[k], contract_tso_byte(seen++));
+		CHECK_EQ(seen, t.payload);
+		pv_pkt_put(p);
+		rig_expect(&rig, 1, 300, 3 * i + 1);
+		rig_reap_all(&rig, 0, 3);
+		rig_fill(&rig, 1);
+	}
+	rig_close(&rig);
+}
 
 static int open_named(const char *name, struct pv_ring **out, struct testmem *m, struct pv_pool **pool, char *err)
 {
