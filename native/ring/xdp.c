@@ -486,6 +486,18 @@ static void release(struct xdp_ring *r)
 	r->mem->free(r->mem->ctx, r, sizeof(*r));
 }
 
+/* The kernel waits for whoever may still look at a socket: for up to tens of milliseconds. */
+static void shut(struct pv_ring *ring)
+{
+	struct xdp_ring *r = self(ring);
+
+	r->gone = r->gone_told = true;
+	pv_xdp_socks_close(r);
+	if (r->link_fd >= 0)
+		close(r->link_fd);
+	r->link_fd = -1;
+}
+
 static void xdp_close(struct pv_ring *ring)
 {
 	struct xdp_ring *r = self(ring);
@@ -510,6 +522,7 @@ static void xdp_close(struct pv_ring *ring)
 static const struct pv_ring_ops xdp_ops = {
 	.kind = "xdp",
 	.close = xdp_close,
+	.shut = shut,
 	.rx_post = rx_post,
 	.rx_poll = rx_poll,
 	.tx_post = tx_post,
@@ -698,12 +711,14 @@ static int bring_up(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err,
 	r->jumbo = !rc && (uint32_t)ifr.ifr_mtu + FRAME_EXTRA + RX_HEADROOM > pool->buf_size;
 	rc = rc ? rc : pv_xdp_know_driver(r, cfg->ifname);
 	rc = rc ? rc : allocate(r, cfg);
-	rc = rc ? rc : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
+	if (!rc)
+		rc = cfg->binder ? pv_pool_bind_map(r->ring.pool, cfg->binder, map_pool, unmap_pool, r)
+				 : pv_pool_bind(r->ring.pool, map_pool, unmap_pool, r);
 	if (rc < 0) {
 		snprintf(err, errsize, "%s: %s", cfg->ifname, strerror(-rc));
 		return rc;
 	}
-	r->ring.binder = (uint32_t)rc;
+	r->ring.binder = cfg->binder ? cfg->binder : (uint32_t)rc;
 	rc = cfg->loan ? 0 : pv_xdp_prog_open(r, cfg, err, errsize);
 	rc = rc ? rc : pv_xdp_socks_open(r, cfg, err, errsize);
 	rc = rc || cfg->loan ? rc : pv_xdp_prog_attach(r, cfg, err, errsize);
@@ -754,7 +769,8 @@ int pv_xdp_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_pool *
 	pv_pktq_init(&r->done);
 	rc = bring_up(r, cfg, err, errsize);
 	if (rc) {
-		pv_pool_unbind(pool, r->ring.binder);
+		if (!cfg->binder)
+			pv_pool_unbind(pool, r->ring.binder);
 		if (!r->lent)
 			drop_loan(cfg->loan);
 		release(r);

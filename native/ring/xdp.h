@@ -44,6 +44,8 @@ struct pv_xdp_cfg {
 	 * Linux 6.8. What cannot be had is said in caps.note. */
 	bool rx_metadata;
 	bool no_tso; /* long TCP segments do not go whole, where they could (veth) */
+	/* The place that is kept for it in the pool (pv_pool_bind_begin), and stays kept if it cannot be opened; 0: none. */
+	uint32_t binder;
 	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
 	/* With privileges of somebody else's; NULL: the process's own. Both or neither; the ring has the fds from now on, also when it
 	 * cannot be opened, and the keeper once it is. Rules are for 3-tuples and 5-tuples only then. */

@@ -334,8 +334,6 @@ static int read_bond(const struct tree *t, struct pv_bond_info *out, char *err, 
 					   ? strcmp(active, names[i]) != 0
 					   : read_text(&of, "bonding_slave/state", text) && !strcmp(text, "backup");
 	}
-	if (is_lag(t->root, out))
-		take_lag(out);
 	return 0;
 }
 
@@ -360,24 +358,31 @@ static void read_netvsc(const struct tree *t, struct pv_bond_info *out)
 	out->n = 1;
 }
 
-int pv_bond_read(const char *root, const char *ifname, struct pv_bond_info *out, char *err, size_t errsize)
+_Static_assert(sizeof(((struct pv_bond_slave *)0)->device) >= IFNAMSIZ, "the name of an interface fits");
+
+int pv_bond_read(const char *root, const char *ifname, bool netdevs, struct pv_bond_info *out, char *err, size_t errsize)
 {
 	const struct tree t = { root, ifname };
+	int rc = 0;
 
 	memset(out, 0, sizeof(*out));
 	if (!is_ifname(ifname, strlen(ifname)) || !exists(&t, "")) {
 		snprintf(err, errsize, "there is no such interface below %s", root);
 		return -ENODEV;
 	}
-	if (exists(&t, "bonding"))
-		return read_bond(&t, out, err, errsize);
-	if (is_netvsc(&t)) {
+	if (exists(&t, "bonding")) {
+		rc = read_bond(&t, out, err, errsize);
+	} else if (is_netvsc(&t)) {
 		read_netvsc(&t, out);
-		return 0;
+	} else {
+		read_slave(root, ifname, &out->slave[0]);
+		out->n = 1;
 	}
-	read_slave(root, ifname, &out->slave[0]);
-	out->n = 1;
-	return 0;
+	for (uint32_t i = 0; netdevs && i < out->n; i++)
+		memcpy(out->slave[i].device, out->slave[i].ifname, sizeof(out->slave[i].ifname));
+	if (!rc && !netdevs && out->kind == PV_BOND_KIND_BOND && is_lag(root, out))
+		take_lag(out);
+	return rc;
 }
 
 const char *pv_bond_kind_text(const struct pv_bond_info *info)

@@ -20,7 +20,7 @@ enum pv_bond_kind { PV_BOND_KIND_PLAIN, PV_BOND_KIND_BOND, PV_BOND_KIND_NETVSC }
 struct pv_bond_slave {
 	char ifname[IFNAMSIZ];
 	uint32_t ifindex; /* the kernel's number; 0: not said */
-	char device[PV_RING_NAME_MAX]; /* the verbs device; empty: it has none, or not yet */
+	char device[PV_RING_NAME_MAX]; /* the verbs device, or its own name; empty: it has none, or not yet */
 	uint8_t port; /* of that, from 1 */
 	bool have_mac;
 	uint8_t mac[PV_ETH_ALEN];
@@ -37,8 +37,9 @@ struct pv_bond_info {
 	struct pv_bond_slave slave[PV_BOND_LEGS_MAX]; /* in the order of bonding; a NetVSC has one or none */
 };
 
-/* 0, -ENODEV (there is no such interface), -EOPNOTSUPP (a bond that cannot be offloaded), with a text in `err`. */
-int pv_bond_read(const char *root, const char *ifname, struct pv_bond_info *out, char *err, size_t errsize);
+/* `netdevs`: not verbs devices are beneath it, but the interfaces themselves, each its own `device`. 0, -ENODEV (there is no such interface),
+ * -EOPNOTSUPP (a bond that cannot be offloaded), with a text in `err`. */
+int pv_bond_read(const char *root, const char *ifname, bool netdevs, struct pv_bond_info *out, char *err, size_t errsize);
 /* "NetVSC", "bond", "RoCE LAG", "plain". */
 const char *pv_bond_kind_text(const struct pv_bond_info *info);
 

@@ -20,7 +20,7 @@
 	  "(device, "                                                                                                              \
 	  "port, lib), xdp (device, queues, mode auto, native or generic, rx_metadata off or auto, "                               \
 	  "busy_poll in us), tap (name, the device's too; queues, "                                                                \
-	  "mac), bond (device, lib, fabric). Interfaces of your own: "                                                             \
+	  "mac), bond (device, legs verbs or xdp; verbs: lib, fabric; xdp: queues, mode). Interfaces of your own: "                \
 	  "addr=ADDRESS/PREFIX "                                                                                                   \
 	  "(repeatable), gw=ADDRESS (one a family), name, mtu, vlan, egress=PRIORITY:PCP or tos. The kernel's, with its "          \
 	  "addresses, routes and neighbours: "                                                                                     \

@@ -210,8 +210,11 @@ void pv_port_failed(struct pv_engine *e, struct pv_port *p, enum pv_ring_event e
 /* The ring and the pool of p->spec alone, without an engine. 0 or -errno with a text. */
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg);
 void pv_port_ring_close(struct pv_port *p);
-/* The verbs ring of p->spec, of which device counts; with p->pool, or one of its own where there is none. 0 or -errno with a text. */
-int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg);
+/* The ring of p->spec, of which the device counts; of verbs and AF_XDP with p->pool, or one of its own where there is none. 0 or -errno with a
+ * text. */
+int pv_port_device_open(struct pv_port *p, const struct pv_config *cfg);
+/* Shape of the buffers that an AF_XDP ring of that entry wants, and how many for receiving and sending. 0 or -errno with a text. */
+int pv_port_xdp_pool(const struct pv_ifspec *s, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t *rx, uint32_t *tx);
 /* Buffers for frames of an MTU; p->pool of such as `pc` has, as many as the settings and the queues say. 0 or -errno with a text. */
 uint32_t pv_port_buf_size(uint32_t mtu);
 int pv_port_pool_open(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth);

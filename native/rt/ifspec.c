@@ -280,7 +280,13 @@ static int bond_key(const struct entry *e, const char *key, char *value)
 		return verbs_key(e, key, value);
 	if (!strcmp(key, "fabric"))
 		return softnic_key(e, key, value);
-	return no_key(e, key, "device, lib, fabric");
+	if (!strcmp(key, "queues") || !strcmp(key, "mode"))
+		return xdp_key(e, key, value);
+	if (!strcmp(key, "legs")) {
+		e->spec->xdp_legs = !strcmp(value, "xdp");
+		return e->spec->xdp_legs || !strcmp(value, "verbs") ? 0 : bad(e, key, value, "not verbs or xdp");
+	}
+	return no_key(e, key, "device, legs, lib, fabric, queues, mode");
 }
 
 static int parse_key(const struct entry *e, const char *key, char *value)
@@ -354,6 +360,21 @@ static int finish_owner(const struct entry *e)
 	return 0;
 }
 
+static int finish_bond(const struct entry *e)
+{
+	const struct pv_ifspec *s = e->spec;
+	const char *key = NULL;
+
+	if (s->xdp_legs && (*s->lib || *s->fabric))
+		key = *s->lib ? "lib" : "fabric";
+	if (!s->xdp_legs && (s->queues || s->mode))
+		key = s->queues ? "queues" : "mode";
+	if (key)
+		return pv_error(-EINVAL, "interfaces, entry %u (bond): %s= is for legs=%s", e->number, key,
+				s->xdp_legs ? "verbs" : "xdp");
+	return 0;
+}
+
 static int finish(const struct entry *e)
 {
 	struct pv_ifspec *s = e->spec;
@@ -373,6 +394,8 @@ static int finish(const struct entry *e)
 		snprintf(s->netdev, sizeof(s->netdev), "%.15s", s->device);
 	int rc = e->bare ? 0 : finish_owner(e);
 
+	if (!rc && s->ring == PV_IFSPEC_BOND)
+		rc = finish_bond(e);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < s->naddr && s->mtu; i++) {

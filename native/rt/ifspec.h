@@ -5,7 +5,7 @@
  *   verbs:   device=NAME port=1..255 lib=PATH
  *   xdp:     device=NAME queues=1..256 mode=auto|native|generic rx_metadata=off|auto busy_poll=US
  *   tap:     name=NAME (the device's, too) queues=1..16 mac=XX:XX:XX:XX:XX:XX
- *   bond:    device=NAME lib=PATH fabric=NAME
+ *   bond:    device=NAME legs=verbs|xdp; verbs: lib=PATH fabric=NAME; xdp: queues, mode as above
  *   all:     addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
  *
  * Without addr= the interface is the kernel's: that of `device` (xdp, and bond always), or the one that netdev=NAME says the ring belongs to.
@@ -34,6 +34,7 @@ struct pv_ifspec {
 	uint32_t queues, busy_poll_us; /* xdp: 0: all, off; tap: 0: one */
 	enum pv_ifspec_mode mode; /* xdp */
 	bool rx_metadata; /* xdp: what the driver tells of frames is asked for */
+	bool xdp_legs; /* bond: legs are AF_XDP rings of the interfaces beneath, with `queues` and `mode` */
 	bool have_port, have_mac;
 	uint8_t mac[PV_ETH_ALEN];
 	char name[PV_IFNAME_MAX];

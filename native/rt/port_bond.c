@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Legs as they come and go. A leg is wanted when sysfs names its interface and a verbs device for it and the kernel has that interface; it is
- * sent by when all that is heard of it says so: the kernel's flags, operstate, what bonding says, its own ring's link. Whatever is heard
- * first of a leg that is gone ends it; then it is tried again for a while, since a VF is announced before its driver and udev are done
- * with it, and gone in as many steps.
+ * Legs as they come and go. A leg is wanted when sysfs names its interface and, unless it is an AF_XDP ring of that, a verbs device for it, and
+ * the kernel has that interface; it is sent by when all that is heard of it says so: the kernel's flags, operstate, what bonding says, its
+ * own ring's link. Whatever is heard first of a leg that is gone ends it; then it is tried again for a while, since a VF is announced
+ * before its driver and udev are done with it, and gone in as many steps.
  */
 #include "rt/port_bond.h"
 
@@ -64,6 +64,7 @@ struct pv_port_bond {
 	uint64_t plugouts;
 	bool changed, moved; /* by what is being done: the legs, and who of them sends or what was lost with one */
 	bool running; /* it stands in e->ports */
+	bool xdp; /* legs are AF_XDP rings */
 	int64_t glance_ns; /* last */
 };
 
@@ -219,6 +220,8 @@ static int join(struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
 	int rc;
 
 	l->ring = ring;
+	/* Of an interface's link the kernel tells: l->slave.down. */
+	ring->caps.link_up |= b->xdp && !l->tap;
 	l->link_up = ring->caps.link_up || l->tap;
 	lc.active = l->active = may_send(b, l);
 	rc = pv_bond_leg_add(b->ring, ring, &lc);
@@ -485,7 +488,7 @@ bool pv_port_bond_follow(struct pv_engine *e, struct pv_port *p)
 		pv_host_legs_at(e, pv_clock_now(&e->clock) + RETRY_MAX_NS);
 		return true;
 	}
-	rc = pv_bond_read(e->cfg->sysfs_root, p->spec.netdev, &info, err, sizeof(err));
+	rc = pv_bond_read(e->cfg->sysfs_root, p->spec.netdev, p->spec.xdp_legs, &info, err, sizeof(err));
 	/* An interface that is gone is the caller's to find out. */
 	if (rc == -ENODEV)
 		return true;
@@ -608,6 +611,30 @@ void pv_port_bond_glance(struct pv_engine *e, int64_t now)
 
 /* ---- life -------------------------------------------------------------------------------------------------------------------- */
 
+/* The most that is wanted of any leg, and that of two at least: it cannot grow. */
+static int open_xdp_pool(struct pv_engine *e, struct pv_port *p)
+{
+	const struct pv_bond_info *info = &p->bond->info;
+	struct pv_pool_cfg pc = { .chunk = 0 };
+	struct pv_ifspec s = p->spec;
+	uint32_t rx, tx, rx_all = 0, rx_most = 0;
+	int rc = pv_port_xdp_pool(&s, e->cfg, &pc, &rx, &tx);
+
+	for (uint32_t i = 0; !rc && i < info->n; i++) {
+		struct pv_pool_cfg of;
+
+		snprintf(s.netdev, sizeof(s.netdev), "%s", info->slave[i].ifname);
+		/* One that is gone by now comes, if it does, with queues of a number that nobody knows. */
+		if (pv_port_xdp_pool(&s, e->cfg, &of, &rx, &tx))
+			continue;
+		pc.buf_size = PV_MAX(pc.buf_size, of.buf_size);
+		rx_all += rx;
+		rx_most = PV_MAX(rx_most, rx);
+	}
+	rx_most = PV_MAX(rx_most, rx);
+	return rc ? rc : pv_port_pool_open(p, e->cfg, &pc, PV_MAX(rx_all, 2 * rx_most), 2 * tx);
+}
+
 static int open_pool(struct pv_engine *e, struct pv_port *p)
 {
 	struct pv_pool_cfg pc = {
@@ -618,6 +645,8 @@ static int open_pool(struct pv_engine *e, struct pv_port *p)
 	uint32_t rx = p->spec.rx_depth ? p->spec.rx_depth : (uint32_t)e->cfg->rx_depth;
 	uint32_t tx = p->spec.tx_depth ? p->spec.tx_depth : (uint32_t)e->cfg->tx_depth;
 
+	if (p->spec.xdp_legs)
+		return open_xdp_pool(e, p);
 	/* Two legs at a time are the usual. */
 	return pv_port_pool_open(p, e->cfg, &pc, 2 * rx, 2 * tx);
 }
@@ -649,8 +678,8 @@ static int open_ring(struct pv_engine *e, struct pv_port *p)
 
 static int no_device(const struct pv_port *p)
 {
-	return pv_error(-ENODEV, "%s: it is a %s interface, and there is no verbs device beneath it", p->spec.name,
-			pv_bond_kind_text(&p->bond->info));
+	return pv_error(-ENODEV, "%s: it is a %s interface, and there is no %s beneath it", p->spec.name,
+			pv_bond_kind_text(&p->bond->info), p->spec.xdp_legs ? "interface" : "verbs device");
 }
 
 /* Before all that is made for a ring: it is asked for again and again. */
@@ -699,8 +728,9 @@ int pv_port_bond_open(struct pv_engine *e, struct pv_port *p, const struct pv_ho
 	b->mtu = host->mtu;
 	memcpy(b->mac, host->mac, PV_ETH_ALEN);
 	snprintf(b->netdev, sizeof(b->netdev), "%s", p->spec.netdev);
+	b->xdp = p->spec.xdp_legs;
 	p->bond = b;
-	rc = pv_bond_read(e->cfg->sysfs_root, b->netdev, &b->info, err, sizeof(err));
+	rc = pv_bond_read(e->cfg->sysfs_root, b->netdev, p->spec.xdp_legs, &b->info, err, sizeof(err));
 	rc = rc ? pv_error(rc, "%s: %s", p->spec.name, err) : has_device(&b->info) ? open_ring(e, p) : no_device(p);
 	if (!rc) {
 		rc = open_legs(e, p);

@@ -63,7 +63,9 @@ static int plan(struct pv_port *view, const struct pv_port *p, const struct pv_b
 
 	memset(view, 0, sizeof(*view));
 	view->pool = p->pool;
-	view->spec.ring = PV_IFSPEC_VERBS;
+	view->spec.ring = s->xdp_legs ? PV_IFSPEC_XDP : PV_IFSPEC_VERBS;
+	view->spec.mode = s->mode;
+	view->spec.queues = s->queues;
 	view->spec.port = slave->port;
 	view->spec.rx_depth = s->rx_depth;
 	view->spec.tx_depth = s->tx_depth;
@@ -86,7 +88,7 @@ int pv_leg_open(struct pv_engine *e, const struct pv_port *p, const struct pv_bo
 	struct pv_port view;
 	int rc = plan(&view, p, s);
 
-	rc = rc ? rc : pv_port_verbs_open(&view, e->cfg);
+	rc = rc ? rc : pv_port_device_open(&view, e->cfg);
 	*ring = rc ? NULL : view.ring;
 	return rc;
 }
@@ -168,7 +170,7 @@ static void work(struct pv_leg_job *job)
 	if (job->work == LEG_SHUT) {
 		pv_ring_shut(job->ring);
 	} else {
-		job->rc = pv_port_verbs_open(&job->view, &job->cfg);
+		job->rc = pv_port_device_open(&job->view, &job->cfg);
 		job->ring = job->rc ? NULL : job->view.ring;
 		if (job->rc)
 			snprintf(job->why, sizeof(job->why), "%s", pv_error_text());

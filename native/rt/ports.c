@@ -133,7 +133,7 @@ static int verbs_pool(struct pv_port *p, const struct pv_config *cfg, const stru
 	return pv_port_pool_open(p, cfg, &pc, vc->rx_depth, vc->tx_depth);
 }
 
-int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
+static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 {
 	const struct pv_ifspec *s = &p->spec;
 	char lib[512], device[PV_RING_NAME_MAX], err[512] = "";
@@ -197,7 +197,7 @@ int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
 
 #else
 
-int pv_port_verbs_open(struct pv_port *p, const struct pv_config *cfg)
+static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 {
 	(void)cfg;
 	return pv_error(-EOPNOTSUPP, "%s: this build has no verbs: libibverbs' headers (libibverbs-dev) were not there",
@@ -228,13 +228,13 @@ static int open_xdp_lent(struct pv_port *p, struct pv_xdp_cfg *xc, char *err, si
 	return rc;
 }
 
-static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
+static void xdp_cfg(struct pv_xdp_cfg *xc, const struct pv_ifspec *s, const struct pv_config *cfg)
 {
 	static const enum pv_xdp_mode modes[] = {
 		[PV_IFSPEC_AUTO] = PV_XDP_AUTO, [PV_IFSPEC_NATIVE] = PV_XDP_NATIVE, [PV_IFSPEC_GENERIC] = PV_XDP_GENERIC
 	};
-	const struct pv_ifspec *s = &p->spec;
-	struct pv_xdp_cfg xc = {
+
+	*xc = (struct pv_xdp_cfg){
 		.ifname = *s->netdev ? s->netdev : s->device,
 		.queues = s->queues,
 		.rx_depth = power_of_two(s->rx_depth ? s->rx_depth : (uint32_t)cfg->rx_depth),
@@ -246,35 +246,72 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		/* While sockets are in use nobody waits with the lock: rt/host.c tries again. */
 		.hurry = pv_engine_state() == PV_ENGINE_RUNNING,
 	};
-	struct pv_pool_cfg pc = { .chunk = 0 };
-	char err[512] = "";
-	int rc = pv_xdp_pool_cfg(&xc, &pc, err, sizeof(err));
+}
 
+int pv_port_xdp_pool(const struct pv_ifspec *s, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t *rx, uint32_t *tx)
+{
+	struct pv_xdp_cfg xc;
+	char err[512] = "";
+	int rc;
+
+	xdp_cfg(&xc, s, cfg);
+	rc = pv_xdp_pool_cfg(&xc, pc, err, sizeof(err));
 	if (rc)
 		return pv_error(rc, "%s: %s", s->name, err);
 	/* The pool cannot grow: each queue must be filled from the start. */
-	rc = pv_port_pool_open(p, cfg, &pc, xc.rx_depth * pv_xdp_queues(&xc), xc.tx_depth);
+	*rx = xc.rx_depth * pv_xdp_queues(&xc);
+	*tx = xc.tx_depth;
+	return 0;
+}
+
+static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
+{
+	struct pv_pool_cfg pc = { .chunk = 0 };
+	bool own = !p->pool;
+	struct pv_xdp_cfg xc;
+	char err[512] = "";
+	uint32_t rx, tx;
+	int rc = own ? pv_port_xdp_pool(&p->spec, cfg, &pc, &rx, &tx) : 0;
+
+	rc = rc || !own ? rc : pv_port_pool_open(p, cfg, &pc, rx, tx);
 	if (rc)
 		return rc;
+	xdp_cfg(&xc, &p->spec, cfg);
+	xc.binder = p->binder;
 	rc = pv_xdp_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &xc, err, sizeof(err));
-	if (rc == -EPERM)
+	/* The daemon's rules are of addresses that the interface has, and a leg has none. */
+	if (rc == -EPERM && own)
 		rc = open_xdp_lent(p, &xc, err, sizeof(err));
 	if (rc) {
-		pv_pool_close(p->pool);
-		return pv_error(rc, "%s: %s", s->name, err);
+		if (own)
+			pv_pool_close(p->pool);
+		return pv_error(rc, "%s: %s", p->spec.name, err);
 	}
 	if (*p->ring->caps.note)
-		pv_log(PV_LOG_INFO, "%s: %s", s->name, p->ring->caps.note);
+		pv_log(PV_LOG_INFO, "%s: %s", p->spec.name, p->ring->caps.note);
 	return 0;
 }
 
 #else
 
+static int no_xdp(const struct pv_ifspec *s)
+{
+	return pv_error(-EOPNOTSUPP, "%s: this build has no AF_XDP: libbpf's headers (libbpf-dev) or clang were not there",
+			s->name);
+}
+
+int pv_port_xdp_pool(const struct pv_ifspec *s, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t *rx, uint32_t *tx)
+{
+	(void)cfg;
+	(void)pc;
+	*rx = *tx = 0;
+	return no_xdp(s);
+}
+
 static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 {
 	(void)cfg;
-	return pv_error(-EOPNOTSUPP, "%s: this build has no AF_XDP: libbpf's headers (libbpf-dev) or clang were not there",
-			p->spec.name);
+	return no_xdp(&p->spec);
 }
 
 #endif
@@ -306,7 +343,7 @@ static int open_tap(struct pv_port *p, const struct pv_config *cfg)
 	return 0;
 }
 
-static int open_ring(struct pv_port *p, const struct pv_config *cfg)
+int pv_port_device_open(struct pv_port *p, const struct pv_config *cfg)
 {
 	switch (p->spec.ring) {
 	case PV_IFSPEC_XDP:
@@ -316,13 +353,13 @@ static int open_ring(struct pv_port *p, const struct pv_config *cfg)
 	case PV_IFSPEC_BOND:
 		return pv_error(-EOPNOTSUPP, "%s: a bond is opened with the engine only", p->spec.name);
 	default:
-		return pv_port_verbs_open(p, cfg);
+		return open_verbs(p, cfg);
 	}
 }
 
 int pv_port_ring_open(struct pv_port *p, const struct pv_config *cfg)
 {
-	int rc = open_ring(p, cfg);
+	int rc = pv_port_device_open(p, cfg);
 
 	if (rc)
 		return rc;
@@ -447,7 +484,7 @@ int pv_port_open(struct pv_engine *e, const struct pv_ifspec *s, const struct pv
 	close_limbo(e);
 	memset(p, 0, sizeof(*p));
 	p->spec = *s;
-	rc = s->ring == PV_IFSPEC_BOND ? pv_port_bond_open(e, p, host) : open_ring(p, e->cfg);
+	rc = s->ring == PV_IFSPEC_BOND ? pv_port_bond_open(e, p, host) : pv_port_device_open(p, e->cfg);
 	if (rc)
 		return rc;
 	rc = pv_wrap_open(&p->ring, &p->wrap, e->cfg, s->name, e->several);

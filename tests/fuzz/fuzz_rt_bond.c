@@ -118,11 +118,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	strcpy(root, "/tmp/pv_fuzz_bond_XXXXXX");
 	REQUIRE(mkdtemp(root) != NULL);
 	make(&s);
-	rc = pv_bond_read(root, "bond0", &info, err, sizeof(err));
+	rc = pv_bond_read(root, "bond0", false, &info, err, sizeof(err));
 	REQUIRE(rc == 0 || (rc == -EOPNOTSUPP && *err));
 	if (!rc)
 		check(&info);
-	REQUIRE(pv_bond_read(root, "s2", &info, err, sizeof(err)) == -ENODEV);
+	REQUIRE(pv_bond_read(root, "s2", false, &info, err, sizeof(err)) == -ENODEV);
 	nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	return 0;
 }

@@ -1,17 +1,18 @@
-"""Bonds end to end: two devices of the software NIC, each with an uplink to the peer's bridge, and sysfs that says that they are slaves of
-the kernel's bond0 (a veth, which has the address: this kernel need not have bonding). The Linux kernel is the peer.
+"""Bonds end to end: two devices of the software NIC, each with an uplink to the peer's bridge, or two veths with AF_XDP rings, and sysfs
+that says that they are slaves of the kernel's bond0 (a veth, which has the address: this kernel need not have bonding). The Linux kernel
+is the peer.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,15 +36,21 @@ FLAP_S = 0.05
 FLAPS = 1200 if LONG else 20
 
 
-@dataclass
+@dataclasses.dataclass
 class Bonded:
     here: Namespace
+    switch: Namespace
     there: Namespace
     root: Path
     mac: str
-    ports: list[str]
-    bridge: Batch
+    ports: list[str]  # of the software NIC; none: legs are AF_XDP rings
+    far: str  # what the switch's ports towards the legs are called, but for the number
+    bridge: Callable[[str], object]
     ip: Batch
+
+    @property
+    def interface(self) -> str:
+        return "bond:device=bond0," + (f"lib={softnic.library()}" if self.ports else "legs=xdp")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -66,20 +73,22 @@ class Bonded:
 
     def towards(self, leg: int) -> None:
         """The peer's switch sends to the bond by this port from now on."""
-        self.bridge(f"fdb replace {self.mac} dev tap{leg} master static")
+        self.bridge(f"fdb replace {self.mac} dev {self.far}{leg} master static")
 
     def flap(self, leg: int, mode: str) -> None:
         """A leg loses its link: the device and the switch notice at once, bonding tells of it a little later."""
         other = 1 - leg
         self.towards(other)
-        softnic.set_link(self.ports[leg], False)
+        if self.ports:
+            softnic.set_link(self.ports[leg], False)
         self.put(f"s{leg}/operstate", "down")
         if mode.startswith("active"):
             self.put("bond0/bonding/active_slave", f"s{other}")
         self.ip(f"link set s{leg} down")
 
     def mend(self, leg: int) -> None:
-        softnic.set_link(self.ports[leg], True)
+        if self.ports:
+            softnic.set_link(self.ports[leg], True)
         self.put(f"s{leg}/operstate", "up")
         self.ip(f"link set s{leg} up")
 
@@ -96,20 +105,25 @@ def _uplinks(switch: Namespace, fabrics: list[str]) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def net() -> Iterator[Bonded]:
-    fabrics = [f"t{secrets.token_hex(4)}" for _ in range(2)]
+@contextmanager
+def _bonded(fabrics: list[str]) -> Iterator[Bonded]:
+    """Without fabrics the slaves are veths to the switch."""
     mac = f"02:82:{secrets.token_hex(1)}:{secrets.token_hex(1)}:00:01"
     root = Path(tempfile.mkdtemp(prefix="pyvma-sysfs-"))
-    with Namespace() as here, Namespace() as switch, Namespace() as there, _uplinks(switch, fabrics):
+    with Namespace() as here, Namespace() as switch, Namespace() as there, ExitStack() as stack:
+        far = "tap" if fabrics else "x"
+        if fabrics:
+            stack.enter_context(_uplinks(switch, fabrics))
+        for leg in range(0 if fabrics else 2):
+            add_slave(here, switch, mac, leg)
         beyond = ("netns", switch.name)
         sh("ip", "link", "add", "bond0", "address", mac, "netns", here.name, "type", "veth", "peer", "s_bond", *beyond)
         sh("ip", "link", "add", "p0", "netns", there.name, "type", "veth", "peer", "s_peer", *beyond)
         switch.ip("link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
-        for port in ("s_bond", "s_peer", "tap0", "tap1"):
+        for port in ("s_bond", "s_peer", f"{far}0", f"{far}1"):
             switch.ip("link", "set", port, "master", "br0", "up")
         switch.ip("link", "set", "br0", "up")
-        for port in ("s_bond", "tap0", "tap1"):
+        for port in ("s_bond", f"{far}0", f"{far}1"):
             switch.run("bridge", "link", "set", "dev", port, "learning", "off")
         for ns, device, host in ((here, "bond0", HERE), (there, "p0", THERE)):
             ns.ip("addr", "add", f"{host}/24", "dev", device)
@@ -118,31 +132,54 @@ def net() -> Iterator[Bonded]:
         peer = there.run("cat", "/sys/class/net/p0/address").strip()
         here.ip("neigh", "replace", THERE, "lladdr", peer, "dev", "bond0", "nud", "permanent")
         ports = [f"{fabric}/0,mac={mac}" for fabric in fabrics]
-        found = Bonded(here, there, root, mac, ports, Batch(switch, "bridge"), Batch(here, "ip"))
+        bridge, ip = Batch(switch, "bridge"), Batch(here, "ip")
+        found = Bonded(here, switch, there, root, mac, ports, far, bridge, ip)
         for leg, fabric in enumerate(fabrics):
             here.ip("link", "add", f"s{leg}", "type", "veth", "peer", "name", f"s{leg}p")
             here.ip("link", "set", f"s{leg}p", "up")
             here.ip("link", "set", f"s{leg}", "up")
             found.put(f"s{leg}/device/infiniband/softnic_{fabric}_0/node_type", "1: CA")
+        for leg in range(2):
             found.put(f"s{leg}/address", mac)
+        wait_for("the links", lambda: "NO-CARRIER" not in here.ip("link") + there.ip("link"))
         try:
             yield found
         finally:
-            found.bridge.close()
-            found.ip.close()
+            for batch in (bridge, ip):
+                batch.close()
             shutil.rmtree(root, ignore_errors=True)
 
 
+def add_slave(here: Namespace, switch: Namespace, mac: str, leg: int) -> None:
+    """A slave that needs no device beneath it."""
+    sh("ip", "link", "add", f"s{leg}", "address", mac, "netns", here.name, "type", "veth", "peer", f"x{leg}", "netns", switch.name)
+    here.ip("link", "set", f"s{leg}", "up")
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Bonded]:
+    with _bonded([f"t{secrets.token_hex(4)}" for _ in range(2)]) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def veths() -> Iterator[Bonded]:
+    with _bonded([]) as found:
+        yield found
+
+
+@pytest.mark.parametrize("beneath", ["net", "veths"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_transfer_over_flapping_legs(net: Bonded, mode: str) -> None:
+def test_a_transfer_over_flapping_legs(mode: str, beneath: str, request: pytest.FixtureRequest) -> None:
+    net: Bonded = request.getfixturevalue(beneath)
     net.bonding(mode)
-    interface = f"bond:device=bond0,lib={softnic.library()}"
-    with Actor([interface], netns=net.here.name, env=net.environment) as app, Actor(netns=net.there.name) as peer:
+    with Actor([net.interface], netns=net.here.name, env=net.environment) as app, Actor(netns=net.there.name) as peer:
         for actor in (app, peer):
             actor(ENDS)
         port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
         app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
-        assert app("t.offload.state, t.offload.text") == ("offloaded", "bond:bond0")
+        state, text = app("t.offload.state, t.offload.text")
+        assert (state, text) == ("offloaded", "bond:bond0"), text
         peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
         app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
         for number in range(FLAPS):
@@ -156,10 +193,49 @@ def test_a_transfer_over_flapping_legs(net: Bonded, mode: str) -> None:
             rings = process.snapshot().rings
             (bond,) = [ring for ring in rings if not ring.figure("master")]
             legs = [ring for ring in rings if ring.figure("master")]
-            print(f"\n{mode}: {FLAPS} flaps, {sent} bytes, hash equal; moves {bond.moves}, by the legs {[leg.tx_packets for leg in legs]}")
+            by = {str(leg.name): leg.tx_packets for leg in legs}
+            print(f"\n{mode}: {FLAPS} flaps, {sent} bytes, hash equal; moves {bond.moves}, by the legs {by}")
             assert len(legs) == 2
             assert all(leg.tx_packets > 0 for leg in legs)
             assert bond.moves >= 1
+
+
+def test_a_slave_is_deleted_and_made_again(veths: Bonded) -> None:
+    """Its AF_XDP ring goes with the interface, whatever is in flight, and there is one again when there is an interface."""
+    net, mode = veths, "active-backup 1"
+    net.bonding(mode)
+
+    def legs(app: Actor) -> dict[str, int]:
+        with pyvma.stats.attach(app.process.pid) as process:
+            return {str(ring.name): int(ring.tx_packets) for ring in process.snapshot().rings if ring.figure("master")}
+
+    with Actor([net.interface], netns=net.here.name, env=net.environment) as app, Actor(netns=net.there.name) as peer:
+        for actor in (app, peer):
+            actor(ENDS)
+        port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
+        app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
+        state, text = app("t.offload.state, t.offload.text")
+        assert (state, text) == ("offloaded", "bond:bond0"), text
+        peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
+        app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
+        # Programs that stay know interfaces by the numbers that they had before.
+        net = dataclasses.replace(veths, bridge=lambda words: veths.switch.run("bridge", *words.split()))
+        for number in range(4):
+            leg = number % 2
+            wait_for("both legs", lambda: set(legs(app)) == {"xdp:s0", "xdp:s1"})
+            wait_for("traffic by it", lambda leg=leg: legs(app)[f"xdp:s{leg}"] > 10)
+            net.towards(1 - leg)
+            net.put("bond0/bonding/slaves", f"s{1 - leg}")
+            net.put("bond0/bonding/active_slave", f"s{1 - leg}")
+            net.here.ip("link", "del", f"s{leg}")
+            wait_for("the other leg alone", lambda leg=leg: set(legs(app)) == {f"xdp:s{1 - leg}"})
+            add_slave(net.here, net.switch, net.mac, leg)
+            net.switch.ip("link", "set", f"x{leg}", "master", "br0", "up")
+            net.switch.run("bridge", "link", "set", "dev", f"x{leg}", "learning", "off")
+            net.put("bond0/bonding/slaves", "s0 s1")
+            net.here.ip("link", "set", f"s{leg}", "alias", f"again{number}")
+        sent, digest = app("stop.set()\nsending.result()", limit_s=120)
+        assert peer("receiving.result()") == (sent, digest)
 
 
 STATE = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind((host, 0))\nfound = s.offload.state, s.offload.text\ns.close()\nfound"

@@ -7,19 +7,24 @@ from __future__ import annotations
 import bisect
 import itertools
 import random
+import shutil
+import struct
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from actor import Actor
 from exchange import ASK, ECHO, wait_for
 from lab import LONG
 from netns import usable
-from netvsc import HERE, THERE, Guest, guest, open_files
+from netvsc import HERE, THERE, Guest, guest, guest_without_rdma, open_files
 
 import pyvma.stats
+from pyvma._cli import run
 from pyvma.ring import softnic
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
@@ -31,6 +36,8 @@ BIND = "s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, so
 SWITCHES = 200 if LONG else 5
 SIZE = 2 << 30 if LONG else 8 << 20
 PACE_S = 0.001
+FINE_S = 0.0005
+REST_S = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -55,37 +62,72 @@ def peer(machine: Guest) -> Iterator[Actor]:
         yield actor
 
 
-def legs(actor: Actor) -> list[dict[str, Any]]:
+class Program(Protocol):
+    """What works over the guest's interface: an actor, or a program under the preload library."""
+
+    process: subprocess.Popen[bytes]
+
+
+def legs(app: Program) -> list[dict[str, Any]]:
     """Rings of the application that are legs, as its statistics show them."""
-    with pyvma.stats.attach(actor.process.pid) as process:
+    with pyvma.stats.attach(app.process.pid) as process:
         snapshot = process.snapshot()
         return [dict(ring) for ring in snapshot.rings if ring.figure("master")]
 
 
-def vf_sends(actor: Actor) -> bool:
-    return any(leg["active"] and not leg["name"].startswith("tap:") for leg in legs(actor))
+def vf_sends(app: Program) -> bool:
+    return any(leg["active"] and not leg["name"].startswith("tap:") for leg in legs(app))
 
 
-def plug_in(machine: Guest, actor: Actor, order: random.Random | None = None) -> None:
+def plug_in(machine: Guest, app: Program, order: random.Random | None = None) -> None:
     machine.plug_in(order)
-    wait_for("the VF's leg", lambda: vf_sends(actor))
+    wait_for("the VF's leg", lambda: vf_sends(app))
     machine.datapath("tap0")
 
 
-def plug_out(machine: Guest, actor: Actor, order: random.Random | None = None) -> None:
+def plug_out(machine: Guest, app: Program, order: random.Random | None = None, rest_s: float = 0.0) -> None:
+    """`rest_s`: nobody looks meanwhile."""
     machine.plug_out(order)
-    wait_for("the TAP alone", lambda: [leg["name"].startswith("tap:") for leg in legs(actor)] == [True])
+    time.sleep(rest_s)
+    wait_for("the TAP alone", lambda: [leg["name"].startswith("tap:") for leg in legs(app)] == [True])
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: int) -> None:
     """The same sockets, first without a VF, then over one, then without again; each leg counts what went by it."""
+    datagrams_by_either_leg(machine, app, peer, family)
+
+
+def test_a_vf_without_rdma() -> None:
+    """The same over AF_XDP rings of the VF's interface; a transfer goes on while it comes and goes."""
+    with guest_without_rdma() as machine, machine.daemon(), Actor(netns=machine.there.name) as peer:
+        with Actor([machine.interface], netns=machine.here.name, env=machine.environment) as app:
+            for family in (4, 6):
+                datagrams_by_either_leg(machine, app, peer, family)
+            for actor in (app, peer):
+                actor(ENDS)
+            port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE[4])
+            app("t = socket.create_connection((host, port), timeout=60)", host=THERE[4], port=port)
+            peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
+            app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
+            for _ in range(SWITCHES):
+                plug_in(machine, app)
+                time.sleep(0.05)
+                plug_out(machine, app)
+            assert app("t.offload.state") == "offloaded"
+            sent, digest = app("stop.set()\nsending.result()", limit_s=120)
+            assert peer("receiving.result()") == (sent, digest)
+
+
+def datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: int) -> None:
     sizes = [0, 1, 100, 1400]
     for actor, hosts in ((app, HERE), (peer, THERE)):
         actor(BIND, family=family, host=hosts[family])
     here = (HERE[family], app("s.getsockname()[1]"))
     assert app("s.offload.state") == "offloaded"
     assert machine.rules() >= 1
+    (tap,) = legs(app)
+    plug_outs, sent = tap["vf_plugouts"], tap["tx_packets"]
 
     def talk() -> None:
         app.start(ECHO, sizes=sizes)
@@ -99,13 +141,14 @@ def test_datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family
     wait_for("the datapath", lambda: f"{machine.mac} dev tap0" in machine.switch.run("bridge", "fdb", "show"))
     talk()
     by_name = {leg["name"].split(":")[0]: leg for leg in legs(app)}
-    assert by_name["verbs"]["rx_packets"] == by_name["verbs"]["tx_packets"] == len(sizes)
-    assert by_name["verbs"]["master"] == by_name["tap"]["master"]
+    vf = by_name["verbs" if machine.rdma else "xdp"]
+    assert vf["rx_packets"] == vf["tx_packets"] == len(sizes)
+    assert vf["master"] == by_name["tap"]["master"]
     plug_out(machine, app)
     wait_for("the datapath", lambda: f"{machine.mac} dev s_syn" in machine.switch.run("bridge", "fdb", "show"))
     talk()
     (tap,) = legs(app)
-    assert tap["vf_plugouts"] == 1 and tap["tx_packets"] == 2 * len(sizes)
+    assert tap["vf_plugouts"] == plug_outs + 1 and tap["tx_packets"] == sent + 2 * len(sizes)
     stats = app("s.stats")
     assert (stats["rx_datagrams"], stats["tx_datagrams"]) == (3 * len(sizes), 3 * len(sizes))
     assert (stats["kernel_rx_datagrams"], stats["kernel_tx_datagrams"]) == (0, 0)
@@ -196,6 +239,13 @@ def received(actor: Actor) -> int:
         return whole - sum(ring.figure("rx_packets") for ring in found if str(ring["name"]).startswith("tap:"))
 
 
+def in_use(app: Program) -> tuple[int, int]:
+    """Rings, and packets that are not in their pools."""
+    with pyvma.stats.attach(app.process.pid) as process:
+        snapshot = process.snapshot()
+        return len(snapshot.rings), sum(pool.figure("total") - pool.figure("free") for pool in snapshot.of("pool"))
+
+
 def dropped_inside(bond: dict[str, Any], sock: dict[str, int]) -> dict[str, int]:
     """What the application's own counters say, as `Guest.drops` has it: what a device gave back when it went, and what had no room."""
     return {
@@ -244,6 +294,7 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
     plug_in(machine, app, order)
     plug_out(machine, app, order)
     device, dropped, taken = softnic.counters(machine.port), machine.drops(), received(app)
+    before = in_use(app)
     start_work(app, peer)
     # Without a switch, for as many moments: what the host, the two interpreters and this test's own looking do to the same programs.
     calm, ins, outs = [], [], []
@@ -303,8 +354,101 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
     assert max(rules) == min(rules)
     plug_out(machine, app)
     app("for x in (u, v): x.close()\nserving.result()")
+    wait_for(f"rings and packets as before, {before}", lambda: in_use(app) == before)
     app.close()
     wait_for("the rules to go", lambda: machine.rules() == 0)
+
+
+class Paced:
+    """preload_apps/paced.c at one end of the guest's network."""
+
+    def __init__(self, program: Path, machine: Guest, ends: tuple[str, str], env: dict[str, str]) -> None:
+        namespace, here, there = (machine.here, *ends) if env else (machine.there, *ends)
+        self.file = program.parent / f"{namespace.name}.paced"
+        words = [str(program), "4", here, there, "7700", str(int(FINE_S * 1e9)), str(self.file)]
+        command = ["ip", "netns", "exec", namespace.name, "env", *(f"{name}={value}" for name, value in env.items()), *words]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def begin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        """Tells it; `result` waits."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def result(self) -> tuple[list[int], list[tuple[int, int]]]:
+        """When each was sent; number and time of each that came."""
+        assert self.process.wait(30) == 0
+        data = self.file.read_bytes()
+        (count,) = struct.unpack_from("=Q", data)
+        sent = list(struct.unpack_from(f"={count}Q", data, 8))
+        return sent, list(struct.iter_unpack("=QQ", data[16 + 8 * count :]))
+
+    def __enter__(self) -> Paced:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+
+@pytest.mark.skipif(not shutil.which("cc") or not run.library().exists(), reason="no compiler, or no preload library")
+@pytest.mark.timeout(300 if LONG else 120)
+def test_how_long_a_switch_takes(machine: Guest, tmp_path: Path) -> None:
+    """Datagrams each half millisecond both ways between two programs in C, one under the preload library, and the longest time without one
+    at each plug-out; beside it the same where nothing is switched. No datagram comes twice.
+    """
+    program = tmp_path / "paced"
+    source = Path(__file__).with_name("preload_apps") / "paced.c"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-O2", "-Wall", "-Werror", "-o", str(program), str(source), "-lpthread"], check=True, timeout=60)
+    order = random.Random(11)
+    env = {**machine.environment, "LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": machine.interface}
+    with ExitStack() as stack:
+        app = stack.enter_context(Paced(program, machine, (HERE[4], THERE[4]), env))
+        peer = stack.enter_context(Paced(program, machine, (THERE[4], HERE[4]), {}))
+        assert [leg["name"].startswith("tap:") for leg in legs(app)] == [True]
+        stack.callback(lambda: machine.plug_out() if machine.plugged else None)
+        for end in (app, peer):
+            end.begin()
+        time.sleep(0.3)
+        calm, ins, outs = [], [], []
+        for _ in range(SWITCHES):
+            time.sleep(order.uniform(0.04, 0.2))
+            calm.append(time.monotonic_ns())
+            machine.datapath("s_syn")
+            time.sleep(REST_S)
+            assert not vf_sends(app)
+        time.sleep(0.2)
+        for _ in range(SWITCHES):
+            time.sleep(order.uniform(0.02, 0.1))
+            ins.append(time.monotonic_ns())
+            plug_in(machine, app, order)
+            time.sleep(order.uniform(0.02, 0.1))
+            outs.append(time.monotonic_ns())
+            plug_out(machine, app, order, REST_S)
+        time.sleep(0.3)
+        for end in (app, peer):
+            end.end()
+        results = {"out": (app.result()[0], peer.result()[1]), "in": (peer.result()[0], app.result()[1])}
+    print(f"\n{SWITCHES} plug-outs, a datagram each {FINE_S * 1e3:g} ms:")
+    for way, (sent, came) in results.items():
+        numbers = [number for number, _ in came]
+        late = sum(b < a for a, b in itertools.pairwise(numbers))
+        print(f"{way}: sent {len(sent)}, lost {len(sent) - len(came)}, overtaken {late}; longest gap (and pause of the sender), in ms:")
+        for what, moments, others in (("calm", calm, calm), ("plug-out", outs, ins), ("plug-in", ins, outs)):
+            gap = told_gap(what, [(at, 0) for _, at in came], moments, others)
+            print(f"    {gap} ({told_gap('sender', [(at, 0) for at in sent], moments, others)})")
+        assert len(numbers) == len(set(numbers))
+        assert 0 < len(numbers) <= len(sent)
 
 
 def test_without_the_daemon(machine: Guest) -> None:

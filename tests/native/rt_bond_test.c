@@ -66,7 +66,7 @@ static void put(const char *dir, const char *file, const char *text)
 static int read_of(const char *ifname)
 {
 	err[0] = '\0';
-	return pv_bond_read(root, ifname, &info, err, sizeof(err));
+	return pv_bond_read(root, ifname, false, &info, err, sizeof(err));
 }
 
 static void bond(const char *mode, const char *slaves)
@@ -227,6 +227,10 @@ TEST(roce_lag)
 	CHECK(info.lag && info.n == 1);
 	CHECK(!strcmp(info.slave[0].device, "mlx5_bond_0"));
 	CHECK(!info.slave[0].backup);
+	/* As interfaces they are two, and need no device. */
+	CHECK_EQ(pv_bond_read(root, "bond0", true, &info, err, sizeof(err)), 0);
+	CHECK(!info.lag && info.n == 2);
+	CHECK(!strcmp(info.slave[0].device, info.slave[0].ifname) && !strcmp(info.slave[1].device, info.slave[1].ifname));
 }
 
 /* Every file of a bond in turn missing, empty, garbage, without end, huge, with zeros, a directory: an answer, and nothing made up. */

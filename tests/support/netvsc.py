@@ -4,8 +4,9 @@
     switch: bridge br0 with s_syn (to syn0), s_peer (to the peer) and tap0 (the uplink of a software NIC's fabric)
     there: p0, a kernel peer
 
-The software NIC's port 0 is the VF: same MAC as syn0, and taken out of the machine when the VF is. Which way frames for that MAC go is told
-by an entry of the bridge's table, as Hyper-V's switch has one datapath in force. Sysfs is a directory that follows.
+The software NIC's port 0 is the VF: same MAC as syn0, and taken out of the machine when the VF is. Or there is no RDMA device, and the VF
+is an interface alone: then vf0's other end is tap0. Which way frames for that MAC go is told by an entry of the bridge's table, as
+Hyper-V's switch has one datapath in force. Sysfs is a directory that follows.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Batch:
 class Guest:
     """The three namespaces and what connects them; `plug_in` and `plug_out` are what the host does to the guest."""
 
-    def __init__(self, here: Namespace, switch: Namespace, there: Namespace, root: Path) -> None:
-        self.here, self.switch, self.there, self.root = here, switch, there, root
+    def __init__(self, here: Namespace, switch: Namespace, there: Namespace, root: Path, rdma: bool = True) -> None:
+        self.here, self.switch, self.there, self.root, self.rdma = here, switch, there, root, rdma
         self.fabric = f"t{secrets.token_hex(4)}"
         self.mac = f"02:81:{secrets.token_hex(1)}:{secrets.token_hex(1)}:{secrets.token_hex(1)}:01"
         self.port = f"{self.fabric}/0,mac={self.mac}"
@@ -68,7 +69,7 @@ class Guest:
     @property
     def interface(self) -> str:
         """The entry of the setting `interfaces`."""
-        return f"bond:device=syn0,fabric={self.fabric}"
+        return "bond:device=syn0," + (f"fabric={self.fabric}" if self.rdma else "legs=xdp")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -82,12 +83,13 @@ class Guest:
         sh("ip", "link", "add", "syn0", *mac, "type", "veth", "peer", "s_syn", *there)
         sh("ip", "link", "add", "p0", "netns", self.there.name, "type", "veth", "peer", "s_peer", *there)
         self.switch.ip("link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
-        for port in ("s_syn", "s_peer", "tap0"):
+        for port in ("s_syn", "s_peer"):
             self.switch.ip("link", "set", port, "master", "br0")
             self.switch.ip("link", "set", port, "up")
         self.switch.ip("link", "set", "br0", "up")
-        for port in ("s_syn", "tap0"):
-            self.switch.run("bridge", "link", "set", "dev", port, "learning", "off")
+        self.switch.run("bridge", "link", "set", "dev", "s_syn", "learning", "off")
+        if self.rdma:
+            self._port_in()
         for ns, device, hosts in ((self.here, "syn0", HERE), (self.there, "p0", THERE)):
             ns.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
             ns.ip("addr", "add", f"{hosts[4]}/24", "dev", device)
@@ -109,14 +111,44 @@ class Guest:
 
     def datapath(self, port: str) -> None:
         """Frames for the guest go there from now on, wherever others of its address come from."""
-        self.bridge(f"fdb replace {self.mac} dev {port} master static sticky")
+        words = f"fdb replace {self.mac} dev {port} master static sticky"
+        if self.rdma:
+            self.bridge(words)
+        else:  # a program that stays would know tap0 by the number of an earlier one
+            self.switch.run("bridge", *words.split())
+
+    def _port_in(self) -> None:
+        """The switch's port towards the VF."""
+        self.switch.ip("link", "set", "tap0", "master", "br0")
+        self.switch.ip("link", "set", "tap0", "up")
+        self.switch.run("bridge", "link", "set", "dev", "tap0", "learning", "off")
 
     def _link_in(self) -> None:
         """Sysfs has an interface no later than rtnetlink tells of it."""
         for name, text in (("address", self.mac), ("operstate", "up"), ("dev_port", "0")):
             self.put(f"vf0/{name}", f"{text}\n")
         self.put("syn0/lower_vf0/ifindex", "1\n")
-        self.ip(f"link add vf0 address {self.mac} type veth peer name vf0p", "link set vf0p up", "link set vf0 up")
+        if self.rdma:
+            self.ip(f"link add vf0 address {self.mac} type veth peer name vf0p", "link set vf0p up", "link set vf0 up")
+            return
+        sh(
+            "ip",
+            "link",
+            "add",
+            "vf0",
+            "address",
+            self.mac,
+            "netns",
+            self.here.name,
+            "type",
+            "veth",
+            "peer",
+            "tap0",
+            "netns",
+            self.switch.name,
+        )
+        self._port_in()
+        self.here.ip("link", "set", "vf0", "up")
 
     def _driver_in(self) -> None:
         (self.net / "vf0/device/infiniband" / f"softnic_{self.fabric}_0").mkdir(parents=True, exist_ok=True)
@@ -129,11 +161,9 @@ class Guest:
         """The device, its driver and the kernel's interface appear, in any order; the datapath is the caller's to switch."""
         from pyvma.ring import softnic
 
-        steps: list[Callable[[], None]] = [
-            lambda: softnic.plug(self.port, True),
-            self._link_in,
-            self._driver_in,
-        ]
+        steps: list[Callable[[], None]] = [self._link_in]
+        if self.rdma:
+            steps += [lambda: softnic.plug(self.port, True), self._driver_in]
         if order:
             order.shuffle(steps)
         for step in steps:
@@ -145,7 +175,8 @@ class Guest:
         from pyvma.ring import softnic
 
         self.datapath("s_syn")
-        softnic.plug(self.port, False)
+        if self.rdma:
+            softnic.plug(self.port, False)
         steps: list[Callable[[], None]] = [self._tree_out, lambda: self.ip("link del vf0")]
         if order:
             order.shuffle(steps)
@@ -205,6 +236,20 @@ class Guest:
         """The commands that stay."""
         self.bridge.close()
         self.ip.close()
+
+
+@contextmanager
+def guest_without_rdma() -> Iterator[Guest]:
+    """The same whose VF is an interface, and no device of verbs."""
+    root = Path(tempfile.mkdtemp(prefix="pyvma-sysfs-"))
+    with Namespace() as here, Namespace() as switch, Namespace() as there:
+        found = Guest(here, switch, there, root, rdma=False)
+        try:
+            found.links()
+            yield found
+        finally:
+            found.close()
+            shutil.rmtree(root, ignore_errors=True)
 
 
 @contextmanager
