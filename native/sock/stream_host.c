@@ -229,6 +229,7 @@ static const char *route(struct pv_sock *so, const struct pv_endpoint *to, uint3
 static int bind_source(struct pv_sock *so, const struct pv_endpoint *to, const struct pv_path *path, int *left)
 {
 	struct pv_endpoint source = { .addr = path->src };
+	bool v6only;
 	int rc;
 
 	if (pv_addr_is_linklocal6(&path->src))
@@ -238,6 +239,7 @@ static int bind_source(struct pv_sock *so, const struct pv_endpoint *to, const s
 	rc = pv_stream_open(so); /* before there is a kernel socket of which all options are read */
 	if (rc)
 		return rc;
+	v6only = pv_tcp_options(so->tc)->v6only;
 	*left = pv_stream_host_reserved(so, to, path);
 	if (*left == -EAGAIN) {
 		*left = 0;
@@ -247,6 +249,8 @@ static int bind_source(struct pv_sock *so, const struct pv_endpoint *to, const s
 	if (rc || *left)
 		return rc;
 	pv_tcp_name_chosen(so->tc, true, true);
+	/* It is bind(2) that makes an address of one family of it (inet6_bind). */
+	pv_tcp_options(so->tc)->v6only = v6only;
 	so->bound = so->host = true;
 	return 0;
 }

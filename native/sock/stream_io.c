@@ -316,13 +316,6 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	return sigpipe(n, flags);
 }
 
-static bool cannot_send(const struct pv_tcp *tc)
-{
-	enum pv_tcp_state state = pv_tcp_state(tc);
-
-	return state != PV_TCP_ESTABLISHED && state != PV_TCP_CLOSE_WAIT && state != PV_TCP_SYN_SENT && state != PV_TCP_SYN_RCVD;
-}
-
 /* `iov` is room for the message's entries, which are changed on the way. */
 static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, struct pv_iov *iov, int flags,
 			int64_t timeout_ns)
@@ -334,20 +327,18 @@ static int64_t send_msg(struct pyvma_sock *h, struct pv_sock *so, const struct m
 
 	if (n)
 		return n;
-	/* One that cannot send says so before it reads what is asked (tcp_sendmsg_locked in Linux). */
-	if (bad && !cannot_send(so->tc)) {
-		pv_sock_unlock();
-		return bad;
-	}
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
 	op.stamp = (stamp ? stamp : so->st->tsflags) & PV_STAMP_TX;
 	if (op.stamp & PV_STAMP_TX_HW)
 		pv_stamp_want_tx();
-	n = send_locked(&op, iov, (uint32_t)msg->msg_iovlen, total, flags);
+	/* One that is not connected yet waits, and one that cannot send says so, before what is asked is read (tcp_sendmsg_locked in Linux). */
+	n = send_locked(&op, iov, bad ? 0 : (uint32_t)msg->msg_iovlen, bad ? 0 : total, flags);
 	op_end(&op);
 	if (op.stamp)
 		send_stamped(&op, n, total);
 	pv_sock_unlock();
+	if (bad && (!n || n == PV_HANDED))
+		return bad;
 	if (pv_unlikely(n == PV_HANDED))
 		return op_rest(&op, true, flags, timeout_ns);
 	return sigpipe(n, flags);
