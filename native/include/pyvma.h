@@ -157,11 +157,11 @@ PYVMA_EXPORT int pyvma_wait_restarts(void);
 /*
  * For a face whose threads may be cancelled, and whose calls are made by signals' handlers: what both know of a thread. Before each call
  * the face disables cancellation, sets `busy`, and `cancellable` if cancellation was enabled, and undoes it afterwards. A handler that
- * finds its thread busy must make no call; a wait that sleeps is not busy, and calls `deferred` first unless that is NULL. A wait of a
- * thread that is cancellable and `cancelled` ends with -ECANCELED.
+ * finds its thread busy must make no call; a wait that sleeps is not busy but `resting`, and calls `deferred` first unless that is NULL. A
+ * wait of a thread that is cancellable and `cancelled`, or that is `leaving`, ends with -ECANCELED.
  */
 struct pyvma_thread {
-	volatile int busy, cancellable;
+	volatile int busy, resting, leaving, cancellable;
 	int cancelled;
 	void (*volatile deferred)(void);
 };

@@ -5,13 +5,14 @@
  * A call of the engine's has locks, and lists that lead to the thread's stack. So nothing may end the thread in there: cancellation is
  * off, and a wait that pthread_cancel finds asleep comes back as if interrupted, with -ECANCELED; out of the engine the thread is
  * cancelled. And nothing may begin in there what waits for the same locks: a signal's handler that interrupts a call finds its thread
- * busy, and is answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go. Asleep a thread is not busy.
+ * busy, and is answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go, and so is its jump (jump.c). Asleep a
+ * thread is not busy.
  */
 #include "preload/preload.h"
 
 #define DEFERRED_MAX 16
 
-_Thread_local struct pyvma_thread *pl_me;
+_Thread_local struct pyvma_thread *pl_me, *pl_known;
 
 /* By handlers that found this thread busy: no other thread's. */
 static _Thread_local struct deferred {
@@ -22,8 +23,17 @@ static _Thread_local volatile unsigned int ndeferred, ndone;
 
 struct pyvma_thread *pl_register(bool point)
 {
-	struct pyvma_thread *me = pyvma_thread_get();
+	struct pyvma_thread *me = pl_known;
 
+	if (!me) {
+		sigset_t all, own;
+
+		/* A handler that jumped out of this would leave a lock behind. */
+		sigfillset(&all);
+		pthread_sigmask(SIG_BLOCK, &all, &own);
+		pl_known = me = pyvma_thread_get();
+		pthread_sigmask(SIG_SETMASK, &own, NULL);
+	}
 	/* A handler that came first is told that this thread is busy. And pthread_cancel may have come before there was a thread to tell:
 	 * it is known for good at its first cancellation point, which asks the C library. */
 	if (!point || me->busy)
@@ -36,9 +46,11 @@ struct pyvma_thread *pl_register(bool point)
 /* Handlers only add while this thread is busy, within the calls below. */
 static void run_deferred(void)
 {
-	int saved = errno;
+	struct pyvma_thread *me = pyvma_thread_get();
+	int saved = errno, leaving = me->leaving;
 
-	pyvma_thread_get()->deferred = NULL;
+	me->deferred = NULL;
+	me->leaving = 0; /* these have their time */
 	while (ndone < ndeferred) {
 		struct deferred d = deferred[ndone];
 
@@ -51,6 +63,9 @@ static void run_deferred(void)
 		(void)pl_change(d.fd, PL_CLOSING, 0);
 	}
 	ndone = ndeferred = 0;
+	me->leaving = leaving;
+	if (leaving)
+		me->deferred = run_deferred;
 	errno = saved;
 }
 
@@ -69,6 +84,14 @@ int pl_defer(int fd, pyvma_sock *h, int how)
 	ndeferred = ndeferred + 1;
 	pyvma_thread_get()->deferred = run_deferred;
 	return 0;
+}
+
+void pl_leave_soon(void)
+{
+	struct pyvma_thread *me = pyvma_thread_get();
+
+	me->leaving = 1;
+	me->deferred = run_deferred;
 }
 
 PL_EXPORT int pthread_cancel(pthread_t thread)

@@ -9,6 +9,18 @@
 
 #include "preload/preload.h"
 
+/* In one piece, for a handler that jumps. Somebody may have been quicker. */
+static int close_by(int fd, pl_word w)
+{
+	int rc;
+
+	if (!pl_change(fd, w, PL_CLOSING))
+		return -EBADF;
+	rc = pyvma_sock_close((pyvma_sock *)w);
+	(void)pl_change(fd, PL_CLOSING, 0);
+	return rc ? rc : 1;
+}
+
 int pl_close(int fd)
 {
 	pl_word w = pl_get(fd);
@@ -33,12 +45,7 @@ int pl_close(int fd)
 	}
 	if (pl_busy())
 		return w == PL_CLOSING ? -EBADF : (rc = pl_defer(fd, (pyvma_sock *)w, -1)) ? rc : 1;
-	/* Somebody was quicker. */
-	if (!pl_change(fd, w, PL_CLOSING))
-		return -EBADF;
-	rc = (int)PL_IN(pyvma_sock_close((pyvma_sock *)w));
-	(void)pl_change(fd, PL_CLOSING, 0);
-	return rc ? rc : 1;
+	return (int)PL_IN(close_by(fd, w));
 }
 
 /* A descriptor of the engine's, of which the program does not know. */
@@ -87,10 +94,18 @@ PL_EXPORT void closefrom(int first)
 	(void)close_range((unsigned int)PV_MAX(first, 0), ~0u, 0);
 }
 
+static int dup_by(int to)
+{
+	pyvma_sock *h;
+
+	if (pyvma_sock_adopt(to, &h) == 0 && !pl_put(to, (pl_word)h))
+		(void)pyvma_sock_detach(h);
+	return 0;
+}
+
 void pl_dup(int from, int to)
 {
 	pl_word w = pl_get(from);
-	pyvma_sock *h;
 
 	if (pv_likely(!w))
 		return;
@@ -99,8 +114,8 @@ void pl_dup(int from, int to)
 	} else if (pl_set_of(w)) {
 		pl_set_get(pl_set_of(w));
 		(void)pl_put(to, w);
-	} else if (PL_IN(pyvma_sock_adopt(to, &h)) == 0 && !pl_put(to, (pl_word)h)) {
-		(void)PL_IN(pyvma_sock_detach(h));
+	} else {
+		(void)PL_IN(dup_by(to));
 	}
 }
 
@@ -169,10 +184,37 @@ PL_EXPORT int dup3(int fd, int to, int flags)
 	return dup_to(fd, to, flags);
 }
 
+static int hand_back(int fd, pyvma_sock *h)
+{
+	int rc = pyvma_sock_hand_back(h);
+
+	if (!rc)
+		pl_settle(fd, h);
+	return rc;
+}
+
+/* SIGIO is the kernel's to send, of its own sockets: one that is undecided stays with it, a connection goes back. 0: it can be asked for. */
+static int make_async(int fd)
+{
+	pyvma_sock *h = pl_peek(fd);
+	int rc;
+
+	if (pv_likely(!h)) {
+		(void)pl_change(fd, PL_LATE, 0);
+		return 0;
+	}
+	rc = (int)PL_IN(hand_back(fd, h));
+	if (!rc || rc == -EAGAIN)
+		return rc;
+	pl_say(pyvma_last_error(), "a socket of the stack's sends no SIGIO");
+	return -EOPNOTSUPP;
+}
+
 static int control(int fd, int cmd, void *arg)
 {
-	int rc = PL_REAL(fcntl)(fd, cmd, arg);
 	pyvma_sock *h;
+	int async = cmd == F_SETFL && pv_unlikely((intptr_t)arg & O_ASYNC) ? make_async(fd) : 0;
+	int rc = async ? (int)pl_result(async) : PL_REAL(fcntl)(fd, cmd, arg);
 
 	if (rc < 0)
 		return rc;
@@ -210,6 +252,12 @@ PL_EXPORT int ioctl(int fd, unsigned long request, ...)
 	void *arg = va_arg(ap, void *);
 
 	va_end(ap);
+	if (request == FIOASYNC && arg && *(const int *)arg) {
+		int rc = make_async(fd);
+
+		if (rc)
+			return (int)pl_result(rc);
+	}
 	/* Flags of the number are not the socket's. */
 	pyvma_sock *h = request == FIOCLEX || request == FIONCLEX ? NULL : pl_peek(fd);
 

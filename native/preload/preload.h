@@ -116,11 +116,17 @@ int pl_close(int fd);
 /* ---- edge.c ------------------------------------------------------------------------------------------------------------ */
 
 extern _Thread_local struct pyvma_thread *pl_me __attribute__((tls_model("initial-exec"))); /* NULL: not known yet */
+extern _Thread_local struct pyvma_thread *pl_known
+    __attribute__((tls_model("initial-exec"))); /* NULL: it has made no call of the engine's */
 struct pyvma_thread *pl_register(bool point);
 /* This is a signal's handler, and has interrupted a call of the engine's. */
 bool pl_busy(void);
 /* Then: to close `h` of `fd`, or to shut it down as `how` says, is left to that call. */
 int pl_defer(int fd, pyvma_sock *h, int how);
+/* Or to leave for where a handler jumped to: that call ends as soon as it can, and then pl_jump comes. */
+void pl_leave_soon(void);
+/* jump.c: it does that if there was such a jump; `cancel` is the thread's own cancellation state. */
+void pl_jump(struct pyvma_thread *me, int cancel);
 
 struct pl_mark {
 	struct pyvma_thread *me;
@@ -139,10 +145,11 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))
 		pthread_testcancel();
 	m->me = me;
+	/* First: from here on nothing leaves but by pl_leave. */
+	me->busy = 1;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
 	m->cancellable = me->cancellable;
 	me->cancellable = m->cancel == PTHREAD_CANCEL_ENABLE;
-	me->busy = 1;
 	return true;
 }
 
@@ -150,8 +157,10 @@ pv_inline void pl_leave(const struct pl_mark *m, int64_t rc)
 {
 	m->me->busy = 0;
 	m->me->cancellable = m->cancellable;
-	if (pv_unlikely(m->me->deferred != NULL))
+	if (pv_unlikely(m->me->deferred != NULL)) {
 		m->me->deferred();
+		pl_jump(m->me, m->cancel);
+	}
 	pthread_setcancelstate(m->cancel, NULL);
 	if (pv_unlikely(rc == -ECANCELED))
 		pthread_testcancel();

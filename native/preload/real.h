@@ -8,6 +8,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -83,6 +84,11 @@
 	X(int, fcntl, (int, int, ...))                                                                                             \
 	X(int, ioctl, (int, unsigned long, ...))                                                                                   \
 	X(int, pthread_cancel, (pthread_t))                                                                                        \
+	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))                                                     \
+	X(sighandler_t, signal, (int, sighandler_t))                                                                               \
+	X(sighandler_t, __sysv_signal, (int, sighandler_t))                                                                        \
+	X(void, siglongjmp, (struct __jmp_buf_tag *, int))                                                                         \
+	X(void, __longjmp_chk, (struct __jmp_buf_tag *, int))                                                                      \
 	X(pid_t, fork, (void))                                                                                                     \
 	X(int, poll, (struct pollfd *, nfds_t, int))                                                                               \
 	X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))                                        \

@@ -49,6 +49,7 @@ bool pv_libc_preloaded(void);
 	  (fd, buf, len, flags, addr, alen))                                                                                       \
 	X(int, setsockopt, (int fd, int level, int name, const void *val, socklen_t len), (fd, level, name, val, len))             \
 	X(int, shutdown, (int fd, int how), (fd, how))                                                                             \
+	X(int, sigaction, (int sig, const struct sigaction *act, struct sigaction *old), (sig, act, old))                          \
 	X(int, socket, (int family, int type, int proto), (family, type, proto))                                                   \
 	X(int, socketpair, (int family, int type, int proto, int pair[2]), (family, type, proto, pair))                            \
 	X(ssize_t, write, (int fd, const void *buf, size_t len), (fd, buf, len))                                                   \

@@ -139,7 +139,8 @@ void pyvma_thread_cancel(unsigned long thread)
 
 static bool cancelled(void)
 {
-	return pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable;
+	return pv_unlikely(self.face.leaving) ||
+	       (pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable);
 }
 
 /* Around what lets signals' handlers in; no lock is held. */
@@ -147,6 +148,7 @@ static int rest(void)
 {
 	int busy = self.face.busy;
 
+	self.face.resting = self.face.resting + 1;
 	self.face.busy = 0;
 	if (pv_unlikely(self.face.deferred != NULL))
 		self.face.deferred();
@@ -156,6 +158,7 @@ static int rest(void)
 static void rested(int busy)
 {
 	self.face.busy = busy;
+	self.face.resting = self.face.resting - 1;
 }
 
 static void efd_clear(int fd)
@@ -190,18 +193,29 @@ int pyvma_wait_restarts(void)
 	return was;
 }
 
-int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
-{
-	int busy = rest(), rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, asked_mask);
-
-	rc = rc == -1 ? -errno : rc;
-	rested(busy);
-	return rc;
-}
-
 static bool is_exact(void)
 {
 	return atomic_load_explicit(&exact, memory_order_relaxed);
+}
+
+int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
+{
+	bool sleeps = !ts || ts->tv_sec || ts->tv_nsec, closed = sleeps && is_exact();
+	sigset_t all, own;
+	int busy, rc;
+
+	/* Between the look and the sleep no handler may say that the thread is to leave. */
+	if (closed) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_BLOCK, &all, &own);
+	}
+	busy = rest();
+	rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, asked_mask || !closed ? asked_mask : &own);
+	rc = rc == -1 ? -errno : rc;
+	rested(busy);
+	if (closed)
+		pthread_sigmask(SIG_SETMASK, &own, NULL);
+	return rc;
 }
 
 static void mask_signals(struct pv_wait *w)
@@ -348,8 +362,9 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 	pv_lock_get(&e->lock);
 	w->waiter.asleep = false;
 	w->kready = rc > 0 && fds[1].revents;
-	/* The waker wrote under the lock, so what it wrote is there by now even if ppoll ended for another reason. */
-	if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) || cancelled())
+	/* The waker wrote under the lock, so what it wrote is there by now even if ppoll ended for another reason. And what was written to the
+	 * wait that this one's handler interrupted would keep this one awake; that one knows by `woken`. */
+	if ((rc > 0 && fds[0].revents) || atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) || cancelled())
 		efd_clear(w->waiter.efd);
 	return rc;
 }

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A program that knows nothing of pyvma, whose signal handlers leave the calls they interrupt by siglongjmp, and that is told of input by SIGIO:
+ * jumps MINE4 MINE6 PEER4 PEER6 against peer.c, over IPv4. "ok CASE" or why not, as edges.c.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define CHECK(cond)                                                                                                                \
+	do {                                                                                                                       \
+		if (!(cond)) {                                                                                                     \
+			printf("FAIL %s line %d: %s (errno %d, %s)\n", running, __LINE__, #cond, errno, strerror(errno));          \
+			exit(1);                                                                                                   \
+		}                                                                                                                  \
+	} while (0)
+#define LIMIT_MS 10000
+
+static const char *running = "";
+
+#include "client.h"
+
+static int bound(int type)
+{
+	struct sockaddr_in at = address(mine, 0);
+	int fd = socket(AF_INET, type, 0);
+
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	if (type == SOCK_STREAM)
+		CHECK(listen(fd, 16) == 0);
+	return fd;
+}
+
+static void says(int fd, const char *text)
+{
+	char buf[256];
+	size_t got = 0, len = strlen(text);
+
+	CHECK(send(fd, text, len, 0) == (ssize_t)len);
+	while (got < len) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		ssize_t n;
+
+		CHECK(poll(&p, 1, LIMIT_MS) == 1);
+		n = recv(fd, buf + got, len - got, 0);
+		CHECK(n > 0);
+		got += (size_t)n;
+	}
+	CHECK(!memcmp(buf, text, len));
+}
+
+/* Whether the number is the kernel's in all, or has a connection of somebody else's above it. */
+static bool is_kernels(int fd)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	return syscall(SYS_getpeername, fd, &ss, &len) == 0;
+}
+
+/* ---- jumps ------------------------------------------------------------------------------------------------------------- */
+
+static sigjmp_buf out;
+static volatile sig_atomic_t jumps;
+static sigset_t in_handler;
+
+static void leaves(int sig)
+{
+	(void)sig;
+	jumps = jumps + 1;
+	pthread_sigmask(SIG_SETMASK, NULL, &in_handler);
+	siglongjmp(out, 1);
+}
+
+static void handles(void (*handler)(int), int flags)
+{
+	struct sigaction sa = { .sa_handler = handler, .sa_flags = flags }, now;
+
+	CHECK(sigaction(SIGALRM, &sa, NULL) == 0);
+	CHECK(sigaction(SIGALRM, NULL, &now) == 0 && now.sa_handler == handler &&
+	      (now.sa_flags & SA_RESTART) == (flags & SA_RESTART));
+}
+
+static void alarm_us(int us)
+{
+	struct itimerval once = { { 0 }, { us / 1000000, us % 1000000 } };
+
+	CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+}
+
+/* What a thread is after a jump out of a handler: as before the call that was interrupted. */
+static void is_as_before(const sigset_t *before, bool restored)
+{
+	sigset_t now;
+	int was;
+
+	CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0);
+	for (int sig = 1; sig < 32; sig++)
+		CHECK(sigismember(&now, sig) == sigismember(restored ? before : &in_handler, sig));
+	CHECK(sigismember(&in_handler, SIGALRM) == 1 && sigismember(&in_handler, SIGUSR2) == 0);
+	CHECK(pthread_sigmask(SIG_SETMASK, before, NULL) == 0);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was) == 0 && was == PTHREAD_CANCEL_ENABLE);
+}
+
+enum { RECV, READ, RECVFROM, ACCEPT, CONNECT, POLL, POLL_TWO, PPOLL, SELECT, EPOLL, SEND, WAYS };
+
+static int ways[WAYS], ep;
+
+static void fills(int fd)
+{
+	char buf[65536] = { 0 };
+
+	while (send(fd, buf, sizeof(buf), 0) > 0)
+		;
+}
+
+static void blocks(int way)
+{
+	struct pollfd p[2] = { { .fd = ways[RECV], .events = POLLIN }, { .fd = ways[RECVFROM], .events = POLLIN } };
+	struct sockaddr_in nobody = address("10.78.0.99", 9);
+	struct epoll_event ev;
+	sigset_t mask;
+	fd_set set;
+	char c;
+
+	sigemptyset(&mask);
+	FD_ZERO(&set);
+	FD_SET(ways[RECV], &set);
+	switch (way) {
+	case RECV:
+		CHECK(recv(ways[way], &c, 1, 0) == -2);
+	case READ:
+		CHECK(read(ways[RECV], &c, 1) == -2);
+	case RECVFROM:
+		CHECK(recvfrom(ways[way], &c, 1, 0, NULL, NULL) == -2);
+	case ACCEPT:
+		CHECK(accept(ways[way], NULL, NULL) == -2);
+	case CONNECT:
+		CHECK(connect(ways[way], (struct sockaddr *)&nobody, sizeof(nobody)) == -2);
+	case POLL:
+		CHECK(poll(p, 1, -1) == -2);
+	case POLL_TWO:
+		CHECK(poll(p, 2, -1) == -2);
+	case PPOLL:
+		CHECK(ppoll(p, 2, NULL, &mask) == -2);
+	case SELECT:
+		CHECK(select(ways[RECV] + 1, &set, NULL, NULL, NULL) == -2);
+	case EPOLL:
+		CHECK(epoll_wait(ep, &ev, 1, -1) == -2);
+	case SEND:
+		fills(ways[SEND]);
+		CHECK(!"it sleeps");
+	}
+}
+
+static _Atomic(bool) over;
+
+static void *goes_on(void *arg)
+{
+	int fd = connected(SOCK_STREAM);
+	sigset_t all;
+
+	(void)arg;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	while (!over)
+		says(fd, "goes on");
+	close(fd);
+	return NULL;
+}
+
+static void out_of_each(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	volatile int way, turn;
+	sigset_t before;
+	pthread_t other;
+
+	CHECK(pthread_sigmask(SIG_SETMASK, NULL, &before) == 0);
+	CHECK(pthread_create(&other, NULL, goes_on, NULL) == 0);
+	CHECK((ep = epoll_create1(0)) >= 0);
+	ways[RECV] = connected(SOCK_STREAM);
+	ways[RECVFROM] = connected(SOCK_DGRAM);
+	ways[ACCEPT] = bound(SOCK_STREAM);
+	CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, ways[RECV], &ev) == 0);
+	/* In the first moments of a call, in its midst, and asleep. */
+	for (turn = 0; turn < 30; turn++) {
+		for (way = 0; way < WAYS; way++) {
+			bool restored = turn % 2;
+
+			handles(leaves, turn % 3 ? SA_RESTART : 0);
+			if (way == CONNECT)
+				ways[way] = socket(AF_INET, SOCK_STREAM, 0);
+			if (way == SEND)
+				ways[way] = connected(SOCK_STREAM);
+			jumps = 0;
+			if (!sigsetjmp(out, restored)) {
+				alarm_us(turn < 20 ? 1 + turn * 5 : 3000);
+				blocks(way);
+			}
+			CHECK(jumps == 1);
+			is_as_before(&before, restored);
+			if (way == CONNECT || way == SEND)
+				CHECK(close(ways[way]) == 0);
+			says(ways[RECV], "still there");
+			says(ways[RECVFROM], "still there");
+		}
+	}
+	over = true;
+	CHECK(pthread_join(other, NULL) == 0);
+	for (way = 0; way < 4; way++)
+		if (way != READ)
+			CHECK(close(ways[way]) == 0);
+	CHECK(close(ep) == 0);
+}
+
+/* Out of a program that works, at any moment: what is said next arrives whole. */
+static void at_any_moment(void)
+{
+	volatile int fd = connected(SOCK_STREAM), turn;
+
+	handles(leaves, SA_RESTART);
+	for (turn = 0; turn < 400; turn++) {
+		char mark[32], buf[64], *end = buf;
+
+		if (!sigsetjmp(out, 1)) {
+			alarm_us(1 + turn * 13 % 300);
+			for (;;) {
+				CHECK(send(fd, "ab", 2, 0) == 2);
+				CHECK(recv(fd, buf, 2, 0) > 0);
+			}
+		}
+		/* What was under way comes before it. */
+		snprintf(mark, sizeof(mark), "<%d>", turn);
+		CHECK(send(fd, mark, strlen(mark), 0) == (ssize_t)strlen(mark));
+		while (end == buf || end[-1] != '>') {
+			struct pollfd p = { .fd = fd, .events = POLLIN };
+
+			CHECK(poll(&p, 1, LIMIT_MS) == 1 && recv(fd, end, 1, 0) == 1);
+			if (*end != 'a' && *end != 'b')
+				end++;
+		}
+		*end = 0;
+		CHECK(!strcmp(buf, mark));
+	}
+	CHECK(close(fd) == 0);
+}
+
+static sigjmp_buf within;
+static volatile sig_atomic_t inner, asked;
+static volatile int other;
+
+/* A handler that jumps within itself leaves nothing. */
+static void stays(int sig)
+{
+	(void)sig;
+	if (!sigsetjmp(within, 0))
+		siglongjmp(within, 1);
+	inner = inner + 1;
+}
+
+static void within_a_handler(void)
+{
+	struct itimerval often = { { 0, 2000 }, { 0, 2000 } }, never = { 0 };
+	int fd = connected(SOCK_STREAM), before;
+	char c;
+
+	handles(stays, 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (int i = 0; i < 20; i++) {
+		before = inner;
+		CHECK(recv(fd, &c, 1, 0) == -1 && errno == EINTR && inner > before);
+	}
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	says(fd, "still there");
+	CHECK(close(fd) == 0);
+}
+
+/* A handler that waits itself, and is left by the jump of another one. */
+static void waits(int sig)
+{
+	char c;
+
+	(void)sig;
+	asked = asked + 1;
+	CHECK(raise(SIGUSR1) == 0);
+	(void)!recv(other, &c, 1, 0);
+}
+
+static void *interrupts(void *arg)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	for (int was = asked; !over; was = asked) {
+		while (asked == was && !over)
+			usleep(100);
+		usleep(3000);
+		if (!over)
+			pthread_kill(*(pthread_t *)arg, SIGUSR2);
+	}
+	return NULL;
+}
+
+static void through_a_handler(void)
+{
+	pthread_t self = pthread_self(), t;
+	volatile int fd = connected(SOCK_STREAM), turn;
+	char c;
+
+	over = false;
+	other = connected(SOCK_DGRAM);
+	says(other, "mine");
+	says(fd, "mine");
+	handles(waits, 0);
+	CHECK(signal(SIGUSR2, leaves) == SIG_DFL && signal(SIGUSR2, leaves) == leaves && signal(SIGUSR1, stays) == SIG_DFL);
+	CHECK(pthread_create(&t, NULL, interrupts, &self) == 0);
+	for (turn = 0; turn < 10; turn++) {
+		jumps = 0;
+		if (!sigsetjmp(out, 1)) {
+			alarm_us(2000);
+			CHECK(recv(fd, &c, 1, 0) == -2);
+		}
+		CHECK(jumps == 1);
+		says(fd, "still there");
+		says(other, "still there");
+	}
+	over = true;
+	CHECK(pthread_join(t, NULL) == 0);
+	CHECK(signal(SIGUSR2, SIG_DFL) == leaves && signal(SIGUSR1, SIG_IGN) == stays);
+	CHECK(close(fd) == 0 && close(other) == 0);
+}
+
+/* ---- SIGIO ------------------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t told;
+
+static void is_told(int sig)
+{
+	(void)sig;
+	told = told + 1;
+}
+
+static void asks_for_signals(int fd, bool by_ioctl)
+{
+	int flags = fcntl(fd, F_GETFL), on = 1;
+
+	CHECK(flags >= 0 && fcntl(fd, F_SETOWN, getpid()) == 0);
+	CHECK(by_ioctl ? ioctl(fd, FIOASYNC, &on) == 0 : fcntl(fd, F_SETFL, flags | O_ASYNC) == 0);
+	CHECK(fcntl(fd, F_GETFL) & O_ASYNC);
+}
+
+static void comes(void)
+{
+	sigset_t none, io;
+
+	sigemptyset(&none);
+	sigemptyset(&io);
+	sigaddset(&io, SIGIO);
+	alarm(LIMIT_MS / 1000); /* it would be the end */
+	CHECK(sigprocmask(SIG_BLOCK, &io, NULL) == 0);
+	while (!told)
+		sigsuspend(&none);
+	CHECK(sigprocmask(SIG_UNBLOCK, &io, NULL) == 0);
+	alarm(0);
+}
+
+/* Of sockets that were not used yet, and of connections in the midst. */
+static void signals_of_input(void)
+{
+	struct sigaction sa = { .sa_handler = is_told };
+	char buf[32];
+
+	CHECK(signal(SIGALRM, SIG_DFL) != SIG_ERR && sigaction(SIGIO, &sa, NULL) == 0);
+	for (int by_ioctl = 0; by_ioctl < 2; by_ioctl++) {
+		struct sockaddr_in to = address(theirs, PEER_PORT);
+		int stream = connected(SOCK_STREAM), dgram = bound(SOCK_DGRAM);
+
+		says(stream, "mine");
+		CHECK(is_kernels(stream) == !getenv("LD_PRELOAD"));
+		asks_for_signals(stream, by_ioctl);
+		CHECK(is_kernels(stream));
+		told = 0;
+		CHECK(write(stream, "told", 4) == 4);
+		comes();
+		CHECK(recv(stream, buf, sizeof(buf), MSG_DONTWAIT) == 4);
+		CHECK(close(stream) == 0);
+		asks_for_signals(dgram, by_ioctl);
+		told = 0;
+		CHECK(sendto(dgram, "told", 4, 0, (struct sockaddr *)&to, sizeof(to)) == 4);
+		comes();
+		CHECK(recv(dgram, buf, sizeof(buf), MSG_DONTWAIT) == 4);
+		CHECK(close(dgram) == 0);
+	}
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	{ "out_of_each", out_of_each },           { "at_any_moment", at_any_moment },
+	{ "within_a_handler", within_a_handler }, { "through_a_handler", through_a_handler },
+	{ "signals_of_input", signals_of_input },
+};
+
+int main(int argc, char **argv)
+{
+	if (argc < 5)
+		return 2;
+	mine = argv[1];
+	theirs = argv[3];
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		running = cases[i].name;
+		cases[i].run();
+		printf("ok %s\n", running);
+	}
+	return 0;
+}
