@@ -168,7 +168,7 @@ SECTIONS = (
         "Short requests beside a bulk stream",
         f"Two TCP connections in one engine and one thread, against each alone. {TENTH}",
         (
-            Command("mixed --ring softnic --seconds 0.9 --runs 3", "mixed --stacks pyvma --seconds 0.3 --runs 1"),
+            Command("mixed --ring softnic --seconds 0.9 --runs 3", "mixed --stacks pyvma --seconds 0.9 --runs 1"),
             Command("mixed --ring xdp --seconds 0.9 --runs 3", ""),
         ),
     ),
