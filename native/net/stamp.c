@@ -208,20 +208,51 @@ static bool wants_data(const struct pv_stampq *q)
 	return !(q->flags & PV_STAMP_OPT_TSONLY);
 }
 
-/* `frame` NULL: it could not be copied. */
-static void tell_frame(const struct pv_stamp_ask *ask, enum pv_stamp_type type, uint32_t iface, const struct pv_pkt *frame,
-		       int64_t now_ns)
+static bool wants_stats(const struct pv_stampq *q)
 {
-	struct pv_stamp s = { .ns = now_ns, .key = ask->key, .type = (uint8_t)type, .iface = (uint8_t)iface, .frame = true };
+	return (q->flags & PV_STAMP_OPT_STATS) && q->stats;
+}
 
-	if (wants_data(ask->q)) {
-		s.pkt = frame ? copy_of(frame) : NULL;
-		if (!s.pkt) {
-			ask->q->net->c.tx_stamps_lost++;
+/* A stamp alone, or with what the owner tells. */
+static void put_alone(struct pv_stampq *q, struct pv_stamp s, struct pv_pool *pool)
+{
+	s.frame = false;
+	if (wants_stats(q)) {
+		s.pkt = blank(pool);
+		if (!s.pkt || s.pkt->size < PV_STAMP_STATS_MAX) {
+			if (s.pkt)
+				pv_pkt_put(s.pkt);
+			q->net->c.tx_stamps_lost++;
 			return;
 		}
+		s.pkt->data = s.pkt->buf;
+		s.pkt->len = s.pkt->total = q->stats(q->owner, s.pkt->data);
+		s.stats = true;
 	}
-	put(ask->q, s);
+	put(q, s);
+}
+
+/* By whose ring it goes, which has packets for what is told. */
+struct way {
+	struct pv_pool *pool;
+	uint32_t iface;
+};
+
+/* `frame` NULL: it could not be copied. */
+static void tell_frame(const struct pv_stamp_ask *ask, enum pv_stamp_type type, const struct way *way, const struct pv_pkt *frame,
+		       int64_t now_ns)
+{
+	struct pv_stamp s = { .ns = now_ns, .key = ask->key, .type = (uint8_t)type, .iface = (uint8_t)way->iface, .frame = true };
+
+	if (!wants_data(ask->q)) {
+		put_alone(ask->q, s, way->pool);
+		return;
+	}
+	s.pkt = frame ? copy_of(frame) : NULL;
+	if (s.pkt)
+		put(ask->q, s);
+	else
+		ask->q->net->c.tx_stamps_lost++;
 }
 
 /* A frame on its way out: whom it is for was taken down by pv_net_tx_stamp. What follows it, or fails, is not stamped. */
@@ -230,6 +261,7 @@ int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, in
 	struct pv_stamp_ask ask = *net->ask;
 	bool late = (pkt->flags & PV_PKT_TX_PACED) && !path->is_local; /* its rate may hold it back: pv_net_stamp_begin */
 	bool hard = (ask.what & PV_STAMP_TX_HW) && net->stamps_hw && path->ring->caps.tx_tstamp && !path->is_local;
+	const struct way way = { pkt->pool, path->iface };
 	struct pv_pkt *copy = NULL;
 	const struct pv_pkt *frame;
 	int rc;
@@ -251,7 +283,7 @@ int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, in
 	}
 	/* It may leave at once, and this comes before. */
 	if (late && (ask.what & PV_STAMP_TX_SCHED))
-		tell_frame(&ask, PV_STAMP_SCHED, path->iface, copy, now_ns);
+		tell_frame(&ask, PV_STAMP_SCHED, &way, copy, now_ns);
 	if (late)
 		ask.what = 0;
 	rc = pv_tx_out(net, path, pkt, now_ns);
@@ -261,9 +293,9 @@ int pv_stamp_tx(struct pv_net *net, struct pv_path *path, struct pv_pkt *pkt, in
 		net->stamps_until_ns = now_ns + WAIT_NS;
 	}
 	if (!rc && (ask.what & PV_STAMP_TX_SCHED))
-		tell_frame(&ask, PV_STAMP_SCHED, path->iface, frame, now_ns);
+		tell_frame(&ask, PV_STAMP_SCHED, &way, frame, now_ns);
 	if (!rc && (ask.what & PV_STAMP_TX_SW))
-		tell_frame(&ask, PV_STAMP_SND, path->iface, frame, now_ns);
+		tell_frame(&ask, PV_STAMP_SND, &way, frame, now_ns);
 	if (copy)
 		pv_pkt_put(copy);
 	return rc;
@@ -286,7 +318,7 @@ bool pv_net_stamp_begin(struct pv_net *net, const struct pv_pkt *pkt, struct pv_
 
 	if (!q)
 		return false;
-	*out = (struct pv_stamp_late){ .ask = { .q = q, .key = (uint32_t)pkt->cookie }, .iface = pkt->iface };
+	*out = (struct pv_stamp_late){ .ask = { .q = q, .key = (uint32_t)pkt->cookie }, .pool = pkt->pool, .iface = pkt->iface };
 	if (wants_data(q))
 		out->copy = copy_of(pkt);
 	return true;
@@ -294,8 +326,10 @@ bool pv_net_stamp_begin(struct pv_net *net, const struct pv_pkt *pkt, struct pv_
 
 void pv_net_stamp_end(struct pv_stamp_late *late, bool went, int64_t now_ns)
 {
+	const struct way way = { late->pool, late->iface };
+
 	if (went)
-		tell_frame(&late->ask, PV_STAMP_SND, late->iface, late->copy, now_ns);
+		tell_frame(&late->ask, PV_STAMP_SND, &way, late->copy, now_ns);
 	if (late->copy)
 		pv_pkt_put(late->copy);
 }
@@ -311,6 +345,7 @@ void pv_net_tx_stamped(struct pv_net *net, struct pv_pkt *pkt)
 			      .is_raw = true,
 			      .frame = true };
 	bool stamped = pkt->flags & PV_PKT_TSTAMP;
+	struct pv_pool *pool = pkt->pool;
 
 	net->stamps_out -= net->stamps_out > 0;
 	pkt->flags &= ~(PV_PKT_TX_TSTAMP | PV_PKT_TX_STAMP | PV_PKT_TSTAMP);
@@ -321,25 +356,29 @@ void pv_net_tx_stamped(struct pv_net *net, struct pv_pkt *pkt)
 	}
 	if (s.pkt != pkt)
 		pv_pkt_put(pkt);
-	if (q && stamped)
+	if (q && stamped && wants_data(q))
 		put(q, s);
+	else if (q && stamped)
+		put_alone(q, s, pool);
 }
 
 void pv_stampq_acked(struct pv_stampq *q, uint32_t key, const uint8_t *data, uint32_t len, struct pv_pool *pool, int64_t now_ns)
 {
 	struct pv_stamp s = { .ns = now_ns, .key = key, .type = PV_STAMP_ACK };
 
-	if (wants_data(q)) {
-		s.pkt = blank(pool);
-		if (!s.pkt || s.pkt->size < len) {
-			if (s.pkt)
-				pv_pkt_put(s.pkt);
-			q->net->c.tx_stamps_lost++;
-			return;
-		}
-		s.pkt->data = s.pkt->buf;
-		memcpy(s.pkt->data, data, len);
-		s.pkt->len = s.pkt->total = len;
+	if (!wants_data(q)) {
+		put_alone(q, s, pool);
+		return;
 	}
+	s.pkt = blank(pool);
+	if (!s.pkt || s.pkt->size < len) {
+		if (s.pkt)
+			pv_pkt_put(s.pkt);
+		q->net->c.tx_stamps_lost++;
+		return;
+	}
+	s.pkt->data = s.pkt->buf;
+	memcpy(s.pkt->data, data, len);
+	s.pkt->len = s.pkt->total = len;
 	put(q, s);
 }

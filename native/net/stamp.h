@@ -22,6 +22,7 @@
 #define PV_STAMP_TX_SCHED 0x100u
 #define PV_STAMP_TX_ACK 0x200u
 #define PV_STAMP_OPT_TSONLY 0x800u
+#define PV_STAMP_OPT_STATS 0x1000u
 #define PV_STAMP_OPT_TX_SWHW 0x4000u
 #define PV_STAMP_OPT_ID_TCP 0x10000u
 /* What may be asked for one message; the first three at the time it is posted. */
@@ -31,10 +32,12 @@
 /* Linux's SCM_TSTAMP_*. */
 enum pv_stamp_type { PV_STAMP_SND, PV_STAMP_SCHED, PV_STAMP_ACK };
 
+#define PV_STAMP_STATS_MAX 512u
+
 struct pv_stamp {
 	int64_t ns; /* by the stack's clock; of a device's stamp that there is none */
 	uint64_t raw; /* by the ring's */
-	struct pv_pkt *pkt; /* what was sent; NULL: stamps alone are wanted */
+	struct pv_pkt *pkt; /* what was sent, or what its sender tells of itself; NULL: stamps alone are wanted */
 	uint32_t key; /* what the program tells messages apart by; 0 unless it wants that */
 	uint32_t serial; /* of pv_net_serial: of two queues of a socket, which came first */
 	uint32_t cost;
@@ -42,6 +45,7 @@ struct pv_stamp {
 	uint8_t iface; /* 0: not known */
 	bool is_raw;
 	bool frame; /* `pkt` has a whole frame, else payload alone */
+	bool stats; /* `pkt` has what pv_stampq.stats wrote */
 };
 
 struct pv_stampq {
@@ -55,6 +59,8 @@ struct pv_stampq {
 	uint32_t own; /* bytes of *used that are this queue's */
 	uint32_t slot;
 	void (*tell)(void *owner); /* there is something more to read */
+	/* PV_STAMP_OPT_STATS: what the owner tells of itself, PV_STAMP_STATS_MAX bytes at most; returns how many. NULL: nothing. */
+	uint32_t (*stats)(void *owner, uint8_t *out);
 	void *owner;
 };
 
@@ -95,6 +101,7 @@ uint32_t pv_net_serial(struct pv_net *net);
 struct pv_stamp_late {
 	struct pv_stamp_ask ask;
 	struct pv_pkt *copy;
+	struct pv_pool *pool;
 	uint8_t iface;
 };
 bool pv_net_stamp_begin(struct pv_net *net, const struct pv_pkt *pkt, struct pv_stamp_late *out);

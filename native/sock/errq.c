@@ -106,7 +106,9 @@ static void put_error(const struct pv_sock *so, const struct pv_stamp *s, const 
 
 static int64_t give_stamp(struct pv_sock *so, const struct pv_stamp *s, struct msghdr *msg)
 {
-	struct pv_stamp_told t = { .ns = s->ns, .raw = s->raw, .iface = s->iface, .is_raw = s->is_raw, .sent = true };
+	struct pv_stamp_told t = {
+		.ns = s->ns, .raw = s->raw, .iface = s->iface, .is_raw = s->is_raw, .sent = true, .stats = s->stats ? s->pkt : NULL
+	};
 	int64_t full = s->pkt ? s->pkt->total : 0, n = give_data(s->pkt, msg);
 	bool cmsgs = so->family == AF_INET6 || so->st->tsflags & PV_STAMP_OPT_CMSG;
 	struct pv_udp_recv m;

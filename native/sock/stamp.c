@@ -25,6 +25,7 @@ enum {
 	K_TIMESTAMP_OLD = 29,
 	K_TIMESTAMPNS_OLD = 35,
 	K_TIMESTAMPING_OLD = 37,
+	K_SCM_OPT_STATS = 54,
 	K_SCM_PKTINFO = 58,
 	K_TIMESTAMP_NEW = 63,
 	K_TIMESTAMPNS_NEW = 64,
@@ -35,7 +36,7 @@ enum {
 _Static_assert(PV_STAMP_TX_HW == SOF_TIMESTAMPING_TX_HARDWARE && PV_STAMP_TX_SW == SOF_TIMESTAMPING_TX_SOFTWARE &&
 		   PV_STAMP_TX_SCHED == SOF_TIMESTAMPING_TX_SCHED && PV_STAMP_TX_ACK == SOF_TIMESTAMPING_TX_ACK &&
 		   PV_STAMP_OPT_ID == SOF_TIMESTAMPING_OPT_ID && PV_STAMP_OPT_TSONLY == SOF_TIMESTAMPING_OPT_TSONLY &&
-		   PV_STAMP_OPT_TX_SWHW == SOF_TIMESTAMPING_OPT_TX_SWHW,
+		   PV_STAMP_OPT_STATS == SOF_TIMESTAMPING_OPT_STATS && PV_STAMP_OPT_TX_SWHW == SOF_TIMESTAMPING_OPT_TX_SWHW,
 	       "the kernel's numbers");
 
 /* Less than that apart are two readings of the same, more is a step of the clock of the day. */
@@ -312,6 +313,8 @@ void pv_stamp_put(const struct pv_sock *so, const struct pv_stamp_told *t, struc
 	if (any)
 		pv_cmsg_put(msg, used, SOL_SOCKET, so->rx_flags & PV_RX_TSTAMP_NEW ? K_TIMESTAMPING_NEW : K_TIMESTAMPING_OLD, three,
 			    sizeof(three));
+	if (any && t->stats)
+		pv_cmsg_put(msg, used, SOL_SOCKET, K_SCM_OPT_STATS, t->stats->data, t->stats->len);
 }
 
 /* ---- asked for by a message ---------------------------------------------------------------------------------------------- */

@@ -29,6 +29,7 @@ struct pv_stamp_told {
 	uint64_t raw; /* the ring's, with is_raw */
 	uint32_t iface, frame_len;
 	bool is_raw, sent;
+	const struct pv_pkt *stats; /* what a stream told with the stamp; NULL: nothing */
 };
 /* The cmsgs that the socket wants of it. */
 void pv_stamp_put(const struct pv_sock *so, const struct pv_stamp_told *t, struct msghdr *msg, size_t *used);

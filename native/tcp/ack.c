@@ -146,12 +146,12 @@ static void account(struct pv_tcp *c, struct pv_tcp_acking *a, const struct pv_t
 	a->freed++;
 }
 
-static void release(struct pv_tcp *c, struct pv_tcp_seg *s)
+static void release(struct pv_tcp *c, struct pv_tcp_seg *s, const struct pv_tcp_in *in)
 {
 	struct pv_list *next = s->link.next;
 
 	if (pv_unlikely(s->flags & PV_SEG_STAMP))
-		pv_tcp_stamp_acked(c, s);
+		pv_tcp_stamp_acked(c, s, in);
 	if (c->sack_hint == s)
 		c->sack_hint = NULL;
 	if (c->lost_hint == s)
@@ -164,12 +164,12 @@ static void release(struct pv_tcp *c, struct pv_tcp_seg *s)
 }
 
 /* The front of a segment; its packet stays, and with it what it is charged, unless only the FIN is left. */
-static void trim(struct pv_tcp *c, struct pv_tcp_seg *s)
+static void trim(struct pv_tcp *c, struct pv_tcp_seg *s, const struct pv_tcp_in *in)
 {
 	uint32_t n = pv_seq_dist(s->seq, c->snd_una);
 
 	if (pv_unlikely(s->flags & PV_SEG_STAMP))
-		pv_tcp_stamp_acked(c, s);
+		pv_tcp_stamp_acked(c, s, in);
 	s->seq = c->snd_una;
 	s->len = (uint16_t)(s->len - n);
 	s->off = (uint16_t)(s->off + n);
@@ -195,11 +195,11 @@ static void clean(struct pv_tcp *c, struct pv_tcp_acking *a)
 			break;
 		a->flags |= PV_ACK_FREED | PV_ACK_NOT_DUP | PV_ACK_TIMER;
 		if (pv_seq_gt(end, c->snd_una)) {
-			trim(c, s);
+			trim(c, s, a->in);
 			break;
 		}
 		account(c, a, s, end);
-		release(c, s);
+		release(c, s, a->in);
 	}
 	if (c->in_flight && pv_tcp_first(c)->board & PV_SEG_SACKED)
 		a->flags |= PV_ACK_RENEG;
@@ -328,7 +328,7 @@ pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 	a.flags = PV_ACK_FREED;
 	a.first_ack_ns = a.last_ack_ns = s->tx_ns;
 	a.first_sack_ns = -1;
-	release(c, s);
+	release(c, s, in);
 	sample.rtt_ns = take_rtt(c, &a);
 	pv_tcp_rate_delivered(c, in->now_ns);
 	/* Nothing is out: neither a timeout nor a probe. */

@@ -158,7 +158,9 @@ static pv_noinline int post_stamp(struct pv_tcp *c, const struct pv_tcp_seg *s, 
 
 	if (!pv_tcp_stamp_ask(c, s->seq, pv_seg_end(s), &ask))
 		return post(c, pkt, txo, now_ns);
+	c->stamps->leaving = s;
 	rc = pv_net_tx_stamp(c->t->net, &c->path, txo, pkt, &ask, now_ns);
+	c->stamps->leaving = NULL;
 	if (rc)
 		return pv_tcp_refused(c, rc);
 	pv_tcp_left(c);

@@ -23,8 +23,12 @@ static struct pv_tcp_stamps *get(struct pv_tcp *c)
 
 	if (!st || c->stamps)
 		return st;
-	*st =
-	    (struct pv_tcp_stamps){ .q = { .net = t->net, .used = &st->used, .limit = &c->opts.rcvbuf, .tell = tell, .owner = c } };
+	*st = (struct pv_tcp_stamps){ .q = { .net = t->net,
+					     .used = &st->used,
+					     .limit = &c->opts.rcvbuf,
+					     .tell = tell,
+					     .stats = pv_tcp_stamp_stats,
+					     .owner = c } };
 	if (pv_stampq_open(&st->q)) {
 		t->mem->free(t->mem->ctx, st, sizeof(*st));
 		return NULL;
@@ -150,19 +154,34 @@ bool pv_tcp_stamp_ask(const struct pv_tcp *c, pv_seq start, pv_seq end, struct p
 	return ask->what;
 }
 
-void pv_tcp_stamp_acked(struct pv_tcp *c, const struct pv_tcp_seg *s)
+static void tell_acked(struct pv_tcp *c, const struct pv_tcp_seg *s, pv_seq last, const struct pv_tcp_in *in)
 {
 	struct pv_tcp_stamps *st = c->stamps;
 
+	st->acked = s;
+	st->by = in;
+	pv_stampq_acked(&st->q, key_of(&st->q, last), pv_seg_data(s), s->len, s->pkt->pool, c->t->head.now_ns);
+	st->acked = NULL;
+	st->by = NULL;
+}
+
+void pv_tcp_stamp_acked(struct pv_tcp *c, const struct pv_tcp_seg *s, const struct pv_tcp_in *in)
+{
+	struct pv_tcp_stamps *st = c->stamps;
+	pv_seq end = pv_seg_end(s);
+
+	/* What else the peer has acknowledged is of the segments behind. */
+	if (pv_seq_gt(end, c->snd_una))
+		end = c->snd_una;
 	while (st && st->count) {
 		const struct pv_tcp_want w = *nth(st, 0);
 
-		if (pv_seq_ge(w.last, c->snd_una))
+		if (pv_seq_ge(w.last, end))
 			return;
 		st->head = (st->head + 1) & (st->cap - 1);
 		st->count--;
 		if (w.what & PV_STAMP_TX_ACK && s->pkt)
-			pv_stampq_acked(&st->q, key_of(&st->q, w.last), pv_seg_data(s), s->len, s->pkt->pool, c->t->head.now_ns);
+			tell_acked(c, s, w.last, in);
 	}
 }
 

@@ -221,6 +221,9 @@ struct pv_tcp_stamps {
 	uint32_t cap, head, count;
 	uint32_t used; /* bytes in q */
 	struct pv_tcp_rx_stamp rx; /* ns 0: none */
+	/* While a stamp is made, for pv_tcp_stamp_stats: of what, and by which segment of the peer's. NULL otherwise. */
+	const struct pv_tcp_seg *leaving, *acked;
+	const struct pv_tcp_in *by;
 };
 
 struct pv_tcp {
@@ -641,11 +644,13 @@ struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c); /* the first to retransmi
 void pv_tcp_stamp_mark(struct pv_tcp *c, struct pv_tcp_seg *s, uint32_t what);
 /* What is to be stamped when bytes from `start` to before `end` go out. False: nothing. */
 bool pv_tcp_stamp_ask(const struct pv_tcp *c, pv_seq start, pv_seq end, struct pv_stamp_ask *ask);
-/* A segment with PV_SEG_STAMP, which is about to leave the queue or to be cut: snd_una has moved. */
-void pv_tcp_stamp_acked(struct pv_tcp *c, const struct pv_tcp_seg *s);
+/* A segment with PV_SEG_STAMP, which is about to leave the queue or to be cut: snd_una has moved, by what `in` says. */
+void pv_tcp_stamp_acked(struct pv_tcp *c, const struct pv_tcp_seg *s, const struct pv_tcp_in *in);
 void pv_tcp_stamps_forget(struct pv_tcp *c); /* nothing is to be sent any more */
 void pv_tcp_stamps_close(struct pv_tcp *c);
 void pv_tcp_rx_stamp_note(struct pv_tcp *c, const struct pv_pkt *pkt);
+/* stamp_stats.c: what pv_stampq.stats is. */
+uint32_t pv_tcp_stamp_stats(void *owner, uint8_t *out);
 
 /* ---- rcvq.c, ooo.c, delack.c, urg.c --------------------------------------------------------------------------------------------------- */
 

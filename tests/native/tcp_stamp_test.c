@@ -43,6 +43,25 @@ static void expect(struct pv_tcp *c, enum pv_stamp_type type, uint32_t key, stru
 	CHECK_EQ(s->key, key);
 }
 
+/* Of an attribute of the statistics its number. */
+static uint64_t told(const struct pv_pkt *pkt, uint16_t type)
+{
+	for (uint32_t at = 0; at < pkt->len;) {
+		uint16_t len, kind;
+		uint64_t v = 0;
+
+		memcpy(&len, pkt->data + at, sizeof(len));
+		memcpy(&kind, pkt->data + at + 2, sizeof(kind));
+		CHECK(len > 4 && len <= 12 && at + len <= pkt->len);
+		memcpy(&v, pkt->data + at + 4, len - 4u);
+		if (kind == type)
+			return v;
+		at += (len + 3u) & ~3u;
+	}
+	CHECK(!"no such attribute");
+	return 0;
+}
+
 static void expect_none(struct pv_tcp *c)
 {
 	struct pv_stamp s;
@@ -212,6 +231,67 @@ TEST(received)
 	CHECK(rx_stamp(&w, pair[0], 1, &first));
 	CHECK(first.ns >= between);
 	CHECK_EQ(read_all(&w, pair[0]), 1);
+	close_pair(&w, pair);
+}
+
+/* One acknowledgement of several writes: each is told with what it sent itself, and with what had been delivered with it. */
+TEST(acknowledged_together)
+{
+	struct world_cfg cfg = { .seed = 21 };
+	struct pv_tcp *pair[2];
+	struct pv_stamp s;
+	struct world w;
+
+	for (int stats = 0; stats < 2; stats++) {
+		open_pair(&w, pair, &cfg);
+		CHECK_EQ(pv_tcp_stamps_set(pair[1], PV_STAMP_OPT_ID | (stats ? PV_STAMP_OPT_TSONLY | PV_STAMP_OPT_STATS : 0)), 0);
+		CHECK_EQ(write_stamped(&w, pair[1], "first", 5, PV_STAMP_TX_ACK), 5);
+		CHECK_EQ(write_stamped(&w, pair[1], "second", 6, PV_STAMP_TX_ACK), 6);
+		CHECK_EQ(write_stamped(&w, pair[1], "third", 5, PV_STAMP_TX_ACK), 5);
+		world_run(&w, PV_NS_PER_S);
+		for (uint32_t i = 0; i < 3; i++) {
+			static const char *const texts[] = { "first", "second", "third" };
+			static const uint32_t lasts[] = { 4, 10, 15 };
+
+			expect(pair[1], PV_STAMP_ACK, lasts[i], &s);
+			CHECK(s.pkt != NULL);
+			CHECK_EQ(s.stats, stats);
+			if (stats)
+				CHECK_EQ(told(s.pkt, 16), i + 2); /* with the SYN */
+			else
+				CHECK(s.pkt->len == strlen(texts[i]) && !memcmp(s.pkt->data, texts[i], s.pkt->len));
+			pv_pkt_put(s.pkt);
+		}
+		close_pair(&w, pair);
+	}
+}
+
+/* Statistics count what leaves, repetitions too. */
+TEST(statistics_of_what_is_sent_again)
+{
+	struct world_cfg cfg = { .seed = 22 };
+	struct pv_sim_impair imp = { .loss_ppm = 1000000 };
+	struct pv_tcp *pair[2];
+	struct pv_stamp s;
+	struct world w;
+
+	open_pair(&w, pair, &cfg);
+	CHECK_EQ(pv_tcp_stamps_set(pair[1], PV_STAMP_OPT_TSONLY | PV_STAMP_OPT_STATS), 0);
+	pv_sim_wire_impair(w.wire, &imp);
+	CHECK_EQ(write_stamped(&w, pair[1], "lost", 4, PV_STAMP_TX_SW), 4);
+	world_run(&w, 5 * PV_NS_PER_S);
+	for (uint64_t n = 0; pv_stampq_get(pv_tcp_stamps(pair[1]), &s); n++) {
+		CHECK(s.stats && s.pkt != NULL);
+		CHECK_EQ(told(s.pkt, 4), n + 1); /* data_segs_out */
+		CHECK_EQ(told(s.pkt, 5), n); /* total_retrans */
+		CHECK_EQ(told(s.pkt, 18), 4 * (n + 1)); /* bytes_sent */
+		CHECK_EQ(told(s.pkt, 19), 4 * n); /* bytes_retrans */
+		CHECK_EQ(told(s.pkt, 13), 4); /* sndq_size */
+		CHECK(n < 10);
+		pv_pkt_put(s.pkt);
+	}
+	imp.loss_ppm = 0;
+	pv_sim_wire_impair(w.wire, &imp);
 	close_pair(&w, pair);
 }
 
