@@ -35,6 +35,7 @@ struct conv {
 	enum source source;
 	struct pv_ring *ring; /* NULL: not in use */
 	struct pv_phc phc;
+	char why[160]; /* the clock of the day was asked for and cannot be had */
 	int64_t due_ns;
 	struct pv_tsync sync;
 	struct pv_tline info;
@@ -136,16 +137,23 @@ int64_t pv_tstamp_deadline(const struct pv_tstamp *t)
 
 /* ---- which mode ------------------------------------------------------------------------------------------------------------ */
 
-static bool have_phc(struct conv *c, const struct pv_port *p)
+static bool have_phc(struct conv *c, const struct pv_port *p, bool paired)
 {
 	bool xdp = p->spec.ring == PV_IFSPEC_XDP;
-	const char *netdev = *p->spec.netdev ? p->spec.netdev : xdp ? p->spec.device : "";
-	char path[128];
-	int rc = pv_phc_find("", "net", netdev, path, sizeof(path));
+	struct pv_phc_ask ask = { .root = "",
+				  .class = "net",
+				  .name = *p->spec.netdev ? p->spec.netdev
+					  : xdp           ? p->spec.device
+							  : "",
+				  .paired = paired };
+	int rc = pv_phc_get(&c->phc, &ask, c->why, sizeof(c->why));
 
-	if (rc && p->spec.ring == PV_IFSPEC_VERBS)
-		rc = pv_phc_find("", "infiniband", p->spec.device, path, sizeof(path));
-	return !rc && !pv_phc_open(&c->phc, path);
+	if (rc == -ENODEV && p->spec.ring == PV_IFSPEC_VERBS) {
+		ask.class = "infiniband";
+		ask.name = p->spec.device;
+		rc = pv_phc_get(&c->phc, &ask, c->why, sizeof(c->why));
+	}
+	return !rc;
 }
 
 static enum pv_tstamp_mode use(struct conv *c, enum pv_tstamp_mode mode, enum source source)
@@ -157,9 +165,7 @@ static enum pv_tstamp_mode use(struct conv *c, enum pv_tstamp_mode mode, enum so
 /* Stamps are nanoseconds of the device's clock of the day. */
 static enum pv_tstamp_mode resolve_realtime(struct conv *c, const struct pv_port *p, enum pv_tstamp_mode asked)
 {
-	struct pv_tsample x;
-
-	if ((asked == PV_TSTAMP_MODE_SYNC || asked == PV_TSTAMP_MODE_BEST) && have_phc(c, p) && !pv_phc_sample(&c->phc, &x))
+	if ((asked == PV_TSTAMP_MODE_SYNC || asked == PV_TSTAMP_MODE_BEST) && have_phc(c, p, true))
 		return use(c, PV_TSTAMP_MODE_SYNC, SOURCE_PHC);
 	if (asked == PV_TSTAMP_MODE_SYNC)
 		return use(c, PV_TSTAMP_MODE_OFF, SOURCE_NONE);
@@ -183,7 +189,7 @@ static enum pv_tstamp_mode resolve(struct conv *c, const struct pv_port *p, enum
 	if (asked == PV_TSTAMP_MODE_RTC || asked == PV_TSTAMP_MODE_PTP) {
 		if (!pv_ring_clock_info(p->ring, &info))
 			return use(c, PV_TSTAMP_MODE_PTP, SOURCE_INFO);
-		if (clock && have_phc(c, p))
+		if (clock && have_phc(c, p, false))
 			return use(c, PV_TSTAMP_MODE_PTP, SOURCE_CLOCK_PHC);
 	}
 	if (asked != PV_TSTAMP_MODE_RAW && clock)
@@ -217,7 +223,7 @@ static void start(struct conv *c, const struct pv_port *p, enum pv_tstamp_mode a
 		sample(c);
 	}
 	p->ring->stat->stamps = (uint8_t)c->mode;
-	pv_log(PV_LOG_INFO, "%s: time stamps: %s", p->spec.name, pv_tstamp_mode_name(c->mode));
+	pv_log(PV_LOG_INFO, "%s: time stamps: %s%s%s", p->spec.name, pv_tstamp_mode_name(c->mode), *c->why ? ": " : "", c->why);
 }
 
 static void stop(struct conv *c)

@@ -143,6 +143,8 @@ int pv_tsample_take(struct pv_tsample *out, const struct pv_tpair *pair, uint32_
 		if (rc)
 			return rc;
 		after = pair->ref_ns(pair->ctx);
+		if (!before || !after)
+			return -EIO;
 		/* The reference was set back in between. */
 		if (after < before || (uint64_t)(after - before) >= out->width_ns)
 			continue;

@@ -61,11 +61,11 @@ struct pv_tsample {
 
 struct pv_tpair {
 	int (*raw)(void *ctx, uint64_t *raw); /* 0 or -errno */
-	int64_t (*ref_ns)(void *ctx);
+	int64_t (*ref_ns)(void *ctx); /* 0: it cannot be read */
 	void *ctx;
 };
 
-/* Of so many readings between two of the reference the tightest. 0 or what `raw` said. */
+/* Of so many readings between two of the reference the tightest. 0, what `raw` said, -EIO (no reference), -EAGAIN. */
 int pv_tsample_take(struct pv_tsample *out, const struct pv_tpair *pair, uint32_t tries);
 
 /* ---- the sync converter ------------------------------------------------------------------------------------------------ */

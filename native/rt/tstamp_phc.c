@@ -66,6 +66,43 @@ int64_t pv_phc_ns(const struct pv_phc *p)
 	return clock_gettime(FD_CLOCK(p->fd), &ts) ? 0 : ts.tv_sec * PV_NS_PER_S + ts.tv_nsec;
 }
 
+static int check(const struct pv_phc *p, const char *path, bool paired, char *err, size_t size)
+{
+	struct pv_tsample x;
+	int rc;
+
+	if (!pv_phc_ns(p)) {
+		rc = -errno;
+		snprintf(err, size, "%s cannot be read: %s", path, strerror(-rc));
+		return rc;
+	}
+	rc = paired ? pv_phc_sample(p, &x) : 0;
+	if (rc)
+		snprintf(err, size, "%s cannot be compared with the host's clock: %s", path, strerror(-rc));
+	return rc;
+}
+
+int pv_phc_get(struct pv_phc *p, const struct pv_phc_ask *ask, char *err, size_t size)
+{
+	char path[256];
+	int rc = pv_phc_find(ask->root, ask->class, ask->name, path, sizeof(path));
+
+	p->fd = -1;
+	if (rc) {
+		snprintf(err, size, "%s has no clock of its own (/dev/ptpN)", *ask->name ? ask->name : "the device");
+		return rc;
+	}
+	rc = pv_phc_open(p, path);
+	if (rc) {
+		snprintf(err, size, "%s: %s", path, strerror(-rc));
+		return rc;
+	}
+	rc = check(p, path, ask->paired, err, size);
+	if (rc)
+		pv_phc_close(p);
+	return rc;
+}
+
 int pv_phc_best(const int64_t (*triple)[3], uint32_t n, struct pv_tsample *out)
 {
 	out->width_ns = UINT64_MAX;

@@ -19,6 +19,12 @@ int pv_phc_find(const char *root, const char *class, const char *name, char *pat
 /* 0, -errno. */
 int pv_phc_open(struct pv_phc *p, const char *path);
 void pv_phc_close(struct pv_phc *p);
+/* The clock of `name`, found, open and seen to run, and with `paired` to be compared with CLOCK_REALTIME, too. 0; or -errno, why in `err`. */
+struct pv_phc_ask {
+	const char *root, *class, *name;
+	bool paired;
+};
+int pv_phc_get(struct pv_phc *p, const struct pv_phc_ask *ask, char *err, size_t size);
 /* Nanoseconds of the clock; 0: it cannot be read. */
 int64_t pv_phc_ns(const struct pv_phc *p);
 /* The clock against CLOCK_REALTIME, the kernel reading the two around each other: `raw` is the clock's nanoseconds. 0, -EOPNOTSUPP

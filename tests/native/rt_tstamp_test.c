@@ -469,6 +469,12 @@ static int64_t backwards(void *ctx)
 	return ns -= 10;
 }
 
+static int64_t nothing(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
 TEST(samples_that_cannot_be_taken)
 {
 	int rc = -ENODEV;
@@ -478,6 +484,9 @@ TEST(samples_that_cannot_be_taken)
 	CHECK_EQ(pv_tsample_take(&x, &pair, 10), -ENODEV);
 	rc = 0;
 	CHECK_EQ(pv_tsample_take(&x, &pair, 10), -EAGAIN);
+	/* A clock that is gone is no clock that says 0. */
+	pair.ref_ns = nothing;
+	CHECK_EQ(pv_tsample_take(&x, &pair, 10), -EIO);
 }
 
 /* ---- the kernel's clocks ----------------------------------------------------------------------------------------------------- */
@@ -515,7 +524,8 @@ TEST(a_clock_is_found_by_its_interface)
 		"sys/class/infiniband/mlx5_0/device/ptp/ptp12",
 		"dev",
 	};
-	char root[] = "/tmp/pyvma-phc-XXXXXX", path[256], want[256];
+	char root[] = "/tmp/pyvma-phc-XXXXXX", path[256], want[256], err[300];
+	struct pv_phc_ask ask = { .root = root, .class = "net", .name = "eth0" };
 	struct pv_tsample x;
 	struct pv_phc phc;
 	int fd;
@@ -532,6 +542,12 @@ TEST(a_clock_is_found_by_its_interface)
 	CHECK_EQ(pv_phc_find(root, "net", "", path, sizeof(path)), -ENODEV);
 	CHECK_EQ(pv_phc_find(root, "net", "../net/eth0", path, sizeof(path)), -ENODEV);
 	CHECK_EQ(pv_phc_open(&phc, want), -ENOENT);
+	CHECK_EQ(pv_phc_get(&phc, &ask, err, sizeof(err)), -ENOENT);
+	CHECK(phc.fd < 0 && strstr(err, "ptp3: No such file"));
+	ask.name = "eth1";
+	CHECK_EQ(pv_phc_get(&phc, &ask, err, sizeof(err)), -ENODEV);
+	CHECK(phc.fd < 0 && !strcmp(err, "eth1 has no clock of its own (/dev/ptpN)"));
+	ask.name = "eth0";
 	/* What is no clock is told by what it answers. */
 	fd = open(want, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	CHECK(fd >= 0);
@@ -540,6 +556,11 @@ TEST(a_clock_is_found_by_its_interface)
 	CHECK_EQ(pv_phc_sample(&phc, &x), -EOPNOTSUPP);
 	CHECK_EQ(pv_phc_ns(&phc), 0);
 	pv_phc_close(&phc);
+	for (int paired = 0; paired < 2; paired++) {
+		ask.paired = paired;
+		CHECK(pv_phc_get(&phc, &ask, err, sizeof(err)) < 0);
+		CHECK(phc.fd < 0 && strstr(err, "ptp3 cannot be read: "));
+	}
 	CHECK_EQ(unlink(want), 0);
 	for (size_t i = pv_array_size(dirs); i--;) {
 		snprintf(path, sizeof(path), "%s/%s", root, dirs[i]);
