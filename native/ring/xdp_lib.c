@@ -31,6 +31,8 @@ static void load(void)
 		{ "bpf_map_update_elem", &lib.map_update },
 		{ "bpf_map_delete_elem", &lib.map_delete },
 		{ "bpf_xdp_query_id", &lib.query_id },
+		{ "bpf_prog_get_fd_by_id", &lib.fd_by_id },
+		{ "bpf_obj_get_info_by_fd", &lib.info },
 		{ "libbpf_set_print", &lib.set_print },
 	};
 	void *handle = NULL;

@@ -57,6 +57,8 @@ struct xdp_libbpf {
 	int (*map_update)(int, const void *, const void *, uint64_t);
 	int (*map_delete)(int, const void *);
 	int (*query_id)(int, int, uint32_t *);
+	int (*fd_by_id)(uint32_t);
+	int (*info)(int, void *, uint32_t *);
 	void *(*set_print)(void *);
 };
 

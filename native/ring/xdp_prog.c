@@ -156,6 +156,19 @@ static bool busy(int rc)
 	return rc == -EBUSY || rc == -EEXIST;
 }
 
+/* libxdp calls its programs from one of its own, which is there as long as any of them is. */
+static bool is_dispatcher(const struct xdp_ring *r, uint32_t id)
+{
+	struct bpf_prog_info info = { .type = 0 };
+	uint32_t len = sizeof(info);
+	int fd = r->lib->fd_by_id(id);
+	bool found = fd >= 0 && !r->lib->info(fd, &info, &len) && !strcmp(info.name, "xdp_dispatcher");
+
+	if (fd >= 0)
+		close(fd);
+	return found;
+}
+
 static int attach_failed(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, int rc, char *err, size_t errsize)
 {
 	uint32_t id = 0;
@@ -163,8 +176,17 @@ static int attach_failed(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, int r
 	if (!busy(rc))
 		return say(err, errsize, rc, "attaching the XDP program");
 	r->lib->query_id(r->ifindex, 0, &id);
-	snprintf(err, errsize, "%s has XDP program %u already; take it off (ip link set %s xdp off) or stop who attached it",
-		 cfg->ifname, id, cfg->ifname);
+	if (is_dispatcher(r, id))
+		/* It would have to be replaced by one that calls ours, too, and stays when we are killed. */
+		snprintf(
+		    err, errsize,
+		    "%s has XDP program %u already, libxdp's dispatcher: what it calls outlives its process, and ours must not; "
+		    "take its programs off (xdp-loader unload %s --all)",
+		    cfg->ifname, id, cfg->ifname);
+	else
+		snprintf(err, errsize,
+			 "%s has XDP program %u already; take it off (ip link set %s xdp off) or stop who attached it", cfg->ifname,
+			 id, cfg->ifname);
 	return -EBUSY;
 }
 
