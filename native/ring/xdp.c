@@ -274,7 +274,8 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		struct pv_pkt *p = pkts[i];
 		uint32_t pieces = 0;
 
-		if (pv_unlikely(p->flags & PV_PKT_TX_TSO || !pv_frame_len(p, r->ring.caps.mtu, r->pieces))) {
+		if (pv_unlikely(p->flags & PV_PKT_TX_TSO || !pv_frame_len(p, r->ring.caps.mtu, r->pieces) ||
+				pv_pkt_headroom(p) < r->tx_front)) {
 			if (pv_xdp_post_aside(r, p))
 				continue;
 			c->tx_full++;
@@ -291,7 +292,10 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 		space--;
 		pv_ring_take(p);
 		r->held[p->index] = XDP_HELD_TX;
-		desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem), .len = p->len };
+		desc[q->next++ & q->mask] =
+		    (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem),
+				       .len = p->len,
+				       .options = pv_unlikely(p->flags & PV_PKT_TX_L4_CSUM) ? pv_xdp_csum_ask(p) : 0 };
 		c->tx_packets++;
 		c->tx_bytes += p->len;
 		s->posted++;
@@ -605,7 +609,9 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	struct pv_ring_caps *c = &r->ring.caps;
 	struct xdp_options options = { 0 };
 	socklen_t len = sizeof(options);
+	const char *csum;
 	struct ifreq ifr;
+	bool zero_copy;
 	int rc = ask(cfg->ifname, SIOCGIFHWADDR, &ifr);
 
 	if (rc)
@@ -619,7 +625,6 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	if (rc)
 		return rc;
 	c->link_up = ifr.ifr_flags & IFF_RUNNING;
-	c->headroom = 0;
 	c->rx_buf_min = (1u << r->buf_shift);
 	c->rx_depth = r->sock->rx.size * r->nsocks;
 	c->tx_depth = r->sock->tx.size;
@@ -637,8 +642,10 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 		return -errno;
 	snprintf(c->name, sizeof(c->name), "xdp:%s", cfg->ifname);
 	c->tstamp = r->metadata & XDP_META_STAMP ? PV_TSTAMP_REALTIME : PV_TSTAMP_NONE;
-	snprintf(c->mode, sizeof(c->mode), "%s %s%s", r->native ? "native" : "generic",
-		 options.flags & XDP_OPTIONS_ZEROCOPY ? "zero-copy" : "copy", r->metadata ? ", metadata" : "");
+	zero_copy = options.flags & XDP_OPTIONS_ZEROCOPY;
+	csum = pv_xdp_csum_decide(r, cfg->tx_csum, zero_copy, pv_xdp_device_csum(cfg->ifname));
+	snprintf(c->mode, sizeof(c->mode), "%s %s%s%s%s", r->native ? "native" : "generic", zero_copy ? "zero-copy" : "copy",
+		 r->metadata ? ", metadata" : "", csum ? ", checksums by " : "", csum ? csum : "");
 	return 0;
 }
 

@@ -13,6 +13,9 @@
 #include "ring/ring.h"
 
 enum pv_xdp_mode { PV_XDP_AUTO, PV_XDP_NATIVE, PV_XDP_GENERIC };
+/* Who computes checksums of what is sent: the stack; the driver, or the kernel's ways in copy mode, where that saves work (auto) or
+ * always (kernel); the kernel by software, in copy mode only. */
+enum pv_xdp_csum { PV_XDP_CSUM_STACK, PV_XDP_CSUM_AUTO, PV_XDP_CSUM_KERNEL, PV_XDP_CSUM_SOFTWARE };
 
 /* What somebody with the privileges made: the program in force on an interface, and a socket for each of its first queues in its map. */
 #define PV_XDP_LOAN_QUEUES 16u
@@ -46,6 +49,7 @@ struct pv_xdp_cfg {
 	bool no_tso; /* long TCP segments do not go whole, where they could (veth) */
 	/* The place that is kept for it in the pool (pv_pool_bind_begin), and stays kept if it cannot be opened; 0: none. */
 	uint32_t binder;
+	enum pv_xdp_csum tx_csum; /* Linux 6.11; likewise */
 	uint32_t busy_poll_us; /* SO_BUSY_POLL with SO_PREFER_BUSY_POLL; 0: off */
 	/* With privileges of somebody else's; NULL: the process's own. Both or neither; the ring has the fds from now on, also when it
 	 * cannot be opened, and the keeper once it is. Rules are for 3-tuples and 5-tuples only then. */

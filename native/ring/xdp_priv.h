@@ -13,6 +13,10 @@
 #define XDP_PKT_CONTD (1 << 0)
 #endif
 
+/* Linux 6.8 */
+#define XDP_DESC_TX_METADATA (1u << 1) /* in the options of a descriptor: xdp_csum.c has written in front of the frame */
+#define XDP_TX_FRONT 24u
+
 struct bpf_object;
 
 /* One single-producer single-consumer queue shared with the kernel. `next` is our side's position, `seen` the other side's when we
@@ -89,6 +93,8 @@ struct xdp_ring {
 	bool native, gone, gone_told;
 	uint32_t metadata; /* XDP_META_* that frames come with; 0: the program is not bound to the device */
 	bool rx_stamps; /* asked for */
+	uint32_t tx_front; /* bytes that the kernel wants in front of every frame that is sent */
+	const char *csum_why; /* why tx_csum is not in force */
 	bool lent; /* sockets and link are those of a loan */
 	bool jumbo; /* a frame of the interface's MTU fills several buffers */
 	bool csum_partial; /* of frames that come */
@@ -114,6 +120,8 @@ void pv_xdp_socks_close(struct xdp_ring *r);
 uint32_t pv_xdp_channels(const char *ifname);
 /* What the driver tells of it, into `caps`. */
 void pv_xdp_moderation(const char *ifname, struct pv_ring_caps *caps);
+/* ETHTOOL: does the device compute checksums of what is sent? */
+bool pv_xdp_device_csum(const char *ifname);
 /* 0, or -errno when the driver cannot be asked. */
 int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname);
 
@@ -146,6 +154,14 @@ int pv_xdp_features_parse(const void *msg, size_t len, struct pv_xdp_features *o
 /* What stands in front of a frame that was received, into its packet. */
 void pv_xdp_meta_take(struct xdp_ring *r, struct pv_pkt *p);
 int pv_xdp_set_stamps(struct pv_ring *ring, bool rx, bool tx);
+
+/* xdp_csum.c */
+/* The pool becomes the socket's UMEM, with room for what `want` needs where the kernel has that. */
+int pv_xdp_umem_reg(struct xdp_ring *r, int fd, enum pv_xdp_csum want);
+/* Into caps. `device`: the kernel's own frames are finished by the device. Who computes; NULL: the stack. */
+const char *pv_xdp_csum_decide(struct xdp_ring *r, enum pv_xdp_csum want, bool zero_copy, bool device);
+/* Of a frame with PV_PKT_TX_L4_CSUM: what its descriptor's options have to say. */
+uint32_t pv_xdp_csum_ask(struct pv_pkt *p);
 
 /* xdp_prog.c */
 int pv_xdp_prog_open(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err, size_t errsize);

@@ -61,6 +61,13 @@ void pv_xdp_moderation(const char *ifname, struct pv_ring_caps *caps)
 	caps->moderation_us = moderation.rx_coalesce_usecs;
 }
 
+bool pv_xdp_device_csum(const char *ifname)
+{
+	struct ethtool_value on = { .cmd = ETHTOOL_GTXCSUM };
+
+	return !ethtool(ifname, &on) && on.data;
+}
+
 int pv_xdp_know_driver(struct xdp_ring *r, const char *ifname)
 {
 	static const char *const drivers[] = { "veth", "tun", "virtio_net", "bridge" };
@@ -163,11 +170,6 @@ static void busy_poll(int fd, uint32_t us)
 static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cfg)
 {
 	struct xdp_sock *s = &r->sock[i];
-	struct xdp_umem_reg umem = {
-		.addr = (uint64_t)(uintptr_t)r->umem,
-		.len = r->umem_size,
-		.chunk_size = 1u << r->buf_shift,
-	};
 	int rc;
 
 	s->queue_id = i;
@@ -175,13 +177,12 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 		s->fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (pv_ownfd(s->fd) < 0)
 		return -errno;
-	if (i == 0 && setsockopt(s->fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)))
-		return -errno;
-	rc = make_queues(s, cfg->rx_depth ? cfg->rx_depth : DEPTH_DEFAULT, cfg->tx_depth ? cfg->tx_depth : DEPTH_DEFAULT);
+	rc = i == 0 ? pv_xdp_umem_reg(r, s->fd, cfg->tx_csum) : 0;
+	rc = rc ? rc : make_queues(s, cfg->rx_depth ? cfg->rx_depth : DEPTH_DEFAULT, cfg->tx_depth ? cfg->tx_depth : DEPTH_DEFAULT);
 	if (rc)
 		return rc;
 	rc = -EOPNOTSUPP;
-	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && i == 0)
+	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && cfg->tx_csum != PV_XDP_CSUM_SOFTWARE && i == 0)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY | (r->jumbo ? XDP_USE_SG : 0), cfg->hurry);
 	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
 	if (rc && rc != -EBUSY) {

@@ -17,8 +17,8 @@
 #define PV_CONFIG_TABLE(X)                                                                                                         \
 	X(TEXT, interfaces, "", 0, 0, "", NULL, 1,                                                                                 \
 	  "interfaces to offload: RING:key=value,... several separated by ';'. Rings: softnic (fabric, port, mac), verbs "         \
-	  "(device, "                                                                                                              \
-	  "port, lib), xdp (device, queues, mode auto, native or generic, rx_metadata off or auto, "                               \
+	  "(device, port, lib), xdp (device, queues, mode auto, native or generic, rx_metadata off or auto, tx_csum stack, "       \
+	  "auto, kernel or software, "                                                                                             \
 	  "busy_poll in us), tap (name, the device's too; queues, "                                                                \
 	  "mac), bond (device, legs verbs or xdp; verbs: lib, fabric; xdp: queues, mode). Interfaces of your own: "                \
 	  "addr=ADDRESS/PREFIX "                                                                                                   \

@@ -242,6 +242,18 @@ static int xdp_mode(const struct entry *e, const char *value)
 	return bad(e, "mode", value, "not auto, native or generic");
 }
 
+static int xdp_csum(const struct entry *e, const char *value)
+{
+	static const char *const who[] = { "stack", "auto", "kernel", "software" };
+
+	for (uint32_t i = 0; i < pv_array_size(who); i++)
+		if (!strcmp(value, who[i])) {
+			e->spec->tx_csum = (enum pv_ifspec_csum)i;
+			return 0;
+		}
+	return bad(e, "tx_csum", value, "not stack, auto, kernel or software");
+}
+
 static int xdp_key(const struct entry *e, const char *key, char *value)
 {
 	struct pv_ifspec *s = e->spec;
@@ -256,9 +268,11 @@ static int xdp_key(const struct entry *e, const char *key, char *value)
 		s->rx_metadata = !strcmp(value, "auto");
 		return s->rx_metadata || !strcmp(value, "off") ? 0 : bad(e, key, value, "not off or auto");
 	}
+	if (!strcmp(key, "tx_csum"))
+		return xdp_csum(e, value);
 	if (!strcmp(key, "busy_poll"))
 		return number_key(e, key, value, &s->busy_poll_us, 0, 1000000);
-	return no_key(e, key, "device, queues, mode, rx_metadata, busy_poll");
+	return no_key(e, key, "device, queues, mode, rx_metadata, tx_csum, busy_poll");
 }
 
 static int tap_key(const struct entry *e, const char *key, char *value)

@@ -3,7 +3,7 @@
  * Interface entries of the setting `interfaces`: RING:key=value,key=value;RING:... Parsing only, nothing is opened.
  *   softnic: fabric=NAME port=0..63 mac=XX:XX:XX:XX:XX:XX
  *   verbs:   device=NAME port=1..255 lib=PATH
- *   xdp:     device=NAME queues=1..256 mode=auto|native|generic rx_metadata=off|auto busy_poll=US
+ *   xdp:     device=NAME queues=1..256 mode=auto|native|generic rx_metadata=off|auto tx_csum=stack|auto|kernel|software busy_poll=US
  *   tap:     name=NAME (the device's, too) queues=1..16 mac=XX:XX:XX:XX:XX:XX
  *   bond:    device=NAME legs=verbs|xdp; verbs: lib=PATH fabric=NAME; xdp: queues, mode as above
  *   all:     addr=ADDRESS/PREFIX (up to 16) gw=ADDRESS (one a family) name mtu vlan rx_depth tx_depth
@@ -23,6 +23,8 @@ enum pv_ifspec_ring { PV_IFSPEC_SOFTNIC, PV_IFSPEC_VERBS, PV_IFSPEC_XDP, PV_IFSP
 
 enum pv_ifspec_mode { PV_IFSPEC_AUTO, PV_IFSPEC_NATIVE, PV_IFSPEC_GENERIC };
 
+enum pv_ifspec_csum { PV_IFSPEC_CSUM_STACK, PV_IFSPEC_CSUM_AUTO, PV_IFSPEC_CSUM_KERNEL, PV_IFSPEC_CSUM_SOFTWARE };
+
 struct pv_ifspec {
 	enum pv_ifspec_ring ring;
 	char fabric[33]; /* softnic; bond: legs' devices are the software NIC's, of this one */
@@ -35,6 +37,7 @@ struct pv_ifspec {
 	enum pv_ifspec_mode mode; /* xdp */
 	bool rx_metadata; /* xdp: what the driver tells of frames is asked for */
 	bool xdp_legs; /* bond: legs are AF_XDP rings of the interfaces beneath, with `queues` and `mode` */
+	enum pv_ifspec_csum tx_csum; /* xdp */
 	bool have_port, have_mac;
 	uint8_t mac[PV_ETH_ALEN];
 	char name[PV_IFNAME_MAX];

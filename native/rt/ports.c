@@ -239,6 +239,10 @@ static void xdp_cfg(struct pv_xdp_cfg *xc, const struct pv_ifspec *s, const stru
 	static const enum pv_xdp_mode modes[] = {
 		[PV_IFSPEC_AUTO] = PV_XDP_AUTO, [PV_IFSPEC_NATIVE] = PV_XDP_NATIVE, [PV_IFSPEC_GENERIC] = PV_XDP_GENERIC
 	};
+	static const enum pv_xdp_csum csums[] = { [PV_IFSPEC_CSUM_STACK] = PV_XDP_CSUM_STACK,
+						  [PV_IFSPEC_CSUM_AUTO] = PV_XDP_CSUM_AUTO,
+						  [PV_IFSPEC_CSUM_KERNEL] = PV_XDP_CSUM_KERNEL,
+						  [PV_IFSPEC_CSUM_SOFTWARE] = PV_XDP_CSUM_SOFTWARE };
 
 	*xc = (struct pv_xdp_cfg){
 		.ifname = *s->netdev ? s->netdev : s->device,
@@ -248,6 +252,7 @@ static void xdp_cfg(struct pv_xdp_cfg *xc, const struct pv_ifspec *s, const stru
 		.mode = modes[s->mode],
 		.rx_metadata = s->rx_metadata,
 		.no_tso = !cfg->tso,
+		.tx_csum = csums[s->tx_csum],
 		.busy_poll_us = s->busy_poll_us,
 		/* While sockets are in use nobody waits with the lock: rt/host.c tries again. */
 		.hurry = pv_engine_state() == PV_ENGINE_RUNNING,

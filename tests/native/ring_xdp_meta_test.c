@@ -13,7 +13,9 @@ int main(void)
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
 
+#include "base/cksum.h"
 #include "ring/bpf/steer.h"
+#include "ring/frame.h"
 #include "ring/xdp_priv.h"
 
 #define BUF 512u
@@ -112,6 +114,104 @@ TEST(what_is_none)
 	f.pkt.len = f.pkt.total = 11;
 	pv_xdp_meta_take(&f.ring, &f.pkt);
 	CHECK_EQ(f.pkt.flags, 0);
+}
+
+/* ---- checksums of what is sent ------------------------------------------------------------------------------------------- */
+
+/* A datagram of 8 bytes over IPv4, or behind a tag over IPv6. */
+static uint32_t datagram(uint8_t *at, bool v6)
+{
+	static const uint8_t eth[] = { 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2 };
+	static const uint8_t tag[] = { 0x81, 0, 0, 5, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 17, 64 };
+	static const uint8_t ip4[] = { 8, 0, 0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2 };
+	static const uint8_t udp[] = { 0, 7, 0, 9, 0, 16, 0, 0, 'c', 'h', 'e', 'c', 'k', 's', 'u', 'm' };
+	uint8_t *p = at;
+
+	memcpy(p, eth, sizeof(eth));
+	p += sizeof(eth);
+	if (v6) {
+		memcpy(p, tag, sizeof(tag));
+		p += sizeof(tag);
+		for (uint8_t i = 0; i < 32; i++)
+			*p++ = (uint8_t)(0xfd - i);
+	} else {
+		memcpy(p, ip4, sizeof(ip4));
+		p += sizeof(ip4);
+	}
+	memcpy(p, udp, sizeof(udp));
+	return (uint32_t)(p - at) + sizeof(udp);
+}
+
+/* What Linux reads in front of the frame (include/uapi/linux/if_xdp.h), and what it then does (skb_checksum_help). */
+TEST(what_is_asked_for_a_checksum)
+{
+	for (int v6 = 0; v6 < 2; v6++) {
+		uint8_t buf[BUF], whole_frame[BUF];
+		struct pv_pkt p = { .buf = buf, .data = buf + 101 };
+		uint16_t start, offset, sum;
+		uint64_t flags;
+
+		memset(buf, 0xee, sizeof(buf));
+		p.len = datagram(p.data, v6);
+		memcpy(whole_frame, p.data, p.len);
+		pv_frame_fill_csum(whole_frame, p.len, PV_PKT_TX_L4_CSUM);
+		CHECK_EQ(pv_xdp_csum_ask(&p), 2);
+		memcpy(&flags, p.data - 24, sizeof(flags));
+		memcpy(&start, p.data - 16, sizeof(start));
+		memcpy(&offset, p.data - 14, sizeof(offset));
+		CHECK_EQ(flags, 2);
+		CHECK_EQ(start, v6 ? 14 + 4 + 40 : 14 + 20);
+		CHECK_EQ(offset, 6);
+		for (const uint8_t *at = p.data - 12; at < p.data; at++)
+			CHECK_EQ(*at, 0);
+		CHECK_EQ(buf[101 - 25], 0xee);
+		sum = pv_cksum_finish_udp(pv_cksum_add(p.data + start, p.len - start, 0));
+		pv_cksum_put(p.data + start + offset, sum);
+		CHECK(!memcmp(p.data, whole_frame, p.len));
+	}
+}
+
+/* Headers that nobody could point into are summed up here. */
+TEST(a_frame_that_nobody_else_can)
+{
+	uint8_t buf[BUF], before[24];
+	struct pv_pkt p = { .buf = buf, .data = buf + 100 };
+
+	memset(buf, 0xee, sizeof(buf));
+	p.len = datagram(p.data, false);
+	p.data[14 + 6] = 0x20; /* more fragments */
+	memcpy(before, p.data - 24, sizeof(before));
+	CHECK_EQ(pv_xdp_csum_ask(&p), 0);
+	CHECK(!memcmp(before, p.data - 24, sizeof(before)));
+}
+
+TEST(who_computes)
+{
+	static const struct {
+		enum pv_xdp_csum want;
+		bool room, zero_copy, device;
+		const char *by, *why;
+	} rows[] = {
+		{ PV_XDP_CSUM_STACK, false, false, true, NULL, "" },
+		{ PV_XDP_CSUM_AUTO, true, false, true, "kernel", "" },
+		{ PV_XDP_CSUM_AUTO, true, false, false, NULL, "no tx_csum: the device computes none" },
+		{ PV_XDP_CSUM_KERNEL, true, false, false, "kernel", "" },
+		{ PV_XDP_CSUM_SOFTWARE, true, false, false, "software", "" },
+		{ PV_XDP_CSUM_AUTO, true, true, true, NULL, "no tx_csum: the driver computes none with zero copy" },
+		{ PV_XDP_CSUM_KERNEL, true, true, true, NULL, "no tx_csum: the driver computes none with zero copy" },
+		{ PV_XDP_CSUM_AUTO, false, false, true, NULL, "no tx_csum: an old kernel" },
+	};
+
+	for (size_t i = 0; i < pv_array_size(rows); i++) {
+		/* The loopback device offers nothing. */
+		struct xdp_ring r = { .ifindex = 1, .tx_front = rows[i].room ? XDP_TX_FRONT : 0, .csum_why = "an old kernel" };
+		const char *by = pv_xdp_csum_decide(&r, rows[i].want, rows[i].zero_copy, rows[i].device);
+
+		CHECK(by == rows[i].by || (by && rows[i].by && !strcmp(by, rows[i].by)));
+		CHECK(!strcmp(r.ring.caps.note, rows[i].why));
+		CHECK_EQ(r.ring.caps.tx_csum, by ? PV_CSUM_UDP | PV_CSUM_TCP : 0);
+		CHECK_EQ(r.ring.caps.headroom, r.tx_front);
+	}
 }
 
 /* ---- the kernel's answer --------------------------------------------------------------------------------------------------- */

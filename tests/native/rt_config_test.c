@@ -466,6 +466,7 @@ static const struct {
 	{ "xdp:device=eth0,queues=0", "1 to 256" },
 	{ "xdp:device=eth0,mode=fast", "auto, native or generic" },
 	{ "xdp:device=eth0,busy_poll=-1", "busy_poll=-1" },
+	{ "xdp:device=eth0,tx_csum=device", "tx_csum=device: not stack, auto, kernel or software" },
 	{ "xdp:device=eth0,netdev=eth0", "no key \"netdev\"" },
 	{ "xdp:device=eth0,port=1", "no key \"port\": device, queues" },
 	{ "bond:device=a/b", "network interface" },
