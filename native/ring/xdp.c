@@ -20,6 +20,7 @@
 #include "ring/frame.h"
 #include "ring/link.h"
 #include "ring/own.h"
+#include "ring/sys.h"
 
 #define BUF_SMALL 2048u
 #define BUF_LARGE 4096u
@@ -307,15 +308,18 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 
 static int kick_once(struct xdp_ring *r, struct xdp_sock *s)
 {
+	int rc;
+
 	r->ring.stat->c.doorbells++;
-	if (sendto(s->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
+	rc = pv_sys_kick(s->fd);
+	if (pv_likely(rc >= 0))
 		return 0;
-	if (errno == ENXIO || errno == ENODEV || errno == EBADF) {
+	if (rc == -ENXIO || rc == -ENODEV || rc == -EBADF) {
 		pv_xdp_set_gone(r);
 		return -ENODEV;
 	}
 	/* EAGAIN, EBUSY, ENOBUFS: the driver is full. ENETDOWN: the link is down, the frames wait in the queue. */
-	return errno == ENETDOWN ? -ENETDOWN : -EAGAIN;
+	return rc == -ENETDOWN ? -ENETDOWN : -EAGAIN;
 }
 
 static int tx_kick(struct pv_ring *ring)
