@@ -26,6 +26,7 @@
 #define MASK_AFTER_NS (10 * PV_NS_PER_US)
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
+#define LEADER_TURNS 4 /* the same: reading it takes as long as a look at a ring that is empty */
 
 /* ---- this thread's fd -------------------------------------------------------------------------------------------------- */
 
@@ -275,8 +276,10 @@ static int look_for_signals(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	if (e)
 		pv_lock_put(&e->lock);
 	rc = let_in(w);
-	if (e)
+	if (e) {
 		pv_lock_get(&e->lock);
+		w->seen_ns = pv_clock_now(&e->clock);
+	}
 	return rc;
 }
 
@@ -451,13 +454,16 @@ static bool kernel_readable(struct pv_wait *w)
 
 static int lead(struct pv_engine *e, struct pv_wait *w)
 {
-	for (;;) {
-		int64_t now = w->seen_ns = pv_clock_now(&e->clock);
+	int64_t now = 0;
 
+	for (uint32_t turn = 0;; turn++) {
+		if (turn % LEADER_TURNS == 0)
+			now = w->seen_ns = pv_clock_now(&e->clock);
 		if (pv_engine_poll(e, now))
 			return 0;
 		if (pv_unlikely(pv_lock_wanted(&e->lock))) {
 			pv_lock_yield(&e->lock);
+			w->seen_ns = pv_clock_now(&e->clock);
 			return 0;
 		}
 		if (pv_unlikely(now >= w->spin_until))
@@ -519,6 +525,7 @@ static int follow(struct pv_engine *e, struct pv_wait *w)
 	}
 	pv_list_del(&w->waiter.on_engine);
 	watch_del(e, w);
+	w->seen_ns = pv_clock_now(&e->clock);
 	return slept(w, rc);
 }
 

@@ -22,7 +22,7 @@ struct pv_wait {
 	int64_t timeout_ns; /* < 0: for ever */
 	int64_t nap_ns; /* a sleep is no longer than this: for what no ring interrupts, room to send; PV_NEVER: any */
 	int64_t deadline, spin_until, signals_at;
-	int64_t polls_since, seen_ns; /* it polls since then; the latest time that it knows */
+	int64_t polls_since, seen_ns; /* it polls since then; the latest time that the stack was told, once it has begun */
 	int64_t polled_ns; /* how long it polled, sleeps left out */
 	int kfd; /* a kernel socket to watch too; -1: none */
 	short kevents;

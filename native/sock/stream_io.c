@@ -51,6 +51,12 @@ static int64_t now(void)
 	return pv_clock_now(&pv_engine.clock);
 }
 
+/* Of a read: nothing has happened since the poll that ended its wait. */
+static int64_t op_now(const struct op *op)
+{
+	return op->w.begun ? op->w.seen_ns : now();
+}
+
 /* Field by field: zeroing what only a wait needs would cost more than the rest of a short call. */
 pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so, int flags, int64_t timeout_ns, int64_t option_ns)
 {
@@ -385,7 +391,7 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 
 	pv_shown_receives(so);
 	for (;;) {
-		n = pv_tcp_recv(so->tc, iov, cnt, how, now());
+		n = pv_tcp_recv(so->tc, iov, cnt, how, op_now(op));
 		if (n > 0 && (!all || flags & MSG_PEEK) && (!all || (size_t)n >= total || !op->may_wait))
 			return n;
 		if (n > 0 && !(flags & MSG_PEEK)) {

@@ -99,29 +99,25 @@ static bool spin_on(struct pyvma_epoll *set, int64_t until, uint32_t turn, int o
 {
 	struct pv_engine *e = &pv_engine;
 
-	if (!runs(e))
-		return false;
-	*seen = pv_clock_now(&e->clock);
-	if (*seen >= until)
-		return false;
-	if (other >= 0 && turn % OTHER_TURNS == 0 && readable(other))
+	if (!runs(e) || (other >= 0 && turn % OTHER_TURNS == 0 && readable(other)))
 		return false;
 	if (pv_unlikely(pv_lock_wanted(&e->lock)))
 		pv_lock_yield(&e->lock);
 	pv_cpu_relax();
-	return !set->closed;
+	*seen = pv_clock_now(&e->clock);
+	return *seen < until && !set->closed;
 }
 
 static int spin_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t spin_ns, int other)
 {
 	struct pv_engine *e = &pv_engine;
-	int64_t begun = spin_ns && runs(e) ? pv_clock_now(&e->clock) : 0, seen = begun, until = begun ? begun + spin_ns : 0;
+	int64_t begun = runs(e) ? pv_clock_now(&e->clock) : 0, seen = begun, until = spin_ns && begun ? begun + spin_ns : 0;
 	uint32_t turn = 0;
 	int got;
 
 	do {
 		if (runs(e))
-			pv_engine_poll(e, pv_clock_now(&e->clock));
+			pv_engine_poll(e, seen);
 		got = pv_epoll_collect(set, out, n, !spin_ns && pv_list_empty(&set->ready));
 	} while (!got && until && spin_on(set, until, ++turn, other, &seen));
 	set->st->polling_ns += (uint64_t)(seen - begun);
