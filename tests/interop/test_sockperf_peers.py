@@ -90,6 +90,14 @@ def feed(tmp_path: Path, host: str, first: int, kinds: str) -> tuple[str, list[s
     return str(file), ends
 
 
+def traffic(folder: Path, count: int, rate: int, sizes: list[int]) -> Path:
+    """A file for --mode playback: so many messages, however slow the host."""
+    data = folder / "traffic"
+    lines = [f"{number / rate:.4f}, {sizes[number % len(sizes)]}\n" for number in range(count)]
+    data.write_text("# seconds, bytes\n" + "".join(lines))
+    return data
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_our_server(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path) -> None:
     """Every mode over UDP and TCP, all at once to one server with an endpoint for each: sockperf starts and ends slowly."""
@@ -135,10 +143,10 @@ def test_our_client(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path
     with sockperf_server(there, "-f", file, "-F", "epoll", ports=[("u", 7511), ("t", 7512)]) as output:
         for end in ends:
             for mode in MODES:
-                options = ["--seconds", "2" if LONG else "0.2", "--size", "300", "--range", "200", "--data-integrity", *MODES[mode]]
+                options = ["--seconds", "2" if LONG else "0.3", "--size", "300", "--range", "200", "--data-integrity", *MODES[mode]]
                 with ours(here, "client", *STACKS[stack], "--mode", mode, "--end", end, *options) as client:
                     result = client.result(0)
-                assert result["sent"] > 10, result
+                assert result["sent"] > 0, result
                 for name in ("lost", "duplicated", "reordered", "timeouts", "corrupt", "malformed", "refused"):
                     assert result[name] == 0, (name, result)
                 if mode != "throughput":
@@ -153,9 +161,7 @@ def test_our_client(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path
 def test_playback_over_all_endpoints(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path) -> None:
     here, there = net
     file, _ = feed(tmp_path, KERNEL[4], 7521, "UTUT")
-    sizes = [14, 64, 1472, 3000, 9000, 40000]
-    data = tmp_path / "traffic"
-    data.write_text("# seconds, bytes\n" + "".join(f"{number / 500:.3f}, {sizes[number % 6]}\n" for number in range(120)))
+    data = traffic(tmp_path, 120, 500, [14, 64, 1472, 3000, 9000, 40000])
     with sockperf_server(there, "-f", file, "-F", "poll", ports=[("u", 7521), ("t", 7524)]) as output:
         line = ["--mode", "playback", "--file", file, "--data-file", str(data), "--reply-every", "1", "--data-integrity"]
         with ours(here, "client", *STACKS[stack], *line) as client:
@@ -179,7 +185,7 @@ def test_group(net: tuple[Namespace, Namespace]) -> None:
             line = ["--mode", "ping-pong", "--end", f"{GROUP}:7531", "--seconds", "0.2", "--mps", "1000", *group_options(ENGINE[4])]
             with ours(here, "client", *stack, *line) as client:
                 result = client.result(0)
-            assert result["sent"] == result["unique"] > 10
+            assert result["sent"] == result["unique"] > 0
             sent += result["sent"]
     assert handled(output) == sent
     with ours(here, "serve", *STACKS["xdp"], "--end", f"{GROUP}:7532", *group_options(ENGINE[4])) as server:
@@ -187,10 +193,14 @@ def test_group(net: tuple[Namespace, Namespace]) -> None:
         text = there.run(
             "sockperf", "ping-pong", "-i", GROUP, "-p", "7532", "-t", "1", "--mps", "1000", *group_options(KERNEL[4]), limit_s=60
         )
+        # Who has answered this has read what came before.
+        line = ["--mode", "ping-pong", "--end", f"{GROUP}:7532", "--seconds", "0.1", "--mps", "100", *group_options(KERNEL[4])]
+        with ours(there, "client", *STACKS["kernel"], *line) as last:
+            more = last.result(0)["sent"]
         result = server.stop()
     found = TOTAL.search(text)
     assert found is not None, text
-    assert result["received"] == result["sent"] == int(found[1]) > 100
+    assert result["received"] == result["sent"] == int(found[1]) + more > 10
     assert 0 <= int(found[1]) - int(found[2]) <= 1
 
 
@@ -198,19 +208,20 @@ V6 = {"udp": f"U:[{ENGINE[6]}]:7541", "tcp": f"T:[{ENGINE[6]}]:7541", "group": "
 
 
 @pytest.mark.parametrize("kind", V6)
-def test_ipv6_and_styles(net: tuple[Namespace, Namespace], kind: str) -> None:
+def test_ipv6_and_styles(net: tuple[Namespace, Namespace], kind: str, tmp_path: Path) -> None:
     """Ours on both sides: sockperf 3.7 has no IPv6. Over AF_XDP, with every way to wait."""
     here, there = net
+    data = str(traffic(tmp_path, 200, 2000, [64]))
     for style in ("recvfrom", "recv_batch", "select", "poll", "epoll"):
         with ours(here, "serve", *STACKS["xdp"], "--end", V6[kind], "--style", style, "--mc-rx-if", "v0", "--mc-tx-if", "v0") as server:
             server.ready()
-            line = ["--mode", "under-load", "--end", V6[kind], "--seconds", "0.1", "--mps", "2000", "--reply-every", "1"]
+            line = ["--mode", "playback", "--end", V6[kind], "--data-file", data, "--reply-every", "1"]
             line += ["--style", style, "--data-integrity", "--mc-rx-if", "v1", "--mc-tx-if", "v1"]
             with ours(there, "client", *STACKS["kernel"], *line) as client:
                 result: dict[str, Any] = client.result(0)
             served = server.stop()
         assert result["corrupt"] == result["lost"] == result["reordered"] == 0, (style, result)
-        assert result["unique"] == result["sent"] > 10, (style, result)
+        assert result["unique"] == result["sent"] == 200, (style, result)
         assert (served["received"], served["unique"], served["lost"]) == (result["sent"], result["sent"], 0), (style, served)
         assert served["style"] == style
 
