@@ -151,7 +151,7 @@ async def streams(scene: Scene) -> None:
 async def drain(scene: Scene) -> None:
     reader, writer = await asyncio.open_connection(scene.host, scene.port)
     try:
-        for _ in range(8):
+        for _ in range(3):
             writer.write(b"x" * 1_000_000)
             await writer.drain()
             await reader.readexactly(1_000_000)

@@ -25,7 +25,7 @@ LIMIT_S = 280.0
 MODULES = ["socket", "select", "selectors"]
 TLS = [*MODULES, "ssl"]
 PATCH = ["--patch"]
-AT_ONCE = 4
+AT_ONCE = 2
 
 pytestmark = MARKS
 
