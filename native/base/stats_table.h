@@ -26,7 +26,8 @@
 	X(EPOLL, epoll, "a set of sockets that are waited for together: epoll, select, poll, an event loop")                       \
 	X(REASON, reason, "why a socket is left to the kernel")                                                                    \
 	X(LISTENER, listener, "what a listening TCP socket has waiting")                                                           \
-	X(KERNEL, kernel, "what the kernel did for a socket")
+	X(KERNEL, kernel, "what the kernel did for a socket")                                                                      \
+	X(RXQ, rxq, "a receive queue beside a ring's first ones, to which sockets and rules are led")
 
 enum pv_stat_type_id {
 	PV_STAT_T_NONE,
@@ -212,6 +213,17 @@ enum pv_stat_type_id {
 	X(rx_buffers, rx_buffers, GAUGE, "", "buffers that a TAP device is read into")                                             \
 	X(tap_fd, tap_fd, ID, "", "its file descriptor; 0: no TAP device")                                                         \
 	X(tap_device, tap_device, TEXT, "", "its name")
+
+/* struct pv_rxq_stat */
+#define PV_STATS_RXQ(X)                                                                                                            \
+	X(ring, ring, LINK, "", "whose queue it is")                                                                               \
+	X(number, number, ID, "", "the queue's number beside the first ones, from 1")                                              \
+	X(queue, queue, ID, "", "its number among all of the ring's, which SO_INCOMING_CPU tells")                                 \
+	X(packets, packets, COUNTER, "", "frames received by it")                                                                  \
+	X(bytes, bytes, COUNTER, "bytes", "bytes of them")                                                                         \
+	X(depth, depth, GAUGE, "", "entries of it")                                                                                \
+	X(buffers, buffers, GAUGE, "", "buffers that the device has of it; 0: what comes now is lost")                             \
+	X(rules, rules, GAUGE, "", "rules that lead to it")
 
 /* struct pv_engine_stat (rt/stats_types.h) */
 #define PV_STATS_ENGINE(X)                                                                                                         \

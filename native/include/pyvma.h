@@ -70,6 +70,7 @@ struct pyvma_interface {
 	uint8_t prefix_len[16];
 	uint32_t rx_csum, tx_csum, inline_size, tso_max, rx_depth, tx_depth, queues, flow_kinds, tstamp_kind, dm_bytes;
 	uint32_t pacing_min_kbps, pacing_max_kbps;
+	uint32_t rxqs; /* receive queues that sockets and rules may have beside the first ones, at most */
 	uint32_t txqs, pacing_burst;
 	uint64_t tstamp_khz;
 	uint64_t tso_packets, dm_alloc, dm_packets, dm_sent, dm_oob; /* what the ring has counted */
@@ -260,6 +261,26 @@ struct pyvma_pacing_state {
 /* Who holds what the socket sends by its i-th interface to the rate. -ENOENT past the end, and while nothing was sent: then `pacing` alone
  * is filled in. */
 PYVMA_EXPORT int pyvma_sock_pacing(pyvma_sock *s, unsigned int i, struct pyvma_pacing_state *out);
+
+/* Receive queues of sockets' own: which the setting ring_logic_rx chooses, or the program by a key. Sockets of one key share a queue. */
+#define PYVMA_PLACE_MOVE 0x1u /* also from another queue; what came by that is received before what comes by the new one */
+#define PYVMA_PLACE_NONE 0x2u /* to the interface's first queues, whatever the key and the setting say */
+/* The key of a socket; of one without a name, or that is not connected yet, from then on. 0, or -errno with a text, and the socket is led where it
+ * was: -EOPNOTSUPP (it is the kernel's, or the ring has no such queues), -EBUSY (it has another place, and PYVMA_PLACE_MOVE is not set),
+ * -EAGAIN (frames come faster than they are received), -ENOBUFS, -ENOMEM, -EINVAL, what the device says. */
+PYVMA_EXPORT int pyvma_sock_place(pyvma_sock *s, uint64_t key, unsigned int how);
+struct pyvma_place {
+	uint32_t logic; /* by what: as ring_logic_rx */
+	uint64_t key;
+	uint32_t queue; /* beside the ring's first ones; 0: none, for `reason` */
+	uint32_t cpu; /* as SO_INCOMING_CPU numbers it */
+	uint32_t users; /* keys and rules that have this queue */
+	uint64_t set; /* queues over which the device spreads what comes to the address, a bit each */
+	char interface[32];
+	char reason[64];
+};
+/* The i-th address or flow that the socket is placed by; -ENOENT past the end, and of a socket that was not placed. */
+PYVMA_EXPORT int pyvma_sock_placed(pyvma_sock *s, unsigned int i, struct pyvma_place *out);
 
 /* A flag of a send, sendto that need not wait, on an offloaded socket: more is about to be sent, on whatever socket, before a
  * pyvma_flush() or a send without it, and one doorbell will do for all. Nothing is held back for longer than until the engine polls. */

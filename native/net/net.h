@@ -76,6 +76,9 @@ enum pv_steer {
 	PV_STEER_SOCKET, /* the kernel owns the interface (net/host.h): one rule per socket, no ARP, ND, ICMP, IGMP, routes of ours */
 };
 
+/* Told of a flow, or of all flows to a port, by the interface with that number. */
+typedef void (*pv_flow_fn)(void *ctx, uint32_t iface, const struct pv_flow *flow);
+
 /* The priority in the tag of frames that leave by an interface with a VLAN. */
 struct pv_egress {
 	uint16_t named; /* bit per priority of a socket (SO_PRIORITY) that has an entry */

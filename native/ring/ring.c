@@ -11,6 +11,11 @@ static const struct pv_stat_field stat_fields[] = { PV_STATS_RING(RING) PV_RING_
 
 const struct pv_stat_type pv_ring_stat_type = PV_STAT_TYPE(RING, struct pv_ring_stat, stat_fields);
 
+#define RXQ(name, member, kind, more, help) PV_STAT_FIELD(struct pv_rxq_stat, name, member, kind, more, help)
+static const struct pv_stat_field rxq_fields[] = { PV_STATS_RXQ(RXQ) };
+
+const struct pv_stat_type pv_rxq_stat_type = PV_STAT_TYPE(RXQ, struct pv_rxq_stat, rxq_fields);
+
 int pv_ring_stat_open(struct pv_ring *r, const struct pv_mem *mem)
 {
 	r->stat = pv_mem_alloc_shown(mem, sizeof(*r->stat));
@@ -94,7 +99,8 @@ int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *ha
 {
 	if (!flow_sound(flow))
 		return -EINVAL;
-	if (!r->ops->flow_add || !(r->caps.flow_kinds & 1u << flow->kind) || flow->match & ~r->caps.flow_match)
+	if (!r->ops->flow_add || !(r->caps.flow_kinds & 1u << flow->kind) || flow->match & ~r->caps.flow_match ||
+	    (flow->rxqs && !r->caps.rxqs))
 		return -EOPNOTSUPP;
 	return r->ops->flow_add(r, flow, handle);
 }

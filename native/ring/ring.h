@@ -87,6 +87,7 @@ struct pv_flow {
 	uint8_t tos, tos_mask; /* PV_FLOW_BY_TOS */
 	uint32_t flow_label; /* PV_FLOW_BY_LABEL: 20 bits */
 	uint32_t vni; /* PV_FLOW_IN_VXLAN: 24 bits */
+	uint64_t rxqs; /* leads to these receive queues from the start, as flow_move says it; 0: to the first ones */
 	bool sole; /* nothing that this matches is anybody else's: a ring that would ask the host for each frame need not */
 	struct pv_flow_inner inner; /* PV_FLOW_IN_VXLAN */
 };
@@ -158,6 +159,17 @@ struct pv_ring_stat {
 };
 extern const struct pv_stat_type pv_ring_stat_type;
 
+/* What they see of a receive queue beside the first ones, for as long as it is open: all of it the ring's to write. */
+struct pv_rxq_stat {
+	uint64_t packets, bytes;
+	struct pv_ring_stat *ring;
+	uint32_t number; /* rxq_open's */
+	uint32_t queue; /* as packets say it */
+	uint32_t depth, buffers, rules;
+	uint32_t shown;
+};
+extern const struct pv_stat_type pv_rxq_stat_type;
+
 enum pv_ring_event {
 	PV_RING_EV_NONE,
 	PV_RING_EV_LINK_UP,
@@ -195,7 +207,7 @@ struct pv_ring_ops {
 	/* What it has received still comes; the number may be given again once the device has no buffer of it any more. */
 	int (*rxq_close)(struct pv_ring *r, uint32_t rxq);
 	/* From now on the rule leads to the queues of `set` (bit `number`), over which its flows are spread if they are several; 0: to
-	 * the first ones. What came by the old ones is polled before anything that comes by the new. */
+	 * the first ones. What came by the old ones is polled before anything that comes by the new; so it is when a rule over such queues ends. */
 	int (*flow_move)(struct pv_ring *r, uint64_t handle, uint64_t set);
 	/* A transmit queue of its own, for one sender or one rate: its number, 1 to PV_RING_TXQ_MAX. */
 	int (*txq_open)(struct pv_ring *r, const struct pv_ring_rate *rate);
@@ -268,7 +280,7 @@ void pv_ring_shut(struct pv_ring *r); /* nothing where there is no such op */
 int pv_ring_arm(struct pv_ring *r);
 int pv_ring_notify_fd(struct pv_ring *r);
 /* -EINVAL: no such kind, VLAN above 4094, a tuple of neither UDP nor TCP or of two families, a `match` that does not go with the kind.
- * -EOPNOTSUPP: not in caps.flow_kinds or caps.flow_match.
+ * -EOPNOTSUPP: not in caps.flow_kinds or caps.flow_match. With `rxqs` also what flow_move says.
  * Else what the ring says: -ENODEV, -ENOMEM, -EPERM, -EEXIST, ... A dst_mac of zeros: the group's MAC, else the port's. */
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */

@@ -276,12 +276,12 @@ int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *h
 	if (!f)
 		return -ENOMEM;
 	memset(f, 0, sizeof(*f));
-	rc = add_parts(v, flow, f);
+	f->of = *flow;
+	rc = flow->rxqs ? pv_verbs_rxq_lead(v, f, flow->rxqs) : add_parts(v, flow, f);
 	if (rc) {
 		v->mem->free(v->mem->ctx, f, sizeof(*f));
 		return rc;
 	}
-	f->of = *flow;
 	f->handle = *handle = ++v->next_handle;
 	f->next = v->flows;
 	v->flows = f;
@@ -308,7 +308,11 @@ int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle)
 		if (f->handle != handle)
 			continue;
 		*at = f->next;
+		if (f->way.set && !v->gone)
+			pv_verbs_rxq_drain(v);
 		rc = destroy_all(v, f);
+		if (f->way.set && !v->gone)
+			pv_verbs_rxq_drain(v);
 		pv_verbs_rxq_unuse(v, f);
 		v->mem->free(v->mem->ctx, f, sizeof(*f));
 		return rc;

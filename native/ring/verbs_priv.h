@@ -93,8 +93,7 @@ struct verbs_beside {
 	struct ibv_wq *wq; /* NULL: the number is free */
 	struct ibv_rwq_ind_table *table;
 	struct ibv_qp *qp;
-	uint32_t out; /* buffers that the device has of it */
-	uint32_t rules; /* that lead to it */
+	struct pv_rxq_stat *stat; /* with `wq`, never NULL */
 	bool closing;
 };
 
@@ -363,6 +362,10 @@ void pv_verbs_rxq_sweep(struct verbs_ring *v);
 int pv_verbs_rxq_open(struct pv_ring *r);
 int pv_verbs_rxq_close(struct pv_ring *r, uint32_t rxq);
 int pv_verbs_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set);
+/* `f`, of which nothing but `of` is set, becomes a rule that leads there. */
+int pv_verbs_rxq_lead(struct verbs_ring *v, struct verbs_flow *f, uint64_t set);
+/* What came by such queues comes before what follows it by others. */
+void pv_verbs_rxq_drain(struct verbs_ring *v);
 /* A rule ends: what is its own of that goes. */
 void pv_verbs_rxq_unuse(struct verbs_ring *v, struct verbs_flow *f);
 /* The device has that buffer no more, and gave nothing in it. `counted`: the owner will post another one. */

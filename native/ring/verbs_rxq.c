@@ -40,7 +40,7 @@ static int last_error(void)
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------------- */
 
-/* The device gave this buffer back; `counted`: the owner will post another for it. */
+/* The device gave this buffer back; `counted`: the owner will post another for it. The queue may be gone with a device that is. */
 static void came_back(struct verbs_ring *v, const struct pv_pkt *p, bool counted)
 {
 	uint32_t number = number_of(v, p->txq);
@@ -48,13 +48,28 @@ static void came_back(struct verbs_ring *v, const struct pv_pkt *p, bool counted
 	if (number) {
 		struct verbs_beside *q = &v->rxqs->q[number];
 
-		q->out--;
+		if (q->stat)
+			q->stat->buffers--;
 		v->rxqs->surplus += counted && q->closing;
 	} else if (v->rss) {
 		v->rss->q[p->txq].out--;
 	} else {
 		v->rxqs->out--;
 	}
+}
+
+/* A frame in it. */
+static void received(struct verbs_ring *v, struct pv_pkt *p)
+{
+	uint32_t number = number_of(v, p->txq);
+	struct pv_rxq_stat *s = number ? v->rxqs->q[number].stat : NULL;
+
+	if (s) {
+		s->packets++;
+		s->bytes += p->total;
+	}
+	came_back(v, p, true);
+	p->flags |= PV_PKT_QUEUE;
 }
 
 void pv_verbs_rxq_lost(struct verbs_ring *v, const struct pv_pkt *p, bool counted)
@@ -65,14 +80,14 @@ void pv_verbs_rxq_lost(struct verbs_ring *v, const struct pv_pkt *p, bool counte
 static uint32_t post_to(struct verbs_ring *v, uint32_t number, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_beside *q = &v->rxqs->q[number];
-	uint32_t k = q->wq && !q->closing ? PV_MIN(n, v->ring.caps.rxq_depth - q->out) : 0;
+	uint32_t k = q->wq && !q->closing ? PV_MIN(n, v->ring.caps.rxq_depth - q->stat->buffers) : 0;
 
 	if (!k)
 		return 0;
 	for (uint32_t i = 0; i < k; i++)
 		pkts[i]->txq = (uint8_t)(v->ring.caps.queues - 1 + number);
 	k = pv_verbs_rx_post_by(v, q->wq, pkts, k);
-	q->out += k;
+	q->stat->buffers += k;
 	return k;
 }
 
@@ -130,10 +145,8 @@ uint32_t pv_verbs_rxq_rx_poll(struct pv_ring *r, struct pv_pkt **pkts, uint32_t 
 		return got;
 	first = got;
 	got += v->rxqs->rx_poll(r, pkts + got, n - got);
-	for (uint32_t i = first; i < got; i++) {
-		came_back(v, pkts[i], true);
-		pkts[i]->flags |= PV_PKT_QUEUE;
-	}
+	for (uint32_t i = first; i < got; i++)
+		received(v, pkts[i]);
 	return got;
 }
 
@@ -157,8 +170,7 @@ static void pull(struct verbs_ring *v, uint64_t set)
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t number = number_of(v, pkts[i]->txq);
 
-			came_back(v, pkts[i], true);
-			pkts[i]->flags |= PV_PKT_QUEUE;
+			received(v, pkts[i]);
 			pv_pktq_push(set & UINT64_C(1) << number ? &late : &x->early, pkts[i]);
 		}
 	} while (v->rx_outstanding != was);
@@ -205,6 +217,10 @@ static void destroy(struct verbs_ring *v, struct verbs_beside *q)
 		if (q->wq)
 			ibv_destroy_wq(q->wq);
 	}
+	if (q->stat) {
+		pv_mem_hide(v->mem, q->stat->shown);
+		pv_mem_free_shown(v->mem, q->stat, sizeof(*q->stat));
+	}
 	memset(q, 0, sizeof(*q));
 }
 
@@ -217,7 +233,7 @@ void pv_verbs_rxq_clear(struct verbs_ring *v)
 static void count_rules(struct verbs_ring *v, uint64_t set, int by)
 {
 	for (; set; set &= set - 1)
-		v->rxqs->q[__builtin_ctzll(set)].rules += (uint32_t)by;
+		v->rxqs->q[__builtin_ctzll(set)].stat->rules += (uint32_t)by;
 }
 
 static void way_end(struct verbs_ring *v, struct verbs_way *way)
@@ -249,18 +265,25 @@ void pv_verbs_rxq_sweep(struct verbs_ring *v)
 	for (uint32_t i = 1; i <= PV_RING_RXQ_MAX; i++) {
 		struct verbs_beside *q = &v->rxqs->q[i];
 
-		if (!q->closing || q->rules || (q->out && !v->gone))
+		if (!q->closing || q->stat->rules || (q->stat->buffers && !v->gone))
 			continue;
 		destroy(v, q);
 		v->rxqs->closing--;
 	}
 }
 
-static int create(struct verbs_ring *v, struct verbs_beside *q)
+static int create(struct verbs_ring *v, struct verbs_beside *q, uint32_t number)
 {
 	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = 0, .ind_tbl = &q->wq };
 	static const struct pv_flow any = { .kind = PV_FLOW_ALL };
 
+	q->stat = pv_mem_alloc_shown(v->mem, sizeof(*q->stat));
+	if (!q->stat)
+		return -ENOMEM;
+	*q->stat = (struct pv_rxq_stat){
+		.ring = v->ring.stat, .number = number, .queue = v->ring.caps.queues - 1 + number, .depth = v->ring.caps.rxq_depth
+	};
+	q->stat->shown = pv_mem_show(v->mem, &pv_rxq_stat_type, q->stat);
 	errno = 0;
 	q->wq = pv_verbs_wq_open(v, v->ring.caps.rxq_depth);
 	q->table = q->wq ? ibv_create_rwq_ind_table(v->ctx, &init) : NULL;
@@ -296,7 +319,7 @@ static void give_up(struct verbs_ring *v, struct verbs_beside *q)
 	struct ibv_wq_attr attr = { .attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_ERR };
 
 	q->closing = true;
-	v->rxqs->surplus += v->ring.caps.rxq_depth - q->out;
+	v->rxqs->surplus += v->ring.caps.rxq_depth - q->stat->buffers;
 	v->rxqs->closing++;
 	v->rxqs->open--;
 	pull(v, 0); /* before that what it received */
@@ -320,7 +343,7 @@ int pv_verbs_rxq_open(struct pv_ring *r)
 		number++;
 	if (number > r->caps.rxqs)
 		return -ENOSPC;
-	rc = create(v, &x->q[number]);
+	rc = create(v, &x->q[number], number);
 	if (rc) {
 		destroy(v, &x->q[number]);
 		return rc;
@@ -414,7 +437,7 @@ static bool starved(const struct verbs_ring *v, uint64_t set)
 	if (!set && !v->rss)
 		return !x->out;
 	for (; set; set &= set - 1)
-		if (!x->q[__builtin_ctzll(set)].out)
+		if (!x->q[__builtin_ctzll(set)].stat->buffers)
 			return true;
 	return false;
 }
@@ -459,19 +482,45 @@ static int move(struct verbs_ring *v, struct verbs_flow *f, uint64_t set)
 	return 0;
 }
 
+void pv_verbs_rxq_drain(struct verbs_ring *v)
+{
+	pull(v, FIRST);
+}
+
+/* Could such a rule lead to these queues? */
+static int check(struct verbs_ring *v, const struct pv_flow *flow, uint64_t set)
+{
+	if (flow->kind < PV_FLOW_3TUPLE || flow->match)
+		return -EOPNOTSUPP;
+	if (set & FIRST)
+		return -ENOENT;
+	for (; set; set &= set - 1)
+		if (!find(v, (uint32_t)__builtin_ctzll(set)))
+			return -ENOENT;
+	return 0;
+}
+
+int pv_verbs_rxq_lead(struct verbs_ring *v, struct verbs_flow *f, uint64_t set)
+{
+	int rc = check(v, &f->of, set);
+
+	if (!rc)
+		rc = move(v, f, set);
+	f->n = !rc;
+	return rc;
+}
+
 int pv_verbs_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set)
 {
 	struct verbs_ring *v = verbs_ring(r);
 	struct verbs_flow *f = pv_verbs_flow_find(v, handle);
 
+	int rc;
+
 	if (v->gone)
 		return -ENODEV;
-	if (!f || set & 1)
+	if (!f)
 		return -ENOENT;
-	if (f->of.kind < PV_FLOW_3TUPLE || f->of.match || f->n != 1)
-		return -EOPNOTSUPP;
-	for (uint64_t left = set; left; left &= left - 1)
-		if (!find(v, (uint32_t)__builtin_ctzll(left)))
-			return -ENOENT;
-	return set == f->way.set ? 0 : move(v, f, set);
+	rc = f->n == 1 ? check(v, &f->of, set) : -EOPNOTSUPP;
+	return rc || set == f->way.set ? rc : move(v, f, set);
 }

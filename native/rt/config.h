@@ -14,6 +14,17 @@
 
 #define PV_CONFIG_TEXT_MAX 4096
 
+/* By what sockets get queues of their own: values of ring_logic_rx, VMA's. */
+enum pv_ring_logic {
+	PV_RING_LOGIC_INTERFACE = 0, /* by nothing */
+	PV_RING_LOGIC_ADDRESS = 1,
+	PV_RING_LOGIC_SOCKET = 10,
+	PV_RING_LOGIC_USER = 11, /* the program says which */
+	PV_RING_LOGIC_THREAD = 20,
+	PV_RING_LOGIC_CORE = 30,
+	PV_RING_LOGIC_ATTACHED = 31, /* by core, to which the thread is bound */
+};
+
 struct pv_config {
 #define PV_CONFIG_FIELD_BOOL(name) bool name;
 #define PV_CONFIG_FIELD_INT(name) int64_t name;

@@ -53,16 +53,17 @@
 	  "receive queues of a verbs or softnic ring, over which the device spreads flows by a Toeplitz hash; down to a power of " \
 	  "two and to what the device has")                                                                                        \
 	X(INT, ring_logic_rx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_RX", 1,                                                   \
-	  "VMA's choice of a ring for receiving: 0 interface, 1 address, 10 socket, 11 user id, 20 thread, 30 core, 31 attached "  \
-	  "core. One stack drives one ring an interface, which is 0; with 11 rules of pyvma.ring.steer may have receive queues "   \
-	  "of "                                                                                                                    \
-	  "their own on verbs and softnic rings. Any other value is noted in the log; rx_queues spreads flows")                    \
+	  "by what sockets get receive queues of their own on verbs and softnic rings, as VMA numbers it: 0 nothing, 1 address, "  \
+	  "10 "                                                                                                                    \
+	  "socket, 11 a key that the program says (pyvma.ring.place), 20 thread, 30 core, 31 core to which the thread is bound. "  \
+	  "With any but 0 also rules of pyvma.ring.steer can have queues")                                                         \
 	X(INT, ring_logic_tx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_TX", 1,                                                   \
-	  "the same for sending. Paced sockets get a transmit queue of their own whatever this says")                              \
+	  "the same for sending: noted in the log, all sockets send by one queue but paced ones, which have their own")            \
 	X(INT, ring_limit, "0", 0, 65536, "rings", "VMA_RING_LIMIT_PER_INTERFACE", 1,                                              \
-	  "with ring_logic_rx=11 receive queues beside the first ones at most, 0: what the ring has, up to 62")                    \
+	  "receive queues beside the first ones at most, 0: what the ring has, up to 62; further keys share those with the "       \
+	  "fewest")                                                                                                                \
 	X(INT, ring_migration_rx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_RX", 1,                                         \
-	  "accepted for VMA's sake: no socket ever changes its ring by itself, as with -1")                                        \
+	  "accepted for VMA's sake and noted in the log: no socket ever changes its queue by itself, as with -1")                  \
 	X(INT, ring_migration_tx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_TX", 1, "the same for sending")                 \
 	X(INT, rx_bufs, "2048", 64, 4194304, "buffers", "VMA_RX_BUFS", 1, "buffers of a ring's pool at start, for receiving")      \
 	X(INT, tx_bufs, "1024", 64, 4194304, "buffers", "VMA_TX_BUFS", 1, "buffers of a ring's pool at start, for sending")        \

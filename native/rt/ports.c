@@ -33,8 +33,6 @@
 #define EVENTS_MAX 16
 /* Turns that empty a ring for sure when nobody keeps filling it. */
 #define DRAIN_POLLS 64
-/* VMA's RING_LOGIC_PER_USER_ID: the program says which. */
-#define RING_LOGIC_USER 11
 
 uint32_t pv_port_buf_size(uint32_t mtu)
 {
@@ -114,12 +112,12 @@ static enum pv_verbs_stamps stamps_of(const struct pv_config *cfg)
 	}
 }
 
-/* Queues for rules that a program leads there. */
+/* Queues to which sockets and rules are led. */
 static uint32_t beside(const struct pv_config *cfg)
 {
 	uint32_t limit = cfg->ring_limit ? (uint32_t)cfg->ring_limit : PV_RING_RXQ_MAX;
 
-	return cfg->ring_logic_rx == RING_LOGIC_USER ? PV_MIN(limit, PV_RING_RXQ_MAX) : 0;
+	return cfg->ring_logic_rx ? PV_MIN(limit, PV_RING_RXQ_MAX) : 0;
 }
 
 /* The pool, unless there is one. */
@@ -453,10 +451,15 @@ static void log_queues(const struct pv_port *p, const struct pv_config *cfg)
 {
 	uint32_t have = p->ring->caps.queues;
 
-	if ((cfg->ring_logic_rx && !p->ring->caps.rxqs) || cfg->ring_logic_tx)
-		pv_log(PV_LOG_INFO,
-		       "%s: ring_logic_rx=%d and ring_logic_tx=%d ask for more rings; in force is 0, one ring for the interface",
-		       p->spec.name, (int)cfg->ring_logic_rx, (int)cfg->ring_logic_tx);
+	if (cfg->ring_logic_rx && !p->ring->caps.rxqs)
+		pv_log(PV_LOG_INFO, "%s: ring_logic_rx=%d asks for receive queues by sockets; the ring has none, in force is 0",
+		       p->spec.name, (int)cfg->ring_logic_rx);
+	if (cfg->ring_logic_tx)
+		pv_log(PV_LOG_INFO, "%s: ring_logic_tx=%d asks for more send queues; in force is 0, one for the interface",
+		       p->spec.name, (int)cfg->ring_logic_tx);
+	if (cfg->ring_migration_rx >= 0 || cfg->ring_migration_tx >= 0)
+		pv_log(PV_LOG_INFO, "%s: migration ratios are not heeded: a socket changes its queue by pyvma.ring.move alone",
+		       p->spec.name);
 	if (p->spec.ring < PV_IFSPEC_XDP && have < (uint32_t)cfg->rx_queues)
 		pv_log(PV_LOG_INFO, "%s: rx_queues=%d, the device has %u", p->spec.name, (int)cfg->rx_queues, have);
 }
@@ -568,12 +571,23 @@ void pv_port_close(struct pv_engine *e, struct pv_port *p)
 	e->stat->nports = e->nports;
 }
 
+static int check_logic(const char *name, int64_t value)
+{
+	static const uint32_t known = 1u << PV_RING_LOGIC_INTERFACE | 1u << PV_RING_LOGIC_ADDRESS | 1u << PV_RING_LOGIC_SOCKET |
+				      1u << PV_RING_LOGIC_USER | 1u << PV_RING_LOGIC_THREAD | 1u << PV_RING_LOGIC_CORE |
+				      1u << PV_RING_LOGIC_ATTACHED;
+
+	return known >> value & 1 ? 0 : pv_error(-EINVAL, "%s=%d: 0, 1, 10, 11, 20, 30 or 31", name, (int)value);
+}
+
 int pv_ports_open(struct pv_engine *e, const struct pv_ifspec *specs, uint32_t n)
 {
-	int rc = 0;
+	int rc = check_logic("ring_logic_rx", e->cfg->ring_logic_rx);
 
 	e->nports = 0;
 	e->several = n > 1;
+	if (!rc)
+		rc = check_logic("ring_logic_tx", e->cfg->ring_logic_tx);
 	for (uint32_t i = 0; i < n && !rc; i++)
 		rc = *specs[i].netdev ? pv_host_add(e, &specs[i]) : pv_port_open(e, &specs[i], NULL);
 	return rc ? rc : pv_host_start(e);

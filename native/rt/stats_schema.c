@@ -35,6 +35,7 @@ static const struct pv_stat_type *const types[PV_STAT_T_COUNT] = {
 	[PV_STAT_T_REASON] = &pv_reason_stat_type,
 	[PV_STAT_T_LISTENER] = &pv_tcp_listener_stat_type,
 	[PV_STAT_T_KERNEL] = &pv_kernel_stat_type,
+	[PV_STAT_T_RXQ] = &pv_rxq_stat_type,
 };
 
 static const char *const kinds[] = {

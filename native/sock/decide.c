@@ -23,6 +23,7 @@
 #include "rt/host.h"
 #include "sock/epoll.h"
 #include "sock/kernel.h"
+#include "sock/lane.h"
 #include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/pacing.h"
@@ -282,6 +283,7 @@ void pv_core_close(struct pv_sock *so)
 	if (!so->u)
 		return;
 	pv_pacing_end(so);
+	pv_lane_end(so);
 	pv_udp_close(so->u);
 	so->u = NULL;
 	pv_list_del(&so->on_core);
@@ -314,6 +316,7 @@ void pv_decide_core(struct pv_sock *so, bool core_leg, bool kernel_leg)
 	pv_shown_update(so);
 	pv_ready_update(so);
 	pv_epoll_moved(so);
+	pv_lane_update(so);
 }
 
 /* In strict mode a socket of the kernel's is an error. */

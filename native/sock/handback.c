@@ -22,6 +22,7 @@
 #include "rt/error.h"
 #include "sock/epoll.h"
 #include "sock/kin.h"
+#include "sock/lane.h"
 #include "sock/pacing.h"
 #include "sock/shown.h"
 #include "sock/stream.h"
@@ -147,6 +148,7 @@ static int move(struct pv_sock *so, struct pv_repair *r)
 	int rc;
 
 	pv_pacing_end(so);
+	pv_lane_end(so);
 	pv_stream_hold_end(so, port);
 	pv_tcp_leave(tc, now());
 	rc = pv_repair_go(r);

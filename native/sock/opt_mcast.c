@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "sock/lane.h"
 #include "sock/sock.h"
 
 enum mcast_op { OP_JOIN, OP_LEAVE, OP_JOIN_SOURCE, OP_LEAVE_SOURCE, OP_BLOCK, OP_UNBLOCK };
@@ -167,6 +168,8 @@ static int change(struct pv_sock *so, const struct membership *m, uint32_t iface
 	}
 	if (fresh)
 		pv_decide_core(so, true, true);
+	else
+		pv_lane_update(so);
 	pv_net_kick(pv_engine.net);
 	pv_engine_timers(&pv_engine);
 	return rc;

@@ -22,6 +22,7 @@
 #include "rt/log.h"
 #include "sock/epoll.h"
 #include "sock/kin.h"
+#include "sock/lane.h"
 #include "sock/shown.h"
 #include "sock/stream.h"
 
@@ -229,6 +230,7 @@ static void sock_free(struct pv_sock *so)
 	if (so->own_kfd && kfd >= 0)
 		close(kfd); /* else it is a handle's fd, or was a detached one */
 	pv_shown_close(so);
+	pv_lane_free(so);
 	unregister(so);
 	so->next = free_socks;
 	free_socks = so;
@@ -333,6 +335,7 @@ static bool lose_all(bool touch)
 		} else {
 			so->u = NULL;
 			so->tc = NULL;
+			pv_lane_forget(so);
 			pv_list_init(&so->watch.waiters);
 			pv_list_del(&so->on_core);
 			if (!so->dead)
@@ -398,8 +401,12 @@ static void on_started(void)
 
 static void on_ifaces(void)
 {
-	pv_list_for_each(it, &pv_core_socks)
-		pv_opt_ifaces_changed(pv_list_entry(it, struct pv_sock, on_core));
+	pv_list_for_each(it, &pv_core_socks) {
+		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
+
+		pv_opt_ifaces_changed(so);
+		pv_lane_update(so);
+	}
 }
 
 /* When the library is loaded: fork must be safe from the first socket on. */

@@ -127,6 +127,7 @@ struct pv_sock {
 	uint16_t pacing_packet;
 	bool paced; /* the progress thread works for it (pacing.c) */
 	bool cloexec; /* of an fd that is made late; set before the socket is shared */
+	struct pv_lane *lane; /* lane.h; NULL: nobody asked for a place */
 	struct pv_dgram *dg; /* never NULL */
 	struct pv_sock_stat *st; /* what it counts and shows (shown.h); never NULL, and never another one */
 	struct pv_list on_core; /* all sockets with `u` */

@@ -150,6 +150,7 @@ static void interface_locked(const struct pv_port *p, struct pyvma_interface *ou
 	out->pacing_min_kbps = caps->pacing_min_kbps;
 	out->pacing_max_kbps = caps->pacing_max_kbps;
 	out->pacing_burst = caps->pacing_burst;
+	out->rxqs = caps->rxqs;
 	out->txqs = caps->txqs;
 	pv_ring_counters(p->ring, &c);
 	out->tso_packets = c.tso_packets;

@@ -5,9 +5,8 @@
 
 #include "ring/ring.h"
 #include "rt/error.h"
+#include "sock/lane.h"
 #include "sock/sock.h"
-
-#define MOVE_POLLS 8
 
 _Static_assert(PYVMA_FLOW_TOS == PV_FLOW_BY_TOS && PYVMA_FLOW_LABEL == PV_FLOW_BY_LABEL && PYVMA_FLOW_VXLAN == PV_FLOW_IN_VXLAN,
 	       "the ring's bits");
@@ -134,27 +133,6 @@ int pyvma_rule_add(unsigned int index, const struct pyvma_flow *flow, struct pyv
 	return rc;
 }
 
-/* Closed unless other rules lead there. */
-static void leave(struct pv_ring *ring, uint32_t queue)
-{
-	if (queue)
-		(void)pv_ring_rxq_close(ring, queue);
-}
-
-/* A queue that waits for buffers gets them by a turn of the stack. */
-static int lead(struct pv_ring *ring, uint64_t handle, uint64_t set)
-{
-	int rc = pv_ring_flow_move(ring, handle, set);
-
-	for (int i = 0; rc == -EAGAIN && i < MOVE_POLLS; i++) {
-		/* Not by pv_engine_poll, which may close the ring. */
-		(void)pv_stack_poll(pv_engine.stack, pv_clock_now(&pv_engine.clock), pv_engine.rx_budget);
-		pv_engine_route(&pv_engine);
-		rc = pv_ring_flow_move(ring, handle, set);
-	}
-	return rc;
-}
-
 static int move_locked(struct pyvma_rule *rule, int queue)
 {
 	struct pv_port *p = find_port(rule->index);
@@ -164,23 +142,21 @@ static int move_locked(struct pyvma_rule *rule, int queue)
 	if (!p || p->serial != rule->serial)
 		return pv_error(-ENODEV, "the rule's interface is gone");
 	if (!p->ring->caps.rxqs)
-		return pv_error(-EOPNOTSUPP,
-				"%s has no receive queues beside its first ones (verbs and softnic do with ring_logic_rx=11)",
-				p->ring->caps.name);
+		return pv_lane_none(p);
 	if (queue < -1 || queue > PV_RING_RXQ_MAX)
 		return pv_error(-ENOENT, "%s has no receive queue %d", p->ring->caps.name, queue);
 	if (queue < 0)
-		queue = pv_ring_rxq_open(p->ring);
+		queue = pv_lane_open(p);
 	if (queue < 0)
 		return pv_error(queue, "%s opens no more receive queues: %s", p->ring->caps.name, strerror(-queue));
-	rc = lead(p->ring, rule->handle, queue ? UINT64_C(1) << queue : 0);
+	pv_lane_use(p, (uint32_t)queue);
+	rc = pv_lane_move(p->ring, rule->handle, queue ? UINT64_C(1) << queue : 0);
 	if (rc) {
-		/* One that was opened for it. */
-		leave(p->ring, (uint32_t)queue == was ? 0 : (uint32_t)queue);
+		pv_lane_leave(p, (uint32_t)queue);
 		return pv_error(rc, "%s leaves the rule where it is: %s", p->ring->caps.name, strerror(-rc));
 	}
 	rule->queue = (uint32_t)queue;
-	leave(p->ring, rule->queue == was ? 0 : was);
+	pv_lane_leave(p, was);
 	return 0;
 }
 
@@ -208,7 +184,7 @@ int pyvma_rule_del(const struct pyvma_rule *rule)
 	if (p && p->serial == rule->serial)
 		rc = pv_ring_flow_del(p->ring, rule->handle);
 	if (p && p->serial == rule->serial)
-		leave(p->ring, rule->queue);
+		pv_lane_leave(p, rule->queue);
 	pv_lock_put(&pv_engine.lock);
 	return rc;
 }

@@ -17,6 +17,7 @@
 #include "sock/epoll.h"
 #include "sock/kernel.h"
 #include "sock/kin.h"
+#include "sock/lane.h"
 #include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
@@ -81,6 +82,7 @@ void pv_stream_drop(struct pv_sock *so)
 	if (so->hold)
 		(void)pv_kfd_unhold(so->hold);
 	pv_pacing_end(so);
+	pv_lane_end(so);
 	pv_tcp_close(so->tc, now());
 	so->tc = NULL;
 	pv_list_del(&so->on_core);
@@ -113,6 +115,7 @@ static void is_stacks(struct pv_sock *so, bool kernel_leg)
 		pv_kfd_forget(so);
 	pv_ready_update(so);
 	pv_epoll_moved(so);
+	pv_lane_update(so);
 }
 
 static void is_kernels(struct pv_sock *so, const char *reason, const struct pv_addr *addr)

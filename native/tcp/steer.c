@@ -126,6 +126,11 @@ int pv_tcp_steer_reserve(struct pv_tcp_table *t, struct pv_tcp_port *p, const st
 	return 0;
 }
 
+static bool listens_at(const struct pv_tcp *l, const struct pv_addr *a)
+{
+	return pv_tcp_is_zero(&l->laddr) ? l->accept & (pv_addr_is4(a) ? PV_ACCEPT4 : PV_ACCEPT6) : pv_addr_eq(a, &l->laddr);
+}
+
 /* 0 when there is one, or none could be; else the last error. */
 static int want_listener(const struct pv_tcp *l)
 {
@@ -139,10 +144,9 @@ static int want_listener(const struct pv_tcp *l)
 			continue;
 		for (uint32_t k = 0; k < cfg->naddr; k++) {
 			const struct pv_addr *a = &cfg->addr[k].addr;
-			uint8_t family = pv_addr_is4(a) ? PV_ACCEPT4 : PV_ACCEPT6;
 			int err;
 
-			if (!(pv_tcp_is_zero(&l->laddr) ? l->accept & family : pv_addr_eq(a, &l->laddr)))
+			if (!listens_at(l, a))
 				continue;
 			err = want_port(l->t, l->port, i, a, false);
 			have += !err;
@@ -251,6 +255,36 @@ void pv_tcp_steer_left(struct pv_tcp_table *t, struct pv_tcp_rule **rules)
 
 		*rules = r->next;
 		drop(t, r);
+	}
+}
+
+static void each_at(const struct pv_tcp *c, uint32_t iface, const struct pv_iface_cfg *cfg, pv_flow_fn each, void *ctx)
+{
+	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .l4_proto = PV_PROTO_TCP, .dst_port = c->port->port };
+
+	for (uint32_t k = 0; c->listen && k < cfg->naddr; k++) {
+		f.dst = cfg->addr[k].addr;
+		if (listens_at(c, &f.dst))
+			each(ctx, iface, &f);
+	}
+	if (c->listen || (iface != c->path.iface && !has(cfg, &c->laddr)))
+		return;
+	f.kind = PV_FLOW_5TUPLE;
+	f.dst = c->laddr;
+	f.src = c->raddr;
+	f.src_port = c->rport;
+	each(ctx, iface, &f);
+}
+
+void pv_tcp_each_flow(const struct pv_tcp *c, pv_flow_fn each, void *ctx)
+{
+	if (!c->port || c->state == PV_TCP_CLOSED || (c->state == PV_TCP_LISTEN && !c->listen))
+		return;
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
+		const struct pv_iface *ifp = pv_net_iface(c->t->net, i);
+
+		if (ifp && i != c->t->going && !(c->opts.bound_iface && c->opts.bound_iface != i))
+			each_at(c, i, pv_iface_config(ifp), each, ctx);
 	}
 }
 

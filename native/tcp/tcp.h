@@ -234,6 +234,8 @@ uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
 uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns);
 /* An interface of the kernel's came or its addresses changed: rules are brought in line. */
 void pv_tcp_steer_changed(struct pv_tcp_table *t);
+/* What a listener or a connection receives, as rules of the rings by ports would name it, on interfaces of whatever kind. */
+void pv_tcp_each_flow(const struct pv_tcp *c, pv_flow_fn each, void *ctx);
 /* What was sent by this interface a moment ago may be lost, though its peers are there as ever: connections by it that wait for an answer ask
  * again at once, by a probe (RFC 8985 7.3) where they can and by a timeout where not, and wait as if nothing had been lost before. Only timers
  * are set: pv_tcp_timers bounds how many of them send in a turn. */

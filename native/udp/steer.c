@@ -126,11 +126,16 @@ static int share_new(struct pv_udp *u, uint32_t iface, const struct pv_flow *f)
 	return 0;
 }
 
-static void want(struct pv_udp *u, uint32_t iface, const struct pv_addr *dst)
+/* `each` is told what the socket receives. */
+struct teller {
+	pv_flow_fn each;
+	void *ctx;
+};
+
+static void tell(const struct pv_udp *u, uint32_t iface, const struct pv_addr *dst, const struct teller *to)
 {
 	const struct pv_ring_caps *caps = &pv_iface_ring(pv_net_iface(u->t->net, iface))->caps;
 	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .l4_proto = PV_PROTO_UDP, .dst = *dst, .dst_port = u->lport };
-	int rc;
 
 	/* A group's MAC is the ring's to know. */
 	if (!pv_addr_is_mcast(dst))
@@ -140,15 +145,25 @@ static void want(struct pv_udp *u, uint32_t iface, const struct pv_addr *dst)
 		f.src = u->raddr;
 		f.src_port = u->rport;
 	}
+	to->each(to->ctx, iface, &f);
+}
+
+static void want(void *ctx, uint32_t iface, const struct pv_flow *f)
+{
+	struct pv_udp *u = ctx;
+	int rc;
+
+	if (pv_iface_config(pv_net_iface(u->t->net, iface))->steer != PV_STEER_SOCKET)
+		return;
 	pv_list_for_each(it, &u->rules) {
 		struct share *s = pv_list_entry(it, struct share, link);
 
-		if (rule_is(s->rule, iface, &f)) {
+		if (rule_is(s->rule, iface, f)) {
 			s->wanted = true;
 			return;
 		}
 	}
-	rc = share_new(u, iface, &f);
+	rc = share_new(u, iface, f);
 	u->steer_err = rc ? rc : u->steer_err;
 }
 
@@ -159,7 +174,7 @@ static bool takes_family(const struct pv_udp *u, const struct pv_addr *a)
 	return u->accept & (pv_addr_is4(a) ? PV_UDP_ACCEPT4 : PV_UDP_ACCEPT6);
 }
 
-static void want_addresses(struct pv_udp *u, uint32_t iface, const struct pv_iface_cfg *cfg)
+static void tell_addresses(const struct pv_udp *u, uint32_t iface, const struct pv_iface_cfg *cfg, const struct teller *to)
 {
 	bool any = pv_udp_is_zero(&u->laddr);
 
@@ -167,42 +182,47 @@ static void want_addresses(struct pv_udp *u, uint32_t iface, const struct pv_ifa
 		const struct pv_addr *a = &cfg->addr[i].addr;
 
 		if (any ? takes_family(u, a) : pv_addr_eq(a, &u->laddr))
-			want(u, iface, a);
+			tell(u, iface, a, to);
 	}
 }
 
-static void want_groups(struct pv_udp *u, uint32_t iface)
+static void tell_groups(const struct pv_udp *u, uint32_t iface, const struct teller *to)
 {
 	pv_list_for_each(it, &u->members) {
 		const struct pv_udp_member *m = pv_list_entry(it, struct pv_udp_member, link);
 
 		if (m->iface == iface && takes_family(u, &m->group) &&
 		    (pv_udp_is_zero(&u->laddr) || pv_addr_eq(&u->laddr, &m->group)))
-			want(u, iface, &m->group);
+			tell(u, iface, &m->group, to);
+	}
+}
+
+void pv_udp_each_flow(const struct pv_udp *u, pv_flow_fn each, void *ctx)
+{
+	const struct teller to = { each, ctx };
+
+	for (uint32_t i = 1; u->lport && !u->steer_off && i <= PV_IFACE_MAX; i++) {
+		const struct pv_iface *ifp = pv_net_iface(u->t->net, i);
+		const struct pv_iface_cfg *cfg = ifp ? pv_iface_config(ifp) : NULL;
+
+		if (!cfg || i == u->t->going || (u->bound_iface && u->bound_iface != i))
+			continue;
+		tell_addresses(u, i, cfg, &to);
+		tell_groups(u, i, &to);
+		/* The peer may answer to an address of another interface by the one that the route takes. */
+		if (u->connected && u->path_iface == i && !pv_udp_is_zero(&u->laddr) && !pv_addr_is_mcast(&u->laddr))
+			tell(u, i, &u->laddr, &to);
 	}
 }
 
 /* The new ones first, so that what both sets have never leaves the ring. */
 void pv_udp_steer(struct pv_udp *u)
 {
-	struct pv_net *net = u->t->net;
-
 	if (!u->t->hosted && pv_list_empty(&u->rules))
 		return;
 	unwant_all(u);
 	u->steer_err = 0;
-	for (uint32_t i = 1; u->lport && !u->steer_off && i <= PV_IFACE_MAX; i++) {
-		const struct pv_iface *ifp = pv_net_iface(net, i);
-		const struct pv_iface_cfg *cfg = ifp ? pv_iface_config(ifp) : NULL;
-
-		if (!cfg || cfg->steer != PV_STEER_SOCKET || i == u->t->going || (u->bound_iface && u->bound_iface != i))
-			continue;
-		want_addresses(u, i, cfg);
-		want_groups(u, i);
-		/* The peer may answer to an address of another interface by the one that the route takes. */
-		if (u->connected && u->path_iface == i && !pv_udp_is_zero(&u->laddr) && !pv_addr_is_mcast(&u->laddr))
-			want(u, i, &u->laddr);
-	}
+	pv_udp_each_flow(u, want, u);
 	drop_unwanted(u);
 }
 

@@ -97,6 +97,8 @@ uint32_t pv_udp_shut(const struct pv_udp *u);
 uint32_t pv_udp_steered(const struct pv_udp *u, int *err);
 /* `off`: leave everything to the kernel; the rules go. */
 void pv_udp_steer_off(struct pv_udp *u, bool off);
+/* What it receives, as rules of the rings by ports would name it, on interfaces of whatever kind; the same perhaps twice. */
+void pv_udp_each_flow(const struct pv_udp *u, pv_flow_fn each, void *ctx);
 
 #define PV_UDP_IFACE_GONE UINT32_MAX
 

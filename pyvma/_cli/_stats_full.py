@@ -150,6 +150,17 @@ def _queue(snapshot: Snapshot, number: int, ring: Record) -> list[str]:
     return lines
 
 
+def _beside(snapshot: Snapshot, ring: Record) -> list[str]:
+    """Receive queues of sockets' own."""
+    lines = []
+    for queue in snapshot.of("rxq"):
+        of = queue.linked("ring")
+        if of is not None and of.place == ring.place:
+            values = (queue.figure("bytes") // KB, queue.figure("packets"))
+            lines += _figures(snapshot, f"Rx Queue {queue.get('number')}", values, "kilobytes/packets", always=True)
+    return lines
+
+
 def _is_tap(ring: Record) -> bool:
     return str(ring.get("name", "")).startswith("tap:")
 
@@ -187,7 +198,7 @@ def _ring(snapshot: Snapshot, number: int, ring: Record) -> list[str]:
         lines.append(_fact("Tap fd", str(ring.get("tap_fd", "-"))))
         lines.append(_fact("Tap Device", printable(ring.get("tap_device", "-"))))
     else:
-        lines += _device(snapshot, ring)
+        lines += _device(snapshot, ring) + _beside(snapshot, ring)
     if ring.figure("retransmits"):
         lines.append(_fact("Retransmissions", figure(snapshot, ring.figure("retransmits"))))
     return lines

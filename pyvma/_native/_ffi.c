@@ -582,11 +582,11 @@ static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 7), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // char *
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // char *
 /*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char *, size_t)
-/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 286), // char const *
+/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // char const *
 /*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /*  9 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -603,14 +603,14 @@ static void *_cffi_types[] = {
 /* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
 /* 23 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // struct pyvma_capture_options const *
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 320), // struct pyvma_capture_options const *
 /* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // pyvma_capture * *
 /* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, unsigned int, unsigned int, struct pyvma_xdp_loan *, char *, size_t)
 /* 28 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 29 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // struct pyvma_xdp_loan *
+/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 336), // struct pyvma_xdp_loan *
 /* 32 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -632,7 +632,7 @@ static void *_cffi_types[] = {
 /* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *)
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 304), // pyvma_capture *
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // pyvma_capture *
 /* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, int64_t)
 /* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
@@ -641,34 +641,34 @@ static void *_cffi_types[] = {
 /* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
 /* 60 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 61 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 311), // struct pyvma_capture_stats *
+/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 321), // struct pyvma_capture_stats *
 /* 63 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, void *, size_t)
 /* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // void *
+/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 348), // void *
 /* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll * *)
 /* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 73), // pyvma_epoll * *
 /* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *)
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 305), // pyvma_epoll *
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // pyvma_epoll *
 /* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
 /* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_event const *
+/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_event const *
 /* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
 /* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // pyvma_sock *
+/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // pyvma_sock *
 /* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 79),
 /* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
 /* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // struct pyvma_event *
+/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_event *
 /* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
@@ -697,7 +697,7 @@ static void *_cffi_types[] = {
 /* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
 /* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // void const *
+/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 348), // void const *
 /* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int64_t)
@@ -711,22 +711,22 @@ static void *_cffi_types[] = {
 /* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
 /* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct pyvma_msg *
+/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 329), // struct pyvma_msg *
 /* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
 /* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
 /* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 323), // struct pyvma_sock_stamps *
+/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // struct pyvma_sock_stamps *
 /* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stats *)
 /* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_sock_stats *
+/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 335), // struct pyvma_sock_stats *
 /* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
 /* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // struct sockaddr *
+/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // struct sockaddr *
 /* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
 /* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
@@ -739,7 +739,7 @@ static void *_cffi_types[] = {
 /* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
 /* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // struct sockaddr const *
+/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // struct sockaddr const *
 /* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
@@ -748,175 +748,186 @@ static void *_cffi_types[] = {
 /* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
 /* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, uint64_t, unsigned int)
 /* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 172 */ _CFFI_OP(_CFFI_OP_POINTER, 321), // struct pyvma_pacing_state *
+/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 172 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
 /* 173 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 174 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned long, void *)
+/* 174 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
 /* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 177 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // struct pyvma_pacing_state *
 /* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock const *, char *, size_t)
-/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 306), // pyvma_sock const *
-/* 181 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_place *)
+/* 180 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 182 */ _CFFI_OP(_CFFI_OP_POINTER, 332), // struct pyvma_place *
 /* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule *, int)
-/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct pyvma_rule *
-/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule const *)
-/* 189 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct pyvma_rule const *
-/* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_config_row *)
-/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 312), // struct pyvma_config_row *
-/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_counter *)
-/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 197 */ _CFFI_OP(_CFFI_OP_POINTER, 313), // struct pyvma_counter *
-/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
-/* 200 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 201 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // struct pyvma_flow const *
-/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 185),
-/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_interface *)
-/* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 317), // struct pyvma_interface *
-/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 210 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct pyvma_kernel_interface *
-/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(void)
+/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned long, void *)
+/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 187 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock const *, char *, size_t)
+/* 190 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // pyvma_sock const *
+/* 191 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule *, int)
+/* 195 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // struct pyvma_rule *
+/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule const *)
+/* 199 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // struct pyvma_rule const *
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_config_row *)
+/* 202 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 203 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct pyvma_config_row *
+/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_counter *)
+/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 207 */ _CFFI_OP(_CFFI_OP_POINTER, 323), // struct pyvma_counter *
+/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 211 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // struct pyvma_flow const *
+/* 212 */ _CFFI_OP(_CFFI_OP_NOOP, 195),
 /* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_capture *, void const * *)
-/* 215 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 216 */ _CFFI_OP(_CFFI_OP_POINTER, 118), // void const * *
+/* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_interface *)
+/* 215 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 216 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // struct pyvma_interface *
 /* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct msghdr *
-/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 219 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // struct pyvma_kernel_interface *
+/* 221 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(void)
 /* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 225 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 309), // struct msghdr const *
-/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 232 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 233 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 234 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 235 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 236 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 237 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 238 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 239 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 241 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 147),
-/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 245 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 247 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
-/* 249 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 252 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 253 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 254 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
-/* 256 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 257 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 160),
-/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 261 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
-/* 263 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 264 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 266 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_capture *)
-/* 267 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_capture *, uint64_t)
-/* 270 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 271 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 273 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_epoll *)
-/* 274 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_capture *, void const * *)
+/* 225 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 118), // void const * *
+/* 227 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 228 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 229 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 230 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct msghdr *
+/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 233 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 236 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct msghdr const *
+/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 239 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 240 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 241 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 247 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 249 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
+/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 252 */ _CFFI_OP(_CFFI_OP_NOOP, 147),
+/* 253 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
+/* 254 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 255 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 256 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 257 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
+/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 261 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 263 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 264 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 265 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
+/* 266 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 267 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 268 */ _CFFI_OP(_CFFI_OP_NOOP, 160),
+/* 269 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 270 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 271 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
+/* 273 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 274 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(pyvma_epoll *, enum pyvma_waits)
-/* 277 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 278 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum pyvma_waits
-/* 279 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 280 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(struct pyvma_msg *, uint32_t)
-/* 281 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
-/* 282 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 284 */ _CFFI_OP(_CFFI_OP_FUNCTION, 337), // void()(void)
+/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_capture *)
+/* 277 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 278 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 279 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_capture *, uint64_t)
+/* 280 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 281 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 282 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_epoll *)
+/* 284 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
 /* 285 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 286 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 287 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[16]
-/* 288 */ (_cffi_opcode_t)(16),
-/* 289 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[192]
-/* 290 */ (_cffi_opcode_t)(192),
-/* 291 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[256]
-/* 292 */ (_cffi_opcode_t)(256),
-/* 293 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[32]
-/* 294 */ (_cffi_opcode_t)(32),
-/* 295 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[64]
-/* 296 */ (_cffi_opcode_t)(64),
-/* 297 */ _CFFI_OP(_CFFI_OP_ARRAY, 286), // char[8]
-/* 298 */ (_cffi_opcode_t)(8),
-/* 299 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 300 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 301 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
-/* 302 */ (_cffi_opcode_t)(16),
-/* 303 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 304 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 305 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 306 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // pyvma_sock
-/* 307 */ _CFFI_OP(_CFFI_OP_POINTER, 308), // struct iovec *
-/* 308 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 309 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 310 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 311 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 312 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 313 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 320 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 321 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 322 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_rule
-/* 323 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // struct pyvma_sock_stamps
-/* 324 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stats
-/* 325 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_xdp_loan
-/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct sockaddr
-/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr_storage
-/* 328 */ _CFFI_OP(_CFFI_OP_ARRAY, 327), // struct sockaddr_storage[16]
-/* 329 */ (_cffi_opcode_t)(16),
-/* 330 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 331 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 332 */ _CFFI_OP(_CFFI_OP_ARRAY, 331), // uint8_t[16]
-/* 333 */ (_cffi_opcode_t)(16),
-/* 334 */ _CFFI_OP(_CFFI_OP_ARRAY, 331), // uint8_t[6]
-/* 335 */ (_cffi_opcode_t)(6),
-/* 336 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 337 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 286 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_epoll *, enum pyvma_waits)
+/* 287 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 288 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum pyvma_waits
+/* 289 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 290 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(struct pyvma_msg *, uint32_t)
+/* 291 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
+/* 292 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 293 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 294 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(void)
+/* 295 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 296 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 297 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[16]
+/* 298 */ (_cffi_opcode_t)(16),
+/* 299 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[192]
+/* 300 */ (_cffi_opcode_t)(192),
+/* 301 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[256]
+/* 302 */ (_cffi_opcode_t)(256),
+/* 303 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[32]
+/* 304 */ (_cffi_opcode_t)(32),
+/* 305 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[64]
+/* 306 */ (_cffi_opcode_t)(64),
+/* 307 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[8]
+/* 308 */ (_cffi_opcode_t)(8),
+/* 309 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 310 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 311 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
+/* 312 */ (_cffi_opcode_t)(16),
+/* 313 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // pyvma_sock
+/* 317 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct iovec *
+/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 320 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 321 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 322 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 323 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 324 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 325 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 328 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 329 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 330 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 331 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 332 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_place
+/* 333 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // struct pyvma_rule
+/* 334 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stamps
+/* 335 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_sock_stats
+/* 336 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct pyvma_xdp_loan
+/* 337 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr
+/* 338 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 23), // struct sockaddr_storage
+/* 339 */ _CFFI_OP(_CFFI_OP_ARRAY, 338), // struct sockaddr_storage[16]
+/* 340 */ (_cffi_opcode_t)(16),
+/* 341 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 342 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 343 */ _CFFI_OP(_CFFI_OP_ARRAY, 342), // uint8_t[16]
+/* 344 */ (_cffi_opcode_t)(16),
+/* 345 */ _CFFI_OP(_CFFI_OP_ARRAY, 342), // uint8_t[6]
+/* 346 */ (_cffi_opcode_t)(6),
+/* 347 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 348 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -1194,10 +1205,10 @@ _cffi_f_pyvma_capture_peek(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(216), arg1, (char **)&x1);
+      _cffi_type(226), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(216), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(226), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1613,10 +1624,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(193), arg1, (char **)&x1);
+      _cffi_type(203), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(193), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(203), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1714,10 +1725,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(197), arg1, (char **)&x1);
+      _cffi_type(207), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(197), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(207), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2185,7 +2196,7 @@ _cffi_f_pyvma_epoll_waits(PyObject *self, PyObject *args)
       return NULL;
   }
 
-  if (_cffi_to_c((char *)&x1, _cffi_type(278), arg1) < 0)
+  if (_cffi_to_c((char *)&x1, _cffi_type(288), arg1) < 0)
     return NULL;
 
   Py_BEGIN_ALLOW_THREADS
@@ -2278,10 +2289,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(206), arg1, (char **)&x1);
+      _cffi_type(216), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(206), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(216), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2356,10 +2367,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(210), arg1, (char **)&x1);
+      _cffi_type(220), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(210), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(220), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2432,19 +2443,19 @@ _cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(201), arg1, (char **)&x1);
+      _cffi_type(211), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(201), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(211), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(185), arg2, (char **)&x2);
+      _cffi_type(195), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(185), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(195), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2479,10 +2490,10 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(189), arg0, (char **)&x0);
+      _cffi_type(199), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(189), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(199), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2523,10 +2534,10 @@ _cffi_f_pyvma_rule_move(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(185), arg0, (char **)&x0);
+      _cffi_type(195), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(185), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(195), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3467,10 +3478,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(180), arg0, (char **)&x0);
+      _cffi_type(190), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(180), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(190), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3599,10 +3610,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(172), arg2, (char **)&x2);
+      _cffi_type(177), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(172), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(177), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3620,6 +3631,119 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_sock_pacing _cffi_d_pyvma_sock_pacing
+#endif
+
+static int _cffi_d_pyvma_sock_place(pyvma_sock * x0, uint64_t x1, unsigned int x2)
+{
+  return pyvma_sock_place(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_place(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  uint64_t x1;
+  unsigned int x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_place", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(84), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, uint64_t);
+  if (x1 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  x2 = _cffi_to_c_int(arg2, unsigned int);
+  if (x2 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_place(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_place _cffi_d_pyvma_sock_place
+#endif
+
+static int _cffi_d_pyvma_sock_placed(pyvma_sock * x0, unsigned int x1, struct pyvma_place * x2)
+{
+  return pyvma_sock_placed(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_placed(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  unsigned int x1;
+  struct pyvma_place * x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_placed", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(84), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, unsigned int);
+  if (x1 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(182), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (struct pyvma_place *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(182), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_placed(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_placed _cffi_d_pyvma_sock_placed
 #endif
 
 static int _cffi_d_pyvma_sock_poll(pyvma_sock * x0, int x1, int64_t x2)
@@ -4016,10 +4140,10 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(220), arg1, (char **)&x1);
+      _cffi_type(230), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(220), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(230), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4223,10 +4347,10 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(226), arg1, (char **)&x1);
+      _cffi_type(236), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(226), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(236), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4928,6 +5052,20 @@ _cffi_f_pyvma_xdp_lend(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_xdp_lend _cffi_d_pyvma_xdp_lend
 #endif
 
+static int _cffi_const_PYVMA_PLACE_MOVE(unsigned long long *o)
+{
+  int n = (PYVMA_PLACE_MOVE) <= 0;
+  *o = (unsigned long long)((PYVMA_PLACE_MOVE) | 0);  /* check that PYVMA_PLACE_MOVE is an integer */
+  return n;
+}
+
+static int _cffi_const_PYVMA_PLACE_NONE(unsigned long long *o)
+{
+  int n = (PYVMA_PLACE_NONE) <= 0;
+  *o = (unsigned long long)((PYVMA_PLACE_NONE) | 0);  /* check that PYVMA_PLACE_NONE is an integer */
+  return n;
+}
+
 static int _cffi_const_PYVMA_SOL(unsigned long long *o)
 {
   int n = (PYVMA_SOL) <= 0;
@@ -5085,6 +5223,7 @@ static void _cffi_checkfld_struct_pyvma_interface(struct pyvma_interface *p)
   (void)((p->dm_bytes) | 0);  /* check that 'struct pyvma_interface.dm_bytes' is an integer */
   (void)((p->pacing_min_kbps) | 0);  /* check that 'struct pyvma_interface.pacing_min_kbps' is an integer */
   (void)((p->pacing_max_kbps) | 0);  /* check that 'struct pyvma_interface.pacing_max_kbps' is an integer */
+  (void)((p->rxqs) | 0);  /* check that 'struct pyvma_interface.rxqs' is an integer */
   (void)((p->txqs) | 0);  /* check that 'struct pyvma_interface.txqs' is an integer */
   (void)((p->pacing_burst) | 0);  /* check that 'struct pyvma_interface.pacing_burst' is an integer */
   (void)((p->tstamp_khz) | 0);  /* check that 'struct pyvma_interface.tstamp_khz' is an integer */
@@ -5152,6 +5291,22 @@ static void _cffi_checkfld_struct_pyvma_pacing_state(struct pyvma_pacing_state *
   { char(*tmp)[64] = &p->reason; (void)tmp; }
 }
 struct _cffi_align_struct_pyvma_pacing_state { char x; struct pyvma_pacing_state y; };
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld_struct_pyvma_place(struct pyvma_place *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->logic) | 0);  /* check that 'struct pyvma_place.logic' is an integer */
+  (void)((p->key) | 0);  /* check that 'struct pyvma_place.key' is an integer */
+  (void)((p->queue) | 0);  /* check that 'struct pyvma_place.queue' is an integer */
+  (void)((p->cpu) | 0);  /* check that 'struct pyvma_place.cpu' is an integer */
+  (void)((p->users) | 0);  /* check that 'struct pyvma_place.users' is an integer */
+  (void)((p->set) | 0);  /* check that 'struct pyvma_place.set' is an integer */
+  { char(*tmp)[32] = &p->interface; (void)tmp; }
+  { char(*tmp)[64] = &p->reason; (void)tmp; }
+}
+struct _cffi_align_struct_pyvma_place { char x; struct pyvma_place y; };
 
 _CFFI_UNUSED_FN
 static void _cffi_checkfld_struct_pyvma_rule(struct pyvma_rule *p)
@@ -5249,6 +5404,8 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_PACING_KERNEL", (void *)_cffi_const_PYVMA_PACING_KERNEL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_PACING_NONE", (void *)_cffi_const_PYVMA_PACING_NONE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_PACING_SOFTWARE", (void *)_cffi_const_PYVMA_PACING_SOFTWARE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "PYVMA_PLACE_MOVE", (void *)_cffi_const_PYVMA_PLACE_MOVE, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
+  { "PYVMA_PLACE_NONE", (void *)_cffi_const_PYVMA_PLACE_NONE, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
@@ -5256,22 +5413,22 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_WAITS_LOOP", (void *)_cffi_const_PYVMA_WAITS_LOOP, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_WAITS_POLL", (void *)_cffi_const_PYVMA_WAITS_POLL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_WAITS_SELECT", (void *)_cffi_const_PYVMA_WAITS_SELECT, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 280), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 290), (void *)_cffi_d_pyvma_batch_release },
   { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_pyvma_capture_attach },
-  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 266), (void *)_cffi_d_pyvma_capture_detach },
+  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_pyvma_capture_detach },
   { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 52), (void *)_cffi_d_pyvma_capture_done },
-  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 214), (void *)_cffi_d_pyvma_capture_peek },
+  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 224), (void *)_cffi_d_pyvma_capture_peek },
   { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_pyvma_capture_poll },
   { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 22), (void *)_cffi_d_pyvma_capture_sniff },
   { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 59), (void *)_cffi_d_pyvma_capture_stats },
-  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 266), (void *)_cffi_d_pyvma_capture_stop },
-  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 269), (void *)_cffi_d_pyvma_capture_take },
+  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_pyvma_capture_stop },
+  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 279), (void *)_cffi_d_pyvma_capture_take },
   { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 64), (void *)_cffi_d_pyvma_capture_trailer },
   { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 6), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 191), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_pyvma_config_row },
   { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 273), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 205), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 283), (void *)_cffi_d_pyvma_epoll_close },
   { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_epoll_ctl },
   { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_pyvma_epoll_ctl_sock },
   { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 72), (void *)_cffi_d_pyvma_epoll_fileno },
@@ -5279,16 +5436,16 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 69), (void *)_cffi_d_pyvma_epoll_open },
   { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 93), (void *)_cffi_d_pyvma_epoll_turn },
   { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 87), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_epoll_waits", (void *)_cffi_f_pyvma_epoll_waits, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 276), (void *)_cffi_d_pyvma_epoll_waits },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 284), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_hand_back_inherited", (void *)_cffi_f_pyvma_hand_back_inherited, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 212), (void *)_cffi_d_pyvma_hand_back_inherited },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_epoll_waits", (void *)_cffi_f_pyvma_epoll_waits, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 286), (void *)_cffi_d_pyvma_epoll_waits },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 294), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_hand_back_inherited", (void *)_cffi_f_pyvma_hand_back_inherited, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 222), (void *)_cffi_d_pyvma_hand_back_inherited },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 214), (void *)_cffi_d_pyvma_interface_get },
   { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 35), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 208), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 199), (void *)_cffi_d_pyvma_rule_add },
-  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 188), (void *)_cffi_d_pyvma_rule_del },
-  { "pyvma_rule_move", (void *)_cffi_f_pyvma_rule_move, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 184), (void *)_cffi_d_pyvma_rule_move },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 209), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 198), (void *)_cffi_d_pyvma_rule_del },
+  { "pyvma_rule_move", (void *)_cffi_f_pyvma_rule_move, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 194), (void *)_cffi_d_pyvma_rule_move },
   { "pyvma_rules_list", (void *)_cffi_f_pyvma_rules_list, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 15), (void *)_cffi_d_pyvma_rules_list },
   { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_accept },
   { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_sock_adopt },
@@ -5303,31 +5460,33 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getsockname },
   { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_getsockopt },
   { "pyvma_sock_hand_back", (void *)_cffi_f_pyvma_sock_hand_back, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_hand_back },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 174), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 184), (void *)_cffi_d_pyvma_sock_ioctl },
   { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 189), (void *)_cffi_d_pyvma_sock_offload },
   { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 38), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 174), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_place", (void *)_cffi_f_pyvma_sock_place, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_place },
+  { "pyvma_sock_placed", (void *)_cffi_f_pyvma_sock_placed, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_placed },
   { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 230), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 240), (void *)_cffi_d_pyvma_sock_recv },
   { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_recv_batch },
   { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 237), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 246), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 247), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 228), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 256), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 224), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 253), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 263), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_setsockopt },
   { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_shutdown },
   { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_stamps },
   { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 141), (void *)_cffi_d_pyvma_sock_stats },
   { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 212), (void *)_cffi_d_pyvma_start },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 222), (void *)_cffi_d_pyvma_start },
   { "pyvma_stats_path", (void *)_cffi_f_pyvma_stats_path, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_stats_path },
-  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 262), (void *)_cffi_d_pyvma_stats_schema },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 284), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 272), (void *)_cffi_d_pyvma_stats_schema },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 294), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
   { "pyvma_xdp_lend", (void *)_cffi_f_pyvma_xdp_lend, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 27), (void *)_cffi_d_pyvma_xdp_lend },
 };
@@ -5347,7 +5506,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                    _CFFI_OP(_CFFI_OP_NOOP, 29) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 307) },
+               _CFFI_OP(_CFFI_OP_NOOP, 317) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
@@ -5368,28 +5527,28 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "count", offsetof(struct pyvma_capture_options, count),
              sizeof(((struct pyvma_capture_options *)0)->count),
-             _CFFI_OP(_CFFI_OP_NOOP, 271) },
+             _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "filter", offsetof(struct pyvma_capture_options, filter),
               sizeof(((struct pyvma_capture_options *)0)->filter),
               _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 293) },
+            _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
-                _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "missed", offsetof(struct pyvma_capture_stats, missed),
               sizeof(((struct pyvma_capture_stats *)0)->missed),
-              _CFFI_OP(_CFFI_OP_NOOP, 271) },
+              _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "accepted", offsetof(struct pyvma_capture_stats, accepted),
                 sizeof(((struct pyvma_capture_stats *)0)->accepted),
-                _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "dropped", offsetof(struct pyvma_capture_stats, dropped),
                sizeof(((struct pyvma_capture_stats *)0)->dropped),
-               _CFFI_OP(_CFFI_OP_NOOP, 271) },
+               _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "start_ns", offsetof(struct pyvma_capture_stats, start_ns),
                 sizeof(((struct pyvma_capture_stats *)0)->start_ns),
-                _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "name", offsetof(struct pyvma_config_row, name),
             sizeof(((struct pyvma_config_row *)0)->name),
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
@@ -5416,37 +5575,37 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 295) },
+            _CFFI_OP(_CFFI_OP_NOOP, 305) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 271) },
+             _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 271) },
+            _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 316) },
+             _CFFI_OP(_CFFI_OP_NOOP, 326) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 316) },
+             _CFFI_OP(_CFFI_OP_NOOP, 326) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 330) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 330) },
+            _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 331) },
+           _CFFI_OP(_CFFI_OP_NOOP, 342) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 331) },
+                _CFFI_OP(_CFFI_OP_NOOP, 342) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5455,34 +5614,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 327) },
+           _CFFI_OP(_CFFI_OP_NOOP, 338) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 327) },
+           _CFFI_OP(_CFFI_OP_NOOP, 338) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 334) },
+               _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 331) },
+                _CFFI_OP(_CFFI_OP_NOOP, 342) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 293) },
+            _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 295) },
+            _CFFI_OP(_CFFI_OP_NOOP, 305) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 295) },
+            _CFFI_OP(_CFFI_OP_NOOP, 305) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 334) },
+           _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 331) },
+               _CFFI_OP(_CFFI_OP_NOOP, 342) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 331) },
+             _CFFI_OP(_CFFI_OP_NOOP, 342) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5491,10 +5650,10 @@ static const struct _cffi_field_s _cffi_fields[] = {
            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 328) },
+            _CFFI_OP(_CFFI_OP_NOOP, 339) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 332) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 343) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5531,6 +5690,9 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
                        _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "rxqs", offsetof(struct pyvma_interface, rxqs),
+            sizeof(((struct pyvma_interface *)0)->rxqs),
+            _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "txqs", offsetof(struct pyvma_interface, txqs),
             sizeof(((struct pyvma_interface *)0)->txqs),
             _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5539,34 +5701,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
                     _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 271) },
+               _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 271) },
+              _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "note", offsetof(struct pyvma_interface, note),
             sizeof(((struct pyvma_interface *)0)->note),
-            _CFFI_OP(_CFFI_OP_NOOP, 289) },
+            _CFFI_OP(_CFFI_OP_NOOP, 299) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 293) },
+            _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 287) },
+            _CFFI_OP(_CFFI_OP_NOOP, 297) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5575,7 +5737,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 291) },
+              _CFFI_OP(_CFFI_OP_NOOP, 301) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
@@ -5590,7 +5752,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 327) },
+            _CFFI_OP(_CFFI_OP_NOOP, 338) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
                   _CFFI_OP(_CFFI_OP_NOOP, 57) },
@@ -5599,19 +5761,19 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 66) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 271) },
+            _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 330) },
+              _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 330) },
+                _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 320) },
+              _CFFI_OP(_CFFI_OP_NOOP, 330) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5626,10 +5788,34 @@ static const struct _cffi_field_s _cffi_fields[] = {
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 293) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 303) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 295) },
+              _CFFI_OP(_CFFI_OP_NOOP, 305) },
+  { "logic", offsetof(struct pyvma_place, logic),
+             sizeof(((struct pyvma_place *)0)->logic),
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "key", offsetof(struct pyvma_place, key),
+           sizeof(((struct pyvma_place *)0)->key),
+           _CFFI_OP(_CFFI_OP_NOOP, 171) },
+  { "queue", offsetof(struct pyvma_place, queue),
+             sizeof(((struct pyvma_place *)0)->queue),
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "cpu", offsetof(struct pyvma_place, cpu),
+           sizeof(((struct pyvma_place *)0)->cpu),
+           _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "users", offsetof(struct pyvma_place, users),
+             sizeof(((struct pyvma_place *)0)->users),
+             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+  { "set", offsetof(struct pyvma_place, set),
+           sizeof(((struct pyvma_place *)0)->set),
+           _CFFI_OP(_CFFI_OP_NOOP, 171) },
+  { "interface", offsetof(struct pyvma_place, interface),
+                 sizeof(((struct pyvma_place *)0)->interface),
+                 _CFFI_OP(_CFFI_OP_NOOP, 303) },
+  { "reason", offsetof(struct pyvma_place, reason),
+              sizeof(((struct pyvma_place *)0)->reason),
+              _CFFI_OP(_CFFI_OP_NOOP, 305) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5638,13 +5824,13 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "handle", offsetof(struct pyvma_rule, handle),
               sizeof(((struct pyvma_rule *)0)->handle),
-              _CFFI_OP(_CFFI_OP_NOOP, 271) },
+              _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "queue", offsetof(struct pyvma_rule, queue),
              sizeof(((struct pyvma_rule *)0)->queue),
              _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 297) },
+            _CFFI_OP(_CFFI_OP_NOOP, 307) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5653,61 +5839,61 @@ static const struct _cffi_field_s _cffi_fields[] = {
           _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 271) },
+               _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 271) },
+             _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "rx_eagain", offsetof(struct pyvma_sock_stats, rx_eagain),
                  sizeof(((struct pyvma_sock_stats *)0)->rx_eagain),
-                 _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "rx_errors", offsetof(struct pyvma_sock_stats, rx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->rx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "tx_eagain", offsetof(struct pyvma_sock_stats, tx_eagain),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_eagain),
-                 _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 271) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 271) },
+              _CFFI_OP(_CFFI_OP_NOOP, 171) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5737,7 +5923,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
                  _CFFI_OP(_CFFI_OP_NOOP, 36) },
   { "sock_fd", offsetof(struct pyvma_xdp_loan, sock_fd),
                sizeof(((struct pyvma_xdp_loan *)0)->sock_fd),
-               _CFFI_OP(_CFFI_OP_NOOP, 301) },
+               _CFFI_OP(_CFFI_OP_NOOP, 311) },
   { "queues", offsetof(struct pyvma_xdp_loan, queues),
               sizeof(((struct pyvma_xdp_loan *)0)->queues),
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
@@ -5746,79 +5932,81 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 133) },
   { "mac", offsetof(struct pyvma_xdp_loan, mac),
            sizeof(((struct pyvma_xdp_loan *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 334) },
+           _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 336) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 347) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 336) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 347) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 308, 0,
+  { "iovec", 318, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 309, 0,
+  { "msghdr", 319, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 304, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 314, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 310, 0,
+  { "pyvma_capture_options", 320, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 311, 0,
+  { "pyvma_capture_stats", 321, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 312, 0,
+  { "pyvma_config_row", 322, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 8 },
-  { "pyvma_counter", 313, 0,
+  { "pyvma_counter", 323, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 27, 2 },
-  { "pyvma_epoll", 305, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 315, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 314, 0,
+  { "pyvma_event", 324, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 29, 2 },
-  { "pyvma_flow", 315, 0,
+  { "pyvma_flow", 325, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 31, 9 },
-  { "pyvma_flow_tuple", 316, 0,
+  { "pyvma_flow_tuple", 326, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 40, 4 },
-  { "pyvma_interface", 317, 0,
-    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 32 },
-  { "pyvma_kernel_interface", 318, _CFFI_F_CHECK_FIELDS,
-    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 76, 5 },
-  { "pyvma_msg", 319, 0,
-    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 81, 7 },
-  { "pyvma_pacing", 320, 0,
-    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 88, 4 },
-  { "pyvma_pacing_state", 321, 0,
-    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 92, 7 },
-  { "pyvma_rule", 322, 0,
-    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 99, 4 },
-  { "pyvma_sock", 306, _CFFI_F_OPAQUE,
+  { "pyvma_interface", 327, 0,
+    sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 33 },
+  { "pyvma_kernel_interface", 328, _CFFI_F_CHECK_FIELDS,
+    sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 77, 5 },
+  { "pyvma_msg", 329, 0,
+    sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 82, 7 },
+  { "pyvma_pacing", 330, 0,
+    sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 89, 4 },
+  { "pyvma_pacing_state", 331, 0,
+    sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 93, 7 },
+  { "pyvma_place", 332, 0,
+    sizeof(struct pyvma_place), offsetof(struct _cffi_align_struct_pyvma_place, y), 100, 8 },
+  { "pyvma_rule", 333, 0,
+    sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 108, 4 },
+  { "pyvma_sock", 316, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 323, 0,
-    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 103, 6 },
-  { "pyvma_sock_stats", 324, 0,
-    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 109, 22 },
-  { "pyvma_xdp_loan", 325, 0,
-    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 131, 7 },
-  { "sockaddr", 326, 0,
-    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 138, 1 },
-  { "sockaddr_storage", 327, 0,
-    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 139, 1 },
+  { "pyvma_sock_stamps", 334, 0,
+    sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 112, 6 },
+  { "pyvma_sock_stats", 335, 0,
+    sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 118, 22 },
+  { "pyvma_xdp_loan", 336, 0,
+    sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 140, 7 },
+  { "sockaddr", 337, 0,
+    sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 147, 1 },
+  { "sockaddr_storage", 338, 0,
+    sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 148, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 299, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 309, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 300, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 310, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
-  { "pyvma_waits", 278, _cffi_prim_int(sizeof(enum pyvma_waits), ((enum pyvma_waits)-1) <= 0),
+  { "pyvma_waits", 288, _cffi_prim_int(sizeof(enum pyvma_waits), ((enum pyvma_waits)-1) <= 0),
     "PYVMA_WAITS_EPOLL,PYVMA_WAITS_POLL,PYVMA_WAITS_SELECT,PYVMA_WAITS_LOOP" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 304 },
-  { "pyvma_epoll", 305 },
-  { "pyvma_sock", 306 },
+  { "pyvma_capture", 314 },
+  { "pyvma_epoll", 315 },
+  { "pyvma_sock", 316 },
   { "socklen_t", 29 },
-  { "ssize_t", 303 },
+  { "ssize_t", 313 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5828,12 +6016,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  87,  /* num_globals */
-  23,  /* num_struct_unions */
+  91,  /* num_globals */
+  24,  /* num_struct_unions */
   3,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  338,  /* num_types */
+  349,  /* num_types */
   0,  /* flags */
 };
 

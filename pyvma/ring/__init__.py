@@ -12,6 +12,7 @@ from typing import Any
 from .._native import ffi, lib, start
 from ._devices import Bond, Capabilities, Device, Gid, Pacing, Port, from_sysfs, merge
 from ._error import DeviceError
+from ._place import Place, move, place, places
 from ._steer import FlowRule, Rule, steer
 
 __all__ = [
@@ -25,11 +26,15 @@ __all__ = [
     "Interface",
     "KernelInterface",
     "Pacing",
+    "Place",
     "Port",
     "Rule",
     "devices",
     "interfaces",
     "kernel_interfaces",
+    "move",
+    "place",
+    "places",
     "steer",
 ]
 
@@ -86,6 +91,8 @@ class Interface:
     pacing: Pacing | None
     pacing_burst: bool
     """Whether the burst of a rate is heeded."""
+    rx_queues: int
+    """Receive queues that sockets and rules may have beside the first ones, at most; 0: the ring or `ring_logic_rx` has none."""
     tx_queues: int
     """Transmit queues that flows may have of their own, at most."""
     dm_bytes: int
@@ -146,6 +153,7 @@ def _interface(row: Any) -> Interface:
         tstamp_khz=row.tstamp_khz,
         pacing=pacing,
         pacing_burst=bool(row.pacing_burst),
+        rx_queues=row.rxqs,
         tx_queues=row.txqs,
         dm_bytes=row.dm_bytes,
         device_memory=DeviceMemory(row.dm_alloc, row.dm_packets, row.dm_sent, row.dm_oob),

@@ -137,8 +137,8 @@ class Rule:
     def move(self, to: Rule | int | None = None) -> None:
         """Leads the rule to a receive queue of its own; `to`: to that of another rule of the interface, or with 0 to the first ones.
 
-        What came by the old queue is received before anything that comes by the new one. Nothing ever moves by itself. Wants the
-        setting `ring_logic_rx=11`, a verbs or softnic ring and a rule by ports, else OSError with EOPNOTSUPP. ENOSPC when all queues
+        What came by the old queue is received before anything that comes by the new one. Nothing ever moves by itself. Wants a setting
+        `ring_logic_rx` other than 0, a verbs or softnic ring and a rule by ports, else OSError with EOPNOTSUPP. ENOSPC when all queues
         are in use (setting `ring_limit`), ENOBUFS without buffers for one more, EINVAL for a rule of another interface,
         EAGAIN when frames come faster than they are received, ENODEV when the interface is gone. With any error the rule leads where it
         led.

@@ -129,6 +129,10 @@ class _Places:
             pool = ring.linked("pool")
             if pool is not None:
                 self.rings[pool.place] = str(ring.get("interface"))
+        for queue in snapshot.of("rxq"):
+            of = queue.linked("ring")
+            if of is not None:
+                self.rings[queue.place] = str(of.get("interface"))
 
     def wanted(self, record: Record) -> bool:
         kind = record.schema.name
@@ -144,8 +148,9 @@ class _Places:
             fd = owner.get("fd")
             labels = {"fd": "" if fd is None else str(fd), "object": str(owner.place)}
             return labels | ({"membership": str(record.place)} if kind == "membership" else {})
-        if kind in ("ring", "pool"):
-            return {"interface": str(record.get("interface") or self.rings.get(record.place) or number)}
+        if kind in ("ring", "pool", "rxq"):
+            labels = {"interface": str(record.get("interface") or self.rings.get(record.place) or number)}
+            return labels | ({"queue": str(record.get("number"))} if kind == "rxq" else {})
         return {"number": str(number)}
 
 

@@ -543,6 +543,56 @@ TEST(behind_the_fault_ring)
 	close_all();
 }
 
+/* A rule that leads there from the start, beside one of the first queues' that says the same: each frame comes once, before and after. */
+static void from_the_start(uint32_t rx_queues, enum pv_flow_kind kind)
+{
+	struct pv_flow f = { .kind = kind, .l4_proto = 17, .dst = contract_addr4(2), .dst_port = PORT };
+	uint64_t own, other;
+	uint32_t queue;
+
+	open_rig((struct pv_verbs_cfg){ 0 }, rx_queues);
+	handle = rule(kind, 17, 4);
+	f.src = kind == PV_FLOW_5TUPLE ? contract_addr4(3) : f.src;
+	f.src_port = kind == PV_FLOW_5TUPLE ? 4 : 0;
+	f.rxqs = bit(pv_ring_rxq_open(rig.ring[1])) | bit(pv_ring_rxq_open(rig.ring[1]));
+	for (uint32_t i = 0; i < 10; i++) {
+		send_one(4, 20);
+		CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &own), 0);
+		CHECK_EQ(inside()->rxqs->q[1].stat->rules, 1);
+		send_one(4, 21);
+		CHECK_EQ(pv_ring_flow_move(rig.ring[1], own, 2), 0);
+		send_one(4, 22);
+		CHECK_EQ(pv_ring_flow_del(rig.ring[1], own), 0);
+		send_one(4, 23);
+		CHECK((int)expect(4) <= 0);
+		CHECK(bit((int)expect(4)) & 6);
+		CHECK_EQ(expect(4), 1);
+		CHECK((int)expect(4) <= 0);
+		CHECK_EQ(take(&queue), 0);
+		rig_fill(&rig, 1);
+	}
+	CHECK(inside()->rxqs->q[1].stat->packets >= 10);
+	CHECK_EQ(inside()->rxqs->q[1].stat->packets + inside()->rxqs->q[2].stat->packets, 20);
+	CHECK_EQ(inside()->rxqs->q[1].stat->rules, 0);
+	/* What is refused leaves nothing. */
+	f.rxqs = 1;
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &other), -ENOENT);
+	f.rxqs = 8;
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &other), -ENOENT);
+	f.rxqs = 2;
+	f.kind = PV_FLOW_IP;
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &other), -EOPNOTSUPP);
+	CHECK_EQ(pv_ring_flow_add(rig.ring[0], &f, &other), -EOPNOTSUPP);
+	CHECK_EQ(pv_ring_rxq_close(rig.ring[1], 1), 0);
+	close_all();
+}
+
+TEST(rules_that_lead_there_from_the_start)
+{
+	from_the_start(1, PV_FLOW_3TUPLE);
+	from_the_start(4, PV_FLOW_5TUPLE);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);
