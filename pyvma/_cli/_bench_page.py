@@ -387,15 +387,16 @@ def page(found: list[Found], missing: Sequence[str] = ()) -> str:
 
 
 def whens(found: list[Found]) -> Iterator[str]:
-    """Whether one run measured all sections; if not, when each was."""
+    """Whether one run measured all sections; when each was, and how long it took."""
     runs = {document.get("run") for *_, document in found}
     if len(runs) == 1 and None not in runs:
-        yield "One run measured all sections, one after the other."
-        return
-    yield (
-        "**The sections are not of one run**: they were measured in several, at the times below, and what the machine did between them is "
-        "not known. Figures of a table belong together; those of two sections do less."
-    )
+        lasted = max(document["ended"] for *_, document in found) - min(document["begun"] for *_, document in found)
+        yield f"One run measured all sections, one after the other, in {lasted / 60:.1f} minutes."
+    else:
+        yield (
+            "**The sections are not of one run**: they were measured in several, at the times below, and what the machine did between them "
+            "is not known. Figures of a table belong together; those of two sections do less."
+        )
     rows = []
     for title, _, document in sorted(found, key=lambda one: float(one[2]["begun"])):
         seconds = document["ended"] - document["begun"]

@@ -158,8 +158,9 @@ def test_a_page_of_several_runs_says_so() -> None:
         return _bench_page.page([(f"Section {number}", "Text.", one) for number, one in enumerate(documents)])
 
     one = page(document(0, "a", "v1"), document(10, "a", "v1"))
-    assert "One run measured all sections" in one
+    assert "One run measured all sections, one after the other, in 0.2 minutes." in one
     assert "not of one run" not in one
+    assert ["Section 1", "1970-01-01 00:00:10 UTC", "3", "0.0%", "v1"] in fields(one)[0]
     for second in (document(3600, "b", "v2"), document(3600, None, None)):
         text = page(document(0, "a", "v1"), second)
         assert "**The sections are not of one run**" in text
