@@ -207,7 +207,7 @@ pv_inline bool same_opts(const struct pv_tx_opts *a, const struct pv_tx_opts *b)
 	_Static_assert(sizeof(*a) == 12, "compared as 8 and 4 bytes");
 	memcpy(&a8, a, 8);
 	memcpy(&b8, b, 8);
-	return a8 == b8 && a->l4_csum_off == b->l4_csum_off;
+	return !((a8 ^ b8) | (a->l4_csum_off ^ b->l4_csum_off));
 }
 
 /* Keeps the headers of a frame that just went out whole, for those that follow. Not where each has an identification of its own. */

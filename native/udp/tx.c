@@ -224,8 +224,7 @@ pv_inline struct pv_pkt *build(const struct pv_udp *u, const struct pv_udp_dst *
 	if (pv_unlikely(!p))
 		return NULL;
 	p->len = p->total = total;
-	h = (uint64_t)__builtin_bswap16(u->lport) | (uint64_t)__builtin_bswap16(port) << 16 |
-	    (uint64_t)__builtin_bswap16((uint16_t)total) << 32;
+	h = __builtin_bswap64((uint64_t)u->lport << 48 | (uint64_t)port << 32 | (uint64_t)(uint16_t)total << 16);
 	if (pv_unlikely(!len)) {
 		if (d->csum == PV_UDP_CSUM_SOFT)
 			h |= (uint64_t)pv_cksum_finish_udp(pv_cksum_merge(d->pseudo, h) + __builtin_bswap32(total)) << 48;
@@ -386,7 +385,7 @@ pv_inline struct pv_udp_dst *cached(struct pv_udp *u, const struct pv_udp_send *
 	const struct pv_endpoint *to = msg->to;
 	struct pv_udp_dst *d = to ? &u->to : &u->conn;
 
-	if (pv_unlikely(!pv_path_valid(u->t->net, &d->path) || msg->src || msg->iface))
+	if (pv_unlikely(!pv_path_valid(u->t->net, &d->path) || ((uintptr_t)msg->src | msg->iface)))
 		return NULL;
 	if (!to)
 		return d;
@@ -496,8 +495,8 @@ int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now
 	int rc;
 
 	/* One of ttl and tos is set, unless both are negative. */
-	if (pv_unlikely(!d || ((msg->iovcnt ^ 1) | msg->stamp) || msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 ||
-			u->err || (u->shut & PV_UDP_SHUT_WR) || u->t->head.stations))
+	if (pv_unlikely(!d || ((msg->iovcnt ^ 1) | msg->stamp | (uint32_t)u->err | (u->shut & PV_UDP_SHUT_WR)) ||
+			msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 || u->t->head.stations))
 		return send_slow(u, msg, now_ns);
 	port = msg->to ? msg->to->port : u->rport;
 	pkt = build(u, d, msg->iov, port);
