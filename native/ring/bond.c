@@ -69,7 +69,8 @@ static bool deaf(const struct bond *b, const struct bond_leg *l)
 {
 	if (b->cfg.mode == PV_BOND_ACTIVE_BACKUP)
 		return l != b->only;
-	return b->cfg.mode == PV_BOND_8023AD && !l->cfg.active;
+	/* While the aggregator has none, the one that is sent by all the same is heard. */
+	return b->cfg.mode == PV_BOND_8023AD && !l->cfg.active && l != b->only;
 }
 
 static void say(struct bond *b, enum pv_ring_event ev)

@@ -70,8 +70,8 @@ struct pv_port_bond {
 
 /* ---- what the kernel says ------------------------------------------------------------------------------------------------ */
 
-/* 0: there is none of that name. */
-static uint32_t kernel_link(const struct pv_engine *e, const char *name, bool *running)
+/* 0: there is none of that name. `flags` are the kernel's, IFF_*. */
+static uint32_t kernel_link(const struct pv_engine *e, const char *name, int *flags)
 {
 	int fd = pv_host_socket(e, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	uint32_t index = fd < 0 ? 0 : pv_link_of(fd, name);
@@ -81,7 +81,7 @@ static uint32_t kernel_link(const struct pv_engine *e, const char *name, bool *r
 	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
 	if (index && ioctl(fd, SIOCGIFFLAGS, &req) < 0)
 		index = 0;
-	*running = index && (req.ifr_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
+	*flags = index ? req.ifr_flags : 0;
 	if (fd >= 0)
 		close(fd);
 	return index;
@@ -220,7 +220,7 @@ static int join(struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
 	int rc;
 
 	l->ring = ring;
-	/* Of an interface's link the kernel tells: l->slave.down. */
+	/* Of an interface's link the kernel tells (take_slave). */
 	ring->caps.link_up |= b->xdp && !l->tap;
 	l->link_up = ring->caps.link_up || l->tap;
 	lc.active = l->active = may_send(b, l);
@@ -337,8 +337,9 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 {
 	struct pv_port_bond *b = p->bond;
 	struct leg *l = leg_of(b, s);
-	bool running = false;
-	uint32_t id = kernel_link(e, s->ifname, &running);
+	int flags;
+	uint32_t id = kernel_link(e, s->ifname, &flags);
+	bool running = (flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
 
 	if (!l && !id)
 		return;
@@ -355,6 +356,9 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 	l->at = at;
 	if (l->ring)
 		(void)pv_bond_leg_place(b->ring, id, at);
+	/* That one is running again is told up to a second late: where no leg is, one that is up at least will do. */
+	if (l->ring && b->xdp)
+		l->ring->caps.link_up = l->link_up = flags & IFF_UP;
 	l->id = id;
 	/* Links of others change, too: it has its time. */
 	if (!id || l->ring || l->job || pv_clock_now(&e->clock) < l->retry_ns)
@@ -383,7 +387,7 @@ static void forget_legs(struct pv_engine *e, struct pv_port *p)
 static void follow(struct pv_engine *e, struct pv_port *p, const struct pv_bond_info *info)
 {
 	struct pv_port_bond *b = p->bond;
-	bool running;
+	int flags;
 
 	b->info = *info;
 	for (uint32_t i = 0; i < b->n; i++) {
@@ -392,7 +396,7 @@ static void follow(struct pv_engine *e, struct pv_port *p, const struct pv_bond_
 		l->seen = false;
 		for (uint32_t k = 0; !l->tap && k < info->n; k++)
 			l->seen |= !strcmp(info->slave[k].ifname, l->slave.ifname) &&
-				   kernel_link(e, l->slave.ifname, &running) == l->id && l->id;
+				   kernel_link(e, l->slave.ifname, &flags) == l->id && l->id;
 	}
 	forget_legs(e, p);
 	for (uint32_t i = 0; i < info->n && !e->progress_stop; i++)

@@ -120,8 +120,8 @@ class Guest:
     def _port_in(self) -> None:
         """The switch's port towards the VF."""
         self.switch.ip("link", "set", "tap0", "master", "br0")
-        self.switch.ip("link", "set", "tap0", "up")
         self.switch.run("bridge", "link", "set", "dev", "tap0", "learning", "off")
+        self.switch.ip("link", "set", "tap0", "up")
 
     def _link_in(self) -> None:
         """Sysfs has an interface no later than rtnetlink tells of it."""
