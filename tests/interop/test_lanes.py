@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import softnic_env
 from actor import Actor
-from netns import usable
+from netns import Namespace, usable
 from uplink import PORT, uplink
 from verbs_peer import Peer
 
@@ -289,6 +289,31 @@ def test_the_queues_statistics(sender: Peer, fabric: str) -> None:
         engine("c, d = bound(), bound()\nb.close()\ntime.sleep(0.02)\nd.close()")
         assert engine(READ + "[(q['number'], q['rules']) for q in found]") == [(1, 1), (3, 1), (4, 0)]
         assert engine("b, d = bound(), bound()\nqueues(b, d)") == [[4], [2]]
+
+
+def test_a_device_without_a_hash_places_nothing(fabric: str) -> None:
+    """The setting is no error, what the program asks for is one, and both say why."""
+    interface = f"softnic:fabric={fabric},port=1,addr={HERE}/24,name=sn0"
+    with Actor([interface], env={"PYVMA_RING_LOGIC_RX": "10", "PYVMA_SOFTNIC_OFF": "rss"}) as engine:
+        engine(SETUP, host=HERE)
+        engine("s = bound()")
+        assert engine("ring.interfaces()[0].rx_queues") == 0
+        (place,) = engine("ring.places(s)")
+        assert place.queue == 0 and place.reason
+        with pytest.raises(OSError, match="hash") as raised:
+            engine("ring.move(s, 1)")
+        assert raised.value.errno == errno.EOPNOTSUPP
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
+def test_a_ring_without_queues_places_nothing() -> None:
+    with Namespace() as ns, Actor([f"tap:name=tap0,addr={HERE}/24"], netns=ns.name, env={"PYVMA_RING_LOGIC_RX": "20"}) as engine:
+        engine(SETUP, host=HERE)
+        assert engine("s = bound()\ns.offload.state, ring.interfaces()[0].rx_queues") == ("offloaded", 0)
+        assert engine("[(p.queue, p.by, bool(p.reason)) for p in ring.places(s)]") == [(0, "thread", True)]
+        with pytest.raises(OSError, match="verbs and softnic rings do") as raised:
+            engine("ring.move(s, 1)")
+        assert raised.value.errno == errno.EOPNOTSUPP
 
 
 # ---- streams, and interfaces of the kernel's
