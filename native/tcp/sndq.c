@@ -433,3 +433,8 @@ uint32_t pv_tcp_in_flight(const struct pv_tcp *c)
 {
 	return c->in_flight;
 }
+
+bool pv_tcp_cuts(const struct pv_tcp *c)
+{
+	return c->path.joins & PV_JOIN_TSO;
+}

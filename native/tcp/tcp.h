@@ -148,6 +148,7 @@ uint32_t pv_tcp_inq(const struct pv_tcp *c); /* FIONREAD: bytes in order and unr
 uint32_t pv_tcp_outq(const struct pv_tcp *c); /* SIOCOUTQ: bytes not acknowledged, FIN included as in Linux */
 uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
 uint32_t pv_tcp_in_flight(const struct pv_tcp *c); /* segments that were sent and are not acknowledged */
+bool pv_tcp_cuts(const struct pv_tcp *c); /* several segments leave as one packet, which the ring cuts */
 bool pv_tcp_at_mark(const struct pv_tcp *c); /* SIOCATMARK */
 int pv_tcp_error(struct pv_tcp *c); /* SO_ERROR: errno (positive) and clears it */
 /* PV_EV_* that hold now, as poll(2) shows them. */
