@@ -329,14 +329,18 @@ static int accept_number(struct pv_sock *so, struct accepted *a)
 /* `kernel`: its half is asked too, which is a system call. */
 static int accept_try(struct pv_sock *so, struct accepted *a, bool kernel)
 {
-	int rc = accept_number(so, a);
+	int rc = accept_number(so, a), fd;
 
 	if (!rc)
 		rc = pv_tcp_accept(so->tc, &a->tc);
 	if (rc != -EAGAIN || !so->kernel_leg || !kernel)
 		return rc;
-	a->fd = accept_kernel(so, a->flags);
-	return a->fd < 0 ? a->fd : 0;
+	fd = accept_kernel(so, a->flags);
+	/* What it has not is no number of the next connection's. */
+	if (fd < 0)
+		return fd;
+	a->fd = fd;
+	return 0;
 }
 
 /* Is it the kernel's turn? Not each time that frames have come: those are for the stack. */

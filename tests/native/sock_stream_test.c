@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/compiler.h"
+#include "rt/engine.h"
 #include "sock_env.h"
 
 static struct sockaddr_in at(const char *host, uint16_t port)
@@ -129,6 +130,46 @@ TEST(clients_and_servers_in_threads)
 		CHECK_EQ(pthread_join(client[i], NULL), 0);
 	CHECK_EQ(pthread_join(server, NULL), 0);
 	CHECK_EQ(pyvma_sock_close(l), 0);
+}
+
+#define ACCEPTS 50
+
+static void *accept_each(void *arg)
+{
+	for (int i = 0; i < ACCEPTS; i++) {
+		pyvma_sock *s;
+
+		CHECK_EQ(pyvma_sock_accept(arg, NULL, NULL, 0, LONG_NS, &s), 0);
+		CHECK_EQ(pyvma_sock_set_nonblock(s, 1), 0);
+		CHECK_EQ(pyvma_sock_close(s), 0);
+	}
+	return NULL;
+}
+
+/* At each turn of the wait the kernel's half is asked, and has none: that says nothing of the connection that comes next. */
+TEST(a_listener_that_asked_the_kernel_in_vain)
+{
+	struct sockaddr_in any = at("0.0.0.0", 0), name = at("10.9.0.1", 0);
+	socklen_t len = sizeof(any);
+	pyvma_sock *l = stream();
+	uint32_t ratio = pv_engine.kernel_ratio;
+	pthread_t thread;
+
+	pv_engine.kernel_ratio = 1;
+	CHECK_EQ(pyvma_sock_bind(l, (struct sockaddr *)&any, sizeof(any)), 0);
+	CHECK_EQ(pyvma_sock_listen(l, 64), 0);
+	CHECK_EQ(pyvma_sock_getsockname(l, (struct sockaddr *)&any, &len), 0);
+	name.sin_port = any.sin_port;
+	CHECK_EQ(pthread_create(&thread, NULL, accept_each, l), 0);
+	for (int i = 0; i < ACCEPTS; i++) {
+		pyvma_sock *s = stream();
+
+		CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&name, sizeof(name), LONG_NS), 0);
+		CHECK_EQ(pyvma_sock_close(s), 0);
+	}
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(pyvma_sock_close(l), 0);
+	pv_engine.kernel_ratio = ratio;
 }
 
 #define BULK (3u << 20)
