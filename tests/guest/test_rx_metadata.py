@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 from actor import Actor
@@ -70,6 +71,19 @@ def test_a_stamp_that_is_none() -> None:
         assert data == b"x" and len(ancillary) == 1
         words = memoryview(ancillary[0][2]).cast("q")
         assert words[0] > 0 and not any(words[2:])
+
+
+def test_a_device_without_a_clock(tmp_path: Path) -> None:
+    """Its stamps are of a clock of the day that cannot be read: sockets have the software's, and the log says why."""
+    with namespaces() as (here, there), Actor(netns=there.name) as kernel:
+        log = tmp_path / "log"
+        env = {"PYVMA_LOG_LEVEL": "info", "PYVMA_LOG_FILE": str(log)}
+        with Actor(["xdp:device=v0,mode=native,rx_metadata=auto"], netns=here.name, env=env) as engine:
+            engine(BIND + "\ns.setsockopt(socket.SOL_SOCKET, 37, 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6)", host=ENGINE[4])
+            kernel("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', (host, 7))", host=ENGINE[4])
+            assert engine("s.recv(100)") == b"x"
+            assert engine("s.timestamps.source, s.timestamps.mode, s.timestamps.receive") == ("software", "off", True)
+        assert "v0: time stamps: off: v0 has no clock of its own (/dev/ptpN)" in log.read_text()
 
 
 def test_a_tag_that_the_device_took_off() -> None:
