@@ -99,6 +99,8 @@ class Guest:
         peer = self.there.run("cat", "/sys/class/net/p0/address").strip()
         for host in THERE.values():
             self.here.ip("neigh", "replace", host, "lladdr", peer, "dev", "syn0", "nud", "permanent")
+        # Until then packets are the kernel's, which is told of a carrier up to a second late.
+        wait_for("the links", lambda: "NO-CARRIER" not in self.here.ip("link") + self.there.ip("link"))
         self.put("syn0/device/class_id", CLASS)
         self.put("syn0/operstate", "up\n")
         self.datapath("s_syn")
