@@ -24,6 +24,8 @@
 #include "rt/host.h"
 
 #define MASK_AFTER_NS (10 * PV_NS_PER_US)
+/* A wait that is over soon makes no system call: a look at the kernel's socket takes a tenth of a round trip. */
+#define KERNEL_AFTER_NS (10 * PV_NS_PER_US)
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
 #define LEADER_TURNS 4 /* the same: reading it takes as long as a look at a ring that is empty */
@@ -468,7 +470,8 @@ static int lead(struct pv_engine *e, struct pv_wait *w)
 		}
 		if (pv_unlikely(now >= w->spin_until))
 			return lead_sleep(e, w, now);
-		if (pv_unlikely(w->kfd >= 0) && e->kernel_ratio && ++w->turns >= e->kernel_ratio) {
+		if (pv_unlikely(w->kfd >= 0) && e->kernel_ratio && ++w->turns >= e->kernel_ratio &&
+		    now - w->polls_since >= KERNEL_AFTER_NS) {
 			w->turns = 0;
 			if (kernel_readable(w))
 				return 0;
