@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from exchange import DIRECTIONS, JOIN4, JOIN6, JOIN_SOURCE, SEND4, SEND6, Ends, numbered
+from exchange import DIRECTIONS, JOIN4, JOIN6, JOIN_SOURCE, SEND4, SEND6, Ends, numbered, wait_for
 from lab import LONG
 from netns import usable
 from uplink import ENGINE, KERNEL, pair
@@ -81,7 +81,9 @@ def test_group4(net: Ends, size: int, direction: str) -> None:
 def test_source_specific_group(net: Ends) -> None:
     net.engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind(('', 7003))")
     net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE[4], source="10.77.0.99")
+    filtered = net.engine("import pyvma\npyvma.counters()['udp.rx_filtered']")
     net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL[4], data=b"from another source")
+    wait_for("it to be refused", lambda: net.engine("pyvma.counters()['udp.rx_filtered']") > filtered)
     net.engine(JOIN_SOURCE, group="232.7.7.3", local=ENGINE[4], source=KERNEL[4])
     net.kernel(SEND4, group="232.7.7.3", port=7003, local=KERNEL[4], data=b"from the wanted source")
     assert net.engine("s.recv(100)") == b"from the wanted source"

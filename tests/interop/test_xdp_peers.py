@@ -276,7 +276,9 @@ def test_group6(net: Veth, direction: str) -> None:
 def test_source_specific_group(net: Veth) -> None:
     net.engine("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind(('', 7003))")
     net.engine(JOIN_SOURCE, group="232.7.8.3", local=ENGINE[4], source="10.78.0.99")
+    filtered = net.engine("import pyvma\npyvma.counters()['udp.rx_filtered']")
     net.kernel(SEND4, group="232.7.8.3", port=7003, local=KERNEL[4], data=b"from another source")
+    wait_for("it to be refused", lambda: net.engine("pyvma.counters()['udp.rx_filtered']") > filtered)
     net.engine(JOIN_SOURCE, group="232.7.8.3", local=ENGINE[4], source=KERNEL[4])
     net.kernel(SEND4, group="232.7.8.3", port=7003, local=KERNEL[4], data=b"from the wanted source")
     assert net.engine("s.recv(100)") == b"from the wanted source"

@@ -32,11 +32,13 @@ OTHER |= {"wombat_fh", "pyvma_config_set", "mlx5_ib", "mlx4_ib", "wrap_socket", 
     "name", ["tuning.md", "moving-from-onload.md", "moving-from-vma.md", "reference/vma-others.txt", "troubleshooting.md"]
 )
 def test_settings(name: str) -> None:
-    """In backquotes with an underscore, alone or with a value: a setting or an interface's key, but for names of other stacks."""
+    """In backquotes with an underscore, alone or with a value: a setting, an interface's key or a statistic, but for names of other
+    stacks."""
     words = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)(?: ?= ?[^`]*)?`", (DOCS / name).read_text()))
     words = {word for word in words - OTHER if not word.startswith("onload_")}
     keys = {key for row in _config.rows() if row.name == "interfaces" for key in re.findall(r"\w+", row.help)}
-    assert words <= set(pyvma.settings()) | keys, name
+    counters = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "reference" / "statistics.md").read_text(), re.MULTILINE))
+    assert words <= set(pyvma.settings()) | keys | counters, name
 
 
 def test_reasons() -> None:
