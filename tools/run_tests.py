@@ -112,7 +112,7 @@ def checks() -> list[Step]:
         "mypy": [str(BIN / "mypy"), "pyvma", "tools"],
         "clang-format": ["clang-format", "--dry-run", "-Werror", *c_files],
         "guide": [PYTHON, "tools/build_docs.py", "--out", str(LOGS / "guide")],
-        "guide-names": [PYTHON, "-m", "pytest", "-q", "tests/unit/test_guide_names.py"],
+        "guide-names": [PYTHON, "-P", "-m", "pytest", "-q", "tests/unit/test_guide_names.py"],
         "codespell": ["codespell", "--quiet-level=2", f"--ignore-words-list={WORDS}", *prose],
     }
     # Scripts that import each other: the directory of a script is not that of the package.

@@ -45,7 +45,9 @@
 	  "are "                                                                                                                   \
 	  "taken for a microsecond")                                                                                               \
 	X(INT, kernel_poll_ratio, "100", 0, 1000000, "polls", "VMA_RX_UDP_POLL_OS_RATIO", 1,                                       \
-	  "the kernel's half of a socket bound to all addresses is looked at every so many empty polls; 0: only before sleeping")  \
+	  "the kernel's half of a socket bound to all addresses is looked at every so many empty polls of a wait, after its "      \
+	  "first "                                                                                                                 \
+	  "10 us; 0: only before sleeping")                                                                                        \
 	X(INT, rx_batch, "32", 1, 64, "frames", "VMA_CQ_POLL_BATCH_MAX", 1, "frames taken from a ring by one poll")                \
 	X(INT, rx_depth, "1024", 16, 32768, "frames", "VMA_RX_WRE", 1, "receive queue of a ring")                                  \
 	X(INT, tx_depth, "1024", 16, 32768, "frames", "VMA_TX_WRE", 1, "send queue of a ring")                                     \
