@@ -161,7 +161,7 @@ int pv_lane_none(const struct pv_port *p)
 		return pv_error(-EOPNOTSUPP, "%s has no receive queues beside its first ones: verbs and softnic rings do", name);
 	if (!pv_engine.cfg->ring_logic_rx)
 		return pv_error(-EOPNOTSUPP,
-				"%s has no receive queues beside its first ones: verbs and softnic do with ring_logic_rx=11", name);
+				"%s has no receive queues beside its first ones: verbs and softnic do with any ring_logic_rx but 0", name);
 	return pv_error(-EOPNOTSUPP, "%s has no receive queues beside its first ones: the device gives no work queues with a hash",
 			name);
 }
@@ -545,6 +545,15 @@ static uint32_t attach(void)
 	return best;
 }
 
+/* Nobody is bound to a core for queues that there are not. */
+static bool any_queues(void)
+{
+	for (uint32_t i = 0; i < pv_engine.nports; i++)
+		if (pv_engine.ports[i].ring->caps.rxqs)
+			return true;
+	return false;
+}
+
 static uint64_t value_by(uint32_t logic, const struct pv_sock *so)
 {
 	switch (logic) {
@@ -553,9 +562,8 @@ static uint64_t value_by(uint32_t logic, const struct pv_sock *so)
 	case PV_RING_LOGIC_THREAD:
 		return (uint64_t)gettid();
 	case PV_RING_LOGIC_CORE:
-		return (uint64_t)PV_MAX(sched_getcpu(), 0);
 	case PV_RING_LOGIC_ATTACHED:
-		return attach();
+		return logic == PV_RING_LOGIC_ATTACHED && any_queues() ? attach() : (uint64_t)PV_MAX(sched_getcpu(), 0);
 	default:
 		return 0;
 	}

@@ -242,7 +242,7 @@ def test_keys_share_queues_at_the_limit_and_keep_them(sender: Peer, fabric: str)
 def test_what_is_refused(sender: Peer, fabric: str) -> None:
     with engine_of(fabric, 0) as engine:
         engine("s = bound()")
-        with pytest.raises(OSError, match="ring_logic_rx") as raised:
+        with pytest.raises(OSError, match="any ring_logic_rx but 0") as raised:
             engine("ring.move(s, 1)")
         assert raised.value.errno == errno.EOPNOTSUPP
         assert by_which(sender, engine, "s") == -1  # one queue is none
@@ -306,11 +306,18 @@ def test_a_device_without_a_hash_places_nothing(fabric: str) -> None:
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
-def test_a_ring_without_queues_places_nothing() -> None:
-    with Namespace() as ns, Actor([f"tap:name=tap0,addr={HERE}/24"], netns=ns.name, env={"PYVMA_RING_LOGIC_RX": "20"}) as engine:
+@pytest.mark.parametrize(("logic", "by"), [(20, "thread"), (31, "attached core")])
+def test_a_ring_without_queues_places_nothing(logic: int, by: str) -> None:
+    """Nor does it bind a thread to a core for the sake of a queue."""
+    env = {"PYVMA_RING_LOGIC_RX": str(logic)}
+    with Namespace() as ns, Actor([f"tap:name=tap0,addr={HERE}/24"], netns=ns.name, env=env) as engine:
         engine(SETUP, host=HERE)
+        cores = engine("os.sched_getaffinity(0)")
+        if logic == 31 and len(cores) < 2:
+            pytest.skip("one processor")
         assert engine("s = bound()\ns.offload.state, ring.interfaces()[0].rx_queues") == ("offloaded", 0)
-        assert engine("[(p.queue, p.by, bool(p.reason)) for p in ring.places(s)]") == [(0, "thread", True)]
+        assert engine("[(p.queue, p.by, bool(p.reason)) for p in ring.places(s)]") == [(0, by, True)]
+        assert engine("os.sched_getaffinity(0)") == cores
         with pytest.raises(OSError, match="verbs and softnic rings do") as raised:
             engine("ring.move(s, 1)")
         assert raised.value.errno == errno.EOPNOTSUPP
