@@ -151,7 +151,7 @@ struct pv_engine_hooks {
 	void (*port_free)(void *hold); /* what pv_tcp_port_hold kept; the lock is held */
 	bool (*port_idle)(void *hold); /* of a reserved port that nobody has: may it stay so? The lock is held */
 	void (*started)(void); /* it runs; the lock is held */
-	void (*ifaces)(void); /* rings were opened or closed while sockets may use them; the lock is held */
+	void (*ifaces)(void); /* rings were opened or closed, or addresses changed, while sockets may use them; the lock is held */
 };
 /* Its numbers where nobody sees them: while there is no stack, and in a forked child. */
 void pv_engine_stat_hide(struct pv_engine *e);

@@ -277,7 +277,7 @@ static void close_entry(struct pv_engine *e, struct host_entry *en)
 	en->iface = 0;
 	if (!en->retry)
 		set_reason(en, "its device reported an error");
-	e->host->moved = e->host->rings = true;
+	e->host->moved = true;
 }
 
 static bool can_open(struct host_entry *en)
@@ -385,7 +385,7 @@ static int open_entry(struct pv_engine *e, struct host_entry *en)
 	en->fails_ns = 0;
 	en->iface = e->ports[e->nports - 1].index;
 	en->reason = NULL;
-	e->host->moved = e->host->rings = true;
+	e->host->moved = true;
 	return 0;
 }
 
@@ -542,7 +542,7 @@ bool pv_host_read(struct pv_engine *e)
 
 	if (!h || !h->nl)
 		return false;
-	h->moved = h->rings = false;
+	h->moved = false;
 	n = pv_nl_read(h->nl, change, e);
 	if (n < 0) {
 		h->links = h->addrs = h->routes = h->rules = true;
@@ -558,7 +558,7 @@ bool pv_host_read(struct pv_engine *e)
 		if (!tables && h->links)
 			(void)follow_tables(e);
 	}
-	if (h->rings && pv_engine_hooks())
+	if (h->moved && pv_engine_hooks())
 		pv_engine_hooks()->ifaces();
 	tell_routes(e);
 	if (h->moved || n) {

@@ -28,7 +28,7 @@ struct pv_host {
 	bool bonds; /* some entry has several devices beneath */
 	bool legs; /* links changed that may be such */
 	int64_t legs_ns; /* when they are looked at again in any case */
-	bool moved, rings; /* interfaces, rings of them were changed by this round */
+	bool moved; /* interfaces were changed by this round */
 	int64_t again_ns; /* when the next ring that could not be had is tried again, or the tables are */
 	bool blind; /* the kernel's tables could not be read yet: any address may be of an entry */
 };

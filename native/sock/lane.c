@@ -507,14 +507,13 @@ static int place(struct pv_sock *so, uint32_t logic, uint64_t value, int turns)
 	}
 	if (pv_list_empty(&plan.shares))
 		rc = plan.without ? pv_lane_none(plan.without) : 1;
-	if (rc < 0)
-		return rc;
+	/* Whatever the answer: where it receives by then none of the old ones is. */
 	shares_drop(was);
 	pv_list_for_each_safe(it, tmp, &plan.shares) {
 		pv_list_del(it);
 		pv_list_add(was, it);
 	}
-	if (rc && logic == PV_RING_LOGIC_INTERFACE)
+	if (rc)
 		prefer(so, -1);
 	return rc;
 }

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 import softnic_env
 from actor import Actor
+from exchange import wait_for
 from netns import Namespace, usable
 from uplink import PORT, uplink
 from verbs_peer import Peer
@@ -408,3 +409,33 @@ def test_on_an_interface_of_the_kernels() -> None:
             peer(send, n=0, host=own, port=ports[1])
             assert host("[came(b)[0] for _ in range(20)]") == list(range(20))
             assert host("a.stats['kernel_rx_datagrams']") == 0
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for a network namespace with a TAP device")
+def test_addresses_are_followed() -> None:
+    """What comes to an address that the kernel gets later comes by the socket's queue, and of one that goes no rule stays in the device;
+    also when nothing is left that could have a queue."""
+    own, added, theirs = "10.79.0.1", "10.79.0.77", "10.79.0.2"
+    with uplink({4: own, 6: "fd79::1"}) as (ns, fabric):
+        peer_of = f"softnic:fabric={fabric},port=0,addr={theirs}/24,name=sn0"
+        interfaces = [f"softnic:fabric={fabric},port={PORT},netdev=tap0", f"tap:name=tap1,addr={HERE}/24"]
+        with Actor(interfaces, netns=ns.name, env={"PYVMA_RING_LOGIC_RX": "11"}) as host, Actor([peer_of]) as peer:
+            host(SETUP, host=own)
+            port = host("s = bound('0.0.0.0', key=1)\nports(s)[0]")
+            assert host("queues(s)") == [[1]]
+            ns.ip("addr", "add", f"{added}/24", "dev", "tap0")
+            wait_for("the second rule", lambda: host("queues(s)") == [[1, 1]])
+            peer("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind((host, 0))", host=theirs)
+            for address in (own, added):
+                first = host("ring.interfaces()[0].queues") - 1
+                peer("s.sendto((7).to_bytes(4, 'big'), to)", to=(address, port))
+                assert host("came(s)") == (7, first + 1)
+            rules = READ + "[q['rules'] for q in found if q['number'] == 1]"
+            assert host(rules) == [2]
+            ns.ip("addr", "del", f"{added}/24", "dev", "tap0")
+            wait_for("one rule less", lambda: host("queues(s)") == [[1]])
+            assert host(rules) == [1]
+            ns.ip("addr", "del", f"{own}/24", "dev", "tap0")
+            wait_for("no rule", lambda: host("queues(s)") == [[0]])
+            assert host(rules) in ([0], [])
+            assert host("bool(ring.places(s)[0].reason)")
