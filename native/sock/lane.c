@@ -216,14 +216,28 @@ static void prefer(struct pv_sock *so, int queue)
 		pv_tcp_set_incoming_cpu(so->tc, queue);
 }
 
+static void prefer_own(const struct share *s, const struct pv_ring *ring)
+{
+	bool several = s->rule->set & (s->rule->set - 1);
+
+	prefer(s->so, several ? (int)(ring->caps.queues - 1 + s->key->queue) : -1);
+}
+
 static void share_out(const struct rule *r, const struct pv_ring *ring)
 {
-	bool several = r->set & (r->set - 1);
+	pv_list_for_each(it, &r->shares)
+		prefer_own(pv_list_entry(it, struct share, on_rule), ring);
+}
 
-	pv_list_for_each(it, &r->shares) {
-		const struct share *s = pv_list_entry(it, struct share, on_rule);
+void pv_lane_said_slow(struct pv_sock *so)
+{
+	so->lane->prefers = false;
+	pv_list_for_each(it, &so->lane->shares) {
+		const struct share *s = pv_list_entry(it, struct share, on_sock);
+		const struct pv_port *p = port_of(s->rule->iface, s->rule->serial);
 
-		prefer(s->so, several ? (int)(ring->caps.queues - 1 + s->key->queue) : -1);
+		if (p)
+			prefer_own(s, p->ring);
 	}
 }
 

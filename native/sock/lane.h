@@ -23,6 +23,14 @@ pv_inline void pv_lane_update(struct pv_sock *so)
 		pv_lane_update_slow(so);
 }
 
+/* SO_INCOMING_CPU says what the program said of it now: that goes before what placing made of it, until it says that any queue will do. */
+void pv_lane_said_slow(struct pv_sock *so);
+pv_inline void pv_lane_said(struct pv_sock *so)
+{
+	if (so->lane)
+		pv_lane_said_slow(so);
+}
+
 /* The stack lets go of the socket; what the program said of it stays. */
 void pv_lane_end_slow(struct pv_sock *so);
 pv_inline void pv_lane_end(struct pv_sock *so)

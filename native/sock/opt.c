@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "sock/lane.h"
 #include "sock/pacing.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
@@ -119,6 +120,8 @@ static void import_row(struct pv_sock *so, const struct opt_row *row)
 	default:
 		memcpy(opts + row->off, &val, 4);
 	}
+	if (row->name == SO_INCOMING_CPU && row->level == SOL_SOCKET)
+		pv_lane_said(so);
 }
 
 /* 0: none. Linux takes more seconds than fit into 64 bits of nanoseconds. */
@@ -187,15 +190,15 @@ static void import_one(struct pv_sock *so, int level, int name)
 	/* IP_TOS sets a priority, too. */
 	bool prio = level == IPPROTO_IP && name == IP_TOS;
 
+	/* FORCE variants set the same value. */
+	if (level == SOL_SOCKET && (name == SO_RCVBUFFORCE || name == SO_SNDBUFFORCE))
+		name = name == SO_RCVBUFFORCE ? SO_RCVBUF : SO_SNDBUF;
 	for (size_t i = 0; i < pv_array_size(rows); i++)
 		if ((rows[i].level == level && rows[i].name == name) ||
 		    (prio && rows[i].level == SOL_SOCKET && rows[i].name == SO_PRIORITY))
 			import_row(so, &rows[i]);
 	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
 		import_timeouts(so);
-	/* FORCE variants set the same value. */
-	if (level == SOL_SOCKET && (name == SO_RCVBUFFORCE || name == SO_SNDBUFFORCE))
-		pv_opt_import(so);
 	if (pv_stamp_is(level, name))
 		pv_stamp_import(so, pv_sock_kfd(so));
 	if (level == IPPROTO_UDP && name == UDP_SEGMENT)

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "sock/lane.h"
 #include "sock/pacing.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
@@ -153,8 +154,10 @@ static void import_other(struct pv_sock *so, int name, int fd)
 		break;
 	case SO_INCOMING_CPU:
 		len = sizeof(cpu);
-		if (getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) == 0)
-			pv_tcp_set_incoming_cpu(so->tc, cpu);
+		if (getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) < 0)
+			return;
+		pv_tcp_set_incoming_cpu(so->tc, cpu);
+		pv_lane_said(so);
 		break;
 	case SO_PRIORITY:
 		len = sizeof(priority);

@@ -4,6 +4,7 @@ the queue of their socket's key, all of them and in their order however often it
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -45,6 +46,15 @@ def elsewhere(what):
     t = threading.Thread(target=lambda: got.append(what()))
     t.start(); t.join()
     return got[0]
+"""
+COLLECT = """
+import pyvma.select as select
+got = []
+while len(got) < count:
+    for s in select.select(found, [], [], 20)[0]:
+        number, queue = came(s)
+        got.append((number, found.index(s), queue))
+sorted(got)
 """
 READ = "import os, pyvma.stats as stats\nwith stats.attach(os.getpid()) as p: found = p.snapshot().of('rxq')\n"
 
@@ -150,18 +160,11 @@ def test_a_reuseport_group_is_spread_over_its_members_queues(sender: Peer, fabri
         assert engine("ring.places(found[0])[0].spread") == (1, 2, 3, 4)
         port = engine("ports(*found)[0]")
         first = engine("ring.interfaces()[0].queues")
-        collect = (
-            "import pyvma.select as select\ngot = []\n"
-            "while len(got) < count:\n"
-            " for s in select.select(found, [], [], 20)[0]:\n"
-            "  number, queue = came(s); got.append((number, found.index(s), queue))\n"
-            "sorted(got)"
-        )
         seen = []
         for _ in range(2):
             for number in range(64):
                 assert sender.send(frame(port, number, sport=2000 + 7 * number)) == 0
-            seen.append(engine(collect, count=64))
+            seen.append(engine(COLLECT, count=64))
         # A flow stays where it is, each member has the flows of its queue, and each queue has some.
         assert seen[0] == seen[1]
         assert all(queue - first + 1 == member + 1 for _, member, queue in seen[0])
@@ -170,7 +173,36 @@ def test_a_reuseport_group_is_spread_over_its_members_queues(sender: Peer, fabri
         engine("found.pop(1).close()")
         for number in range(64):
             assert sender.send(frame(port, number, sport=2000 + 7 * number)) == 0
-        assert {queue - first + 1 for _, _, queue in engine(collect, count=64)} == {1, 3, 4}
+        assert {queue - first + 1 for _, _, queue in engine(COLLECT, count=64)} == {1, 3, 4}
+
+
+def test_what_a_member_prefers_itself(sender: Peer, fabric: str) -> None:
+    """What the program says by SO_INCOMING_CPU goes before the member's place, whoever joins later, until it says that it prefers none."""
+    with engine_of(fabric, 10, rx_queues=2) as engine:
+        engine("found = [bound(reuse=True)]\nfound += [bound(port=ports(*found)[0], reuse=True)]")
+        port, first = engine("ports(*found)[0], ring.interfaces()[0].queues")
+
+        def members() -> dict[int, set[int]]:
+            """Who gets something, by queue."""
+            got: dict[int, set[int]] = {}
+            for number in range(96):
+                assert sender.send(frame(port, number, sport=2000 + 7 * number)) == 0
+            for _, member, queue in engine(COLLECT, count=96):
+                got.setdefault(queue - first + 1, set()).add(member)
+            return got
+
+        assert members() == {1: {0}, 2: {1}}
+        # One that has nothing: nobody prefers the flows of the first queue then.
+        engine("found[0].setsockopt(socket.SOL_SOCKET, 49, 99)")
+        assert members() == {1: {0, 1}, 2: {1}}
+        engine("found += [bound(port=ports(*found)[0], reuse=True)]")
+        assert members() == {1: {0, 1, 2}, 2: {1}, 3: {2}}
+        if os.geteuid() == 0:
+            engine("found[1].setsockopt(socket.SOL_SOCKET, 33, 1 << 20)")  # SO_RCVBUFFORCE
+            assert engine("found[1].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)") == 2 << 20
+            assert members() == {1: {0, 1, 2}, 2: {1}, 3: {2}}
+        engine("found[0].setsockopt(socket.SOL_SOCKET, 49, -1)")
+        assert members() == {1: {0}, 2: {1}, 3: {2}}
 
 
 # ---- by the program
