@@ -141,7 +141,8 @@ struct pyvma_rule {
 PYVMA_EXPORT int pyvma_rule_add(unsigned int index, const struct pyvma_flow *flow, struct pyvma_rule *out);
 /* Leads the rule to a receive queue of its own (-1), to that of another rule of its interface (its `queue`) or to the first ones (0); what came
  * before is received before. 0, and rule->queue is the new one; -errno with a text, and it leads where it led: -EOPNOTSUPP (the setting
- * ring_logic_rx does not ask for queues, the ring has none, or the rule is not by ports), -ENOSPC, -ENOBUFS, -ENOENT (no such queue), -ENODEV, -EAGAIN. */
+ * ring_logic_rx does not ask for queues, the ring has none, or the rule is not by ports), -ENOSPC, -ENOBUFS, -ENOENT (no such queue),
+ * -EEXIST (another rule, or a socket's, leads the same frames to such a queue), -ENODEV, -EAGAIN. */
 PYVMA_EXPORT int pyvma_rule_move(struct pyvma_rule *rule, int queue);
 PYVMA_EXPORT int pyvma_rule_del(const struct pyvma_rule *rule); /* 0, also when the interface is gone; -ENOENT */
 
@@ -267,7 +268,8 @@ PYVMA_EXPORT int pyvma_sock_pacing(pyvma_sock *s, unsigned int i, struct pyvma_p
 #define PYVMA_PLACE_NONE 0x2u /* to the interface's first queues, whatever the key and the setting say */
 /* The key of a socket; of one without a name, or that is not connected yet, from then on. 0, or -errno with a text, and the socket is led where it
  * was: -EOPNOTSUPP (it is the kernel's, or the ring has no such queues), -EBUSY (it has another place, and PYVMA_PLACE_MOVE is not set),
- * -EAGAIN (frames come faster than they are received), -ENOBUFS, -ENOMEM, -EINVAL, what the device says. */
+ * -EEXIST (a rule of the program's leads the same frames to such a queue), -EAGAIN (frames come faster than they are received), -ENOBUFS,
+ * -ENOMEM, -EINVAL, what the device says. */
 PYVMA_EXPORT int pyvma_sock_place(pyvma_sock *s, uint64_t key, unsigned int how);
 struct pyvma_place {
 	uint32_t logic; /* by what: as ring_logic_rx */

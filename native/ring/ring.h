@@ -288,7 +288,8 @@ int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */
 int pv_ring_rxq_open(struct pv_ring *r);
 int pv_ring_rxq_close(struct pv_ring *r, uint32_t rxq); /* -ENOENT, -EBUSY: a rule leads there */
 /* 0: it leads there, whatever became of the way that it had before. Else nothing has changed: -ENOENT (no such rule, no such queue),
- * -EOPNOTSUPP (queues are for rules by ports), -EAGAIN (where it leads to now waits for buffers: poll first), what the device says. */
+ * -EOPNOTSUPP (queues are for rules by ports), -EEXIST (one that says the same leads to such queues), -EAGAIN (where it leads to now
+ * waits for buffers: poll first), what the device says. */
 int pv_ring_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set);
 /* `rate` NULL: unlimited. -EOPNOTSUPP, -EINVAL (a rate outside pacing_min_kbps..pacing_max_kbps, a burst where pacing_burst is not set), -ENOSPC (all are in use),
  * -ENOENT (no such queue), -ENODEV, -ENOMEM, what the device says. */

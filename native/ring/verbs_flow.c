@@ -186,6 +186,17 @@ static void build(const struct verbs_ring *v, const struct pv_flow *flow, uint8_
 	rule->attr.size = (uint16_t)(sizeof(rule->attr) + rule->len);
 }
 
+bool pv_verbs_flow_same(const struct verbs_ring *v, const struct pv_flow *a, const struct pv_flow *b)
+{
+	struct rule one, other;
+
+	if (a->dst_port != b->dst_port || a->src_port != b->src_port)
+		return false;
+	build(v, a, 0, &one);
+	build(v, b, 0, &other);
+	return !memcmp(&one, &other, sizeof(one));
+}
+
 static int create(struct verbs_ring *v, struct ibv_qp *qp, struct rule *rule, struct ibv_flow **out)
 {
 	struct verbs_context *vctx = verbs_get_ctx_op(v->ctx, ibv_create_flow);

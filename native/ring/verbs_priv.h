@@ -333,6 +333,8 @@ void pv_verbs_fill_caps(struct verbs_ring *v, const struct ibv_device_attr_ex *a
 int pv_verbs_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_verbs_flow_del(struct pv_ring *r, uint64_t handle);
 struct verbs_flow *pv_verbs_flow_find(struct verbs_ring *v, uint64_t handle);
+/* Are they one rule to the device? */
+bool pv_verbs_flow_same(const struct verbs_ring *v, const struct pv_flow *a, const struct pv_flow *b);
 /* The device's rule of `flow`, which leads to `qp`, `level` steps above its kind's priority. */
 int pv_verbs_flow_create(struct verbs_ring *v, const struct pv_flow *flow, struct ibv_qp *qp, uint32_t level,
 			 struct ibv_flow **out);

@@ -487,22 +487,31 @@ void pv_verbs_rxq_drain(struct verbs_ring *v)
 	pull(v, FIRST);
 }
 
-/* Could such a rule lead to these queues? */
-static int check(struct verbs_ring *v, const struct pv_flow *flow, uint64_t set)
+/* Two rules of one match on those two steps: the device would give each of them every frame. */
+static bool has_twin(const struct verbs_ring *v, const struct verbs_flow *f)
 {
-	if (flow->kind < PV_FLOW_3TUPLE || flow->match)
+	for (const struct verbs_flow *o = v->flows; o; o = o->next)
+		if (o != f && (o->way.set || o->stale) && pv_verbs_flow_same(v, &o->of, &f->of))
+			return true;
+	return false;
+}
+
+/* Could the rule lead to these queues? */
+static int check(struct verbs_ring *v, const struct verbs_flow *f, uint64_t set)
+{
+	if (f->of.kind < PV_FLOW_3TUPLE || f->of.match)
 		return -EOPNOTSUPP;
 	if (set & FIRST)
 		return -ENOENT;
-	for (; set; set &= set - 1)
-		if (!find(v, (uint32_t)__builtin_ctzll(set)))
+	for (uint64_t left = set; left; left &= left - 1)
+		if (!find(v, (uint32_t)__builtin_ctzll(left)))
 			return -ENOENT;
-	return 0;
+	return set && !f->way.set && has_twin(v, f) ? -EEXIST : 0;
 }
 
 int pv_verbs_rxq_lead(struct verbs_ring *v, struct verbs_flow *f, uint64_t set)
 {
-	int rc = check(v, &f->of, set);
+	int rc = check(v, f, set);
 
 	if (!rc)
 		rc = move(v, f, set);
@@ -521,6 +530,6 @@ int pv_verbs_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set)
 		return -ENODEV;
 	if (!f)
 		return -ENOENT;
-	rc = f->n == 1 ? check(v, &f->of, set) : -EOPNOTSUPP;
+	rc = f->n == 1 ? check(v, f, set) : -EOPNOTSUPP;
 	return rc || set == f->way.set ? rc : move(v, f, set);
 }

@@ -140,7 +140,8 @@ class Rule:
         What came by the old queue is received before anything that comes by the new one. Nothing ever moves by itself. Wants a setting
         `ring_logic_rx` other than 0, a verbs or softnic ring and a rule by ports, else OSError with EOPNOTSUPP. ENOSPC when all queues
         are in use (setting `ring_limit`), ENOBUFS without buffers for one more, EINVAL for a rule of another interface,
-        EAGAIN when frames come faster than they are received, ENODEV when the interface is gone. With any error the rule leads where it
+        EEXIST when another rule, or a socket with a queue of its own, takes the same frames to such a queue already, EAGAIN when frames
+        come faster than they are received, ENODEV when the interface is gone. With any error the rule leads where it
         led.
         """
         if self._row is None:

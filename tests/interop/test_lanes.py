@@ -272,6 +272,27 @@ def test_keys_share_queues_at_the_limit_and_keep_them(sender: Peer, fabric: str)
         assert engine("again = bound(key=1)\nqueues(again)") == [[2]]
 
 
+def test_a_rule_and_a_socket_of_one_match(sender: Peer, fabric: str) -> None:
+    """One of the two has a queue at a time: with both the device would bring each datagram twice."""
+    with engine_of(fabric, 11) as engine:
+        port = engine("s = bound(key=1)\nports(s)[0]")
+        make = "rule = ring.steer(ring.interfaces()[0].index, ring.FlowRule(dst=host, protocol='udp', dst_port=port))"
+        engine(make, port=port)
+        for call in ("rule.move()", "ring.move(s, None)\nrule.move()\nring.move(s, 1)"):
+            with pytest.raises(OSError) as raised:
+                engine(call)
+            assert raised.value.errno == errno.EEXIST, call
+            assert by_which(sender, engine, "s") >= 0
+            with pytest.raises(TimeoutError):
+                engine("s.settimeout(0.1)\ns.recv(10)")
+            engine("s.settimeout(20)")
+        assert engine("rule.queue > 0, queues(s)") == (True, [[]])
+        assert by_which(sender, engine, "s") == engine("rule.queue")
+        engine("rule.close()\nring.move(s, 1)")
+        assert len(engine("queues(s)[0]")) == 1
+        assert by_which(sender, engine, "s") == engine("queues(s)[0][0]")
+
+
 def test_what_is_refused(sender: Peer, fabric: str) -> None:
     with engine_of(fabric, 0) as engine:
         engine("s = bound()")

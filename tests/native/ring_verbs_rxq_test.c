@@ -593,6 +593,55 @@ TEST(rules_that_lead_there_from_the_start)
 	from_the_start(4, PV_FLOW_5TUPLE);
 }
 
+/* Of two rules that say the same one leads there at a time, and frames come once. */
+static void one_of_two(uint32_t rx_queues, enum pv_flow_kind kind)
+{
+	struct pv_flow f = { .kind = kind, .l4_proto = 17, .dst = contract_addr4(2), .dst_port = PORT, .rxqs = 4 };
+	uint64_t other, third;
+	uint32_t queue;
+
+	open_rig((struct pv_verbs_cfg){ 0 }, rx_queues);
+	handle = rule(kind, 17, 4);
+	other = rule(kind, 17, 4);
+	f.src = kind == PV_FLOW_5TUPLE ? contract_addr4(3) : f.src;
+	f.src_port = kind == PV_FLOW_5TUPLE ? 4 : 0;
+	memcpy(f.dst_mac, rig.ring[1]->caps.mac, sizeof(f.dst_mac)); /* which the others leave out */
+	CHECK_EQ(pv_ring_rxq_open(rig.ring[1]), 1);
+	CHECK_EQ(pv_ring_rxq_open(rig.ring[1]), 2);
+	CHECK_EQ(move(2), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		CHECK_EQ(pv_ring_flow_move(rig.ring[1], other, 4), -EEXIST);
+		CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &third), -EEXIST);
+		CHECK_EQ(move(i % 2 ? 2 : 4), 0);
+		CHECK_EQ(came_by(4), i % 2 ? 1 : 2);
+		CHECK_EQ(take(&queue), 0);
+		rig_fill(&rig, 1);
+	}
+	CHECK_EQ(move(0), 0);
+	CHECK_EQ(pv_ring_flow_move(rig.ring[1], other, 2), 0);
+	CHECK_EQ(move(4), -EEXIST);
+	CHECK_EQ(pv_ring_flow_del(rig.ring[1], other), 0);
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &third), 0);
+	CHECK_EQ(move(2), -EEXIST);
+	CHECK_EQ(came_by(4), 2);
+	CHECK_EQ(take(&queue), 0);
+	/* Another port, address or protocol is another match. */
+	f.dst_port++;
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &third), 0);
+	f.dst = contract_addr4(5);
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &third), 0);
+	f.l4_proto = 6;
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &third), 0);
+	CHECK_EQ(pv_ring_flow_add(rig.ring[1], &f, &third), -EEXIST);
+	close_all();
+}
+
+TEST(one_rule_of_a_match_leads_there)
+{
+	one_of_two(1, PV_FLOW_3TUPLE);
+	one_of_two(4, PV_FLOW_5TUPLE);
+}
+
 int main(int c, char **v)
 {
 	return test_main(c, v);
