@@ -63,6 +63,7 @@ struct pv_lane {
 
 static struct queues ports[PV_IFACE_MAX];
 static struct pv_htab keys, rules;
+static struct pv_list owed = { &owed, &owed }; /* shares without a socket, for rules that the device has not led elsewhere yet */
 static bool forgetting; /* in a forked child, whose rings are the parent's */
 static struct pv_hash_key hash_key;
 
@@ -88,6 +89,8 @@ static struct pv_port *port_of(uint32_t iface, uint32_t serial)
 
 /* ---- queues ------------------------------------------------------------------------------------------------------------ */
 
+static void lead_owed(void);
+
 static struct queues *queues_of(const struct pv_port *p)
 {
 	struct queues *q = &ports[p->index - 1];
@@ -102,6 +105,7 @@ int pv_lane_open(const struct pv_port *p)
 	struct queues *q = queues_of(p);
 	int n;
 
+	lead_owed();
 	for (uint64_t left = q->open; left; left &= left - 1)
 		if (!q->users[__builtin_ctzll(left)])
 			return __builtin_ctzll(left);
@@ -431,23 +435,44 @@ static void plan_flow(void *ctx, uint32_t iface, const struct pv_flow *f)
 		plan->rc = plan_share(plan, p, f);
 }
 
-/* Off its rule, which may lead elsewhere then. */
-static void share_drop(struct share *s)
+static void share_end(struct share *s)
 {
 	pv_list_del(&s->on_sock);
-	if (!pv_list_empty(&s->on_rule)) {
-		pv_list_del(&s->on_rule);
-		(void)rule_lead(s->rule, 0);
-	}
 	rule_put(s->rule);
 	key_put(s->key);
 	free(s);
+}
+
+/* Off its rule, which may lead elsewhere then. As long as the device does not follow, the queue gets what is others': it has its key still. */
+static void share_drop(struct share *s)
+{
+	bool led = !pv_list_empty(&s->on_rule);
+
+	pv_list_del(&s->on_rule);
+	if (!led || !rule_lead(s->rule, 0)) {
+		share_end(s);
+		return;
+	}
+	s->so = NULL;
+	pv_list_del(&s->on_sock);
+	pv_list_add(&owed, &s->on_sock);
 }
 
 static void shares_drop(struct pv_list *shares)
 {
 	pv_list_for_each_safe(it, tmp, shares)
 		share_drop(pv_list_entry(it, struct share, on_sock));
+}
+
+/* Before anybody gets a queue, or leaves one. */
+static void lead_owed(void)
+{
+	pv_list_for_each_safe(it, tmp, &owed) {
+		struct share *s = pv_list_entry(it, struct share, on_sock);
+
+		if (!rule_lead(s->rule, 0))
+			share_end(s);
+	}
 }
 
 static struct share *share_of(const struct rule *r, const struct pv_sock *so)
@@ -512,6 +537,7 @@ static int place(struct pv_sock *so, uint32_t logic, uint64_t value, int turns)
 	pv_list_init(&plan.shares);
 	if (!tables())
 		return -ENOMEM;
+	lead_owed();
 	if (logic != PV_RING_LOGIC_INTERFACE)
 		each_flow(so, &plan);
 	rc = plan.rc ? plan.rc : carry_out(&plan, turns);
@@ -623,6 +649,7 @@ void pv_lane_update_slow(struct pv_sock *so)
 void pv_lane_end_slow(struct pv_sock *so)
 {
 	shares_drop(&so->lane->shares);
+	lead_owed();
 	so->lane->prefers = false;
 }
 

@@ -181,10 +181,12 @@ int pyvma_rule_del(const struct pyvma_rule *rule)
 		return 0;
 	pv_lock_get(&pv_engine.lock);
 	p = find_port(rule->index);
-	if (p && p->serial == rule->serial)
+	if (p && p->serial == rule->serial) {
 		rc = pv_ring_flow_del(p->ring, rule->handle);
-	if (p && p->serial == rule->serial)
-		pv_lane_leave(p, rule->queue);
+		/* Whatever else the device says, the ring has it no more; one that it had no more has left already. */
+		if (rc != -ENOENT)
+			pv_lane_leave(p, rule->queue);
+	}
 	pv_lock_put(&pv_engine.lock);
 	return rc;
 }
