@@ -165,7 +165,8 @@ int pv_lane_none(const struct pv_port *p)
 		return pv_error(-EOPNOTSUPP, "%s has no receive queues beside its first ones: verbs and softnic rings do", name);
 	if (!pv_engine.cfg->ring_logic_rx)
 		return pv_error(-EOPNOTSUPP,
-				"%s has no receive queues beside its first ones: verbs and softnic do with any ring_logic_rx but 0", name);
+				"%s has no receive queues beside its first ones: verbs and softnic do with any ring_logic_rx but 0",
+				name);
 	return pv_error(-EOPNOTSUPP, "%s has no receive queues beside its first ones: the device gives no work queues with a hash",
 			name);
 }

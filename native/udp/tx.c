@@ -348,6 +348,15 @@ static pv_noinline int64_t refused(struct pv_udp *u, const struct pv_udp_dst *d,
 	return rc;
 }
 
+/* The way to the connected peer may be another one: rules and readers of the statistics follow. */
+static void peer_dst_made(struct pv_udp *u)
+{
+	if (u->path_iface == u->conn.path.iface)
+		return;
+	u->path_iface = u->conn.path.iface;
+	pv_udp_steer(u);
+}
+
 /* 0 and the destination, made again when it is another one or what it was made from has changed. */
 static pv_noinline int find_dst(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now_ns, struct pv_udp_dst **out)
 {
@@ -376,7 +385,10 @@ static pv_noinline int find_dst(struct pv_udp *u, const struct pv_udp_send *msg,
 	if (pv_path_valid(u->t->net, &d->path) && (!d->again_ns || now_ns < d->again_ns) && pv_addr_eq(&d->to, &to->addr) &&
 	    d->scope == to->iface && d->iface == msg->iface && pv_addr_eq(&d->src, msg->src ? msg->src : &u->saddr))
 		return 0;
-	return pv_udp_dst_make(u, msg, to, now_ns, d);
+	rc = pv_udp_dst_make(u, msg, to, now_ns, d);
+	if (!rc && d == &u->conn)
+		peer_dst_made(u);
+	return rc;
 }
 
 /* The usual case: the connected peer or the same destination as last time, nothing special. */

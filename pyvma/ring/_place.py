@@ -55,8 +55,8 @@ def place(sock: _socket.socket, key: int | None) -> None:
 
     A socket that has no name yet, or is not connected, is led there once it receives. Wants a setting `ring_logic_rx` other than 0 and a
     verbs or softnic ring, else OSError with EOPNOTSUPP. EBUSY: it has another place already, which only `move()` changes. A ring that has
-    no queue left (setting `ring_limit`) shares the one that has the fewest keys; a key keeps its queue as long as it has a socket. EEXIST: a
-    `Rule` of the program's takes the same frames to a queue of its own.
+    no queue left (setting `ring_limit`) shares the one that has the fewest keys; a key keeps its queue as long as it has a socket.
+    EEXIST: a `Rule` of the program's takes the same frames to a queue of its own.
     """
     _call(sock, key, 0)
 

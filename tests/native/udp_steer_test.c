@@ -375,6 +375,60 @@ TEST(random_changes)
 	}
 }
 
+static uint32_t routed_by;
+
+static int a_route(void *ctx, const struct pv_host_query *q, struct pv_host_route *out)
+{
+	int rc = any_route(ctx, q, out);
+
+	out->kernel_index = routed_by;
+	return rc;
+}
+
+static uint32_t live_on(const struct fake *f)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < f->nflow; i++)
+		n += f->flow_on[i];
+	return n;
+}
+
+/* The next datagram goes where the route leads by then: the rule for what the peer answers is there, and readers see that interface. */
+TEST(a_route_that_changes)
+{
+	static const struct pv_host_ops ops = { .route = a_route, .resolve = no_resolve };
+	const struct bench_cfg cfg = { .net = { .host = &ops }, .steer = PV_STEER_SOCKET, .flow_kinds = TUPLES, .second = true };
+	struct pv_endpoint to = { .addr = ip("10.9.0.2"), .port = 99 };
+	struct pv_iov iov = { .base = "x", .len = 1 };
+	struct pv_udp_send msg = { .iov = &iov, .iovcnt = 1, .ttl = -1, .tos = -1 };
+	struct bench *b = bench_open(&cfg);
+	struct pv_udp_cfg uc = { .seed = 1 };
+	struct pv_udp *u;
+
+	for (uint32_t i = 0; i < 2; i++)
+		b->net->iface[b->iface[i]]->cfg.kernel_index = 7 + i;
+	routed_by = 7;
+	CHECK_EQ(pv_udp_table_open(&table, b->net, &b->mem.mem, &uc), 0);
+	pv_udp_steer_changed(table);
+	u = sock(PV_AF_INET, "10.0.0.1", 7, false);
+	CHECK_EQ(pv_udp_connect(u, &to, b->now), 0);
+	CHECK_EQ(pv_udp_peer_iface(u), b->iface[0]);
+	CHECK_EQ(live_on(b->fake[1]), 0);
+	for (uint32_t turn = 0; turn < 4; turn++) {
+		uint32_t by = (turn + 1) % 2;
+
+		routed_by = 7 + by;
+		pv_net_host_changed(b->net, false);
+		CHECK_EQ(pv_udp_send(u, &msg, b->now), 1);
+		CHECK_EQ(pv_udp_peer_iface(u), b->iface[by]);
+		CHECK_EQ(live_on(b->fake[0]), 1);
+		CHECK_EQ(live_on(b->fake[1]), by);
+	}
+	pv_udp_close(u);
+	steer_close(b);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
