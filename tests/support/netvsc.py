@@ -53,6 +53,14 @@ class Batch:
         self.process.wait(10)
 
 
+def put_whole(file: Path, text: str) -> None:
+    """As with sysfs, who reads meanwhile finds all that there was or all that there is: without slaves a bond is closed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}")
+    new.write_text(text)
+    new.replace(file)
+
+
 class Guest:
     """The three namespaces and what connects them; `plug_in` and `plug_out` are what the host does to the guest."""
 
@@ -107,9 +115,7 @@ class Guest:
 
     def put(self, path: str, text: str) -> None:
         """A file of the tree that stands for /sys/class/net."""
-        file = self.net / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        put_whole(self.net / path, text)
 
     def datapath(self, port: str) -> None:
         """Frames for the guest go there from now on, wherever others of its address come from."""
