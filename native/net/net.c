@@ -129,11 +129,15 @@ int pv_net_kick(struct pv_net *net)
 
 		dirty &= dirty - 1;
 		if (pv_unlikely(r)) {
-			/* Some frames have not left: the next kick tries again. Without a link that is in vain until it is back. */
+			const struct pv_iface *ifp = net->iface[bit + 1];
+
+			/* Some frames have not left: the next kick tries again. Without a link that is in vain until it is back, of which
+			 * the interface's state tells (pv_net_iface_set). */
+			if (r == -EAGAIN && !ifp->resolves && !ifp->ring->caps.link_up)
+				continue;
 			if (r == -EAGAIN)
 				net->head.dirty |= 1u << bit;
-			if (r != -EAGAIN || net->iface[bit + 1]->resolves || net->iface[bit + 1]->ring->caps.link_up)
-				rc = r;
+			rc = r;
 		}
 	}
 	return rc;

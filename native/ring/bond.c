@@ -212,6 +212,18 @@ static void sent_by(struct bond *b)
 	b->nsenders = b->nusable;
 }
 
+/* What was posted to a leg before it lost its link leaves once it has one, though nobody rings for it. A call sends one frame at least, or
+ * the device is busy. */
+static void kick_waiting(struct bond *b)
+{
+	for (uint32_t i = 0; i < b->nlegs; i++) {
+		struct bond_leg *l = b->leg[i];
+
+		for (uint32_t n = 0; l->dirty && l->up && n < l->ring->caps.tx_depth; n++)
+			l->dirty = pv_ring_tx_kick(l->ring) == -EAGAIN;
+	}
+}
+
 /* After any change: who sends, who is heard, what the bond can. What was left over goes by the new way. */
 static void settle(struct bond *b)
 {
@@ -241,6 +253,7 @@ static void settle(struct bond *b)
 		say(b, up ? PV_RING_EV_LINK_UP : PV_RING_EV_LINK_DOWN);
 	sent_by(b);
 	pv_bond_again(b);
+	kick_waiting(b);
 }
 
 void pv_bond_look(struct bond *b)

@@ -276,7 +276,8 @@ int pv_bond_tx_kick(struct pv_ring *r)
 		int rc = l->gone ? 0 : pv_ring_tx_kick(l->ring);
 
 		l->dirty = rc == -EAGAIN;
-		if (rc == -EAGAIN)
+		/* Without a link that is in vain until it is back, when the bond does it (settle). */
+		if (rc == -EAGAIN && l->up)
 			all = rc;
 		else if (rc == -ENODEV)
 			pv_bond_lost(b, l, false);

@@ -417,8 +417,11 @@ TEST(host_link_down_is_no_reason_to_spin)
 	CHECK_EQ(send_text(b, &p), 0);
 	b->fake[0]->kick_rc = -EAGAIN;
 	CHECK_EQ(pv_net_kick(b->net), -EAGAIN);
+	CHECK(pv_net_dirty(b->net));
 	CHECK_EQ(set(b, "10.0.0.1", 1500, false), 0);
 	CHECK_EQ(pv_net_kick(b->net), 0);
+	/* Whoever would sleep may. */
+	CHECK(!pv_net_dirty(b->net));
 	/* Back: the frames that the ring kept go. */
 	b->fake[0]->kick_rc = 0;
 	CHECK_EQ(set(b, "10.0.0.1", 1500, true), 0);

@@ -181,6 +181,57 @@ TEST(a_doorbell_that_is_refused)
 	rig_close(&rig);
 }
 
+static const struct pv_ring_ops *sim_ops;
+static uint32_t frames_wait;
+
+/* As AF_XDP's: without a link what was posted waits, and with one not all of it leaves by one call. */
+static int waiting_kick(struct pv_ring *r)
+{
+	if (!r->caps.link_up)
+		return -EAGAIN;
+	if (frames_wait) {
+		frames_wait--;
+		return -EAGAIN;
+	}
+	return sim_ops->tx_kick(r);
+}
+
+/* A doorbell that is in vain until the link is back is nothing to stay awake for: the bond rings it then. */
+TEST(frames_wait_for_the_link)
+{
+	struct pv_ring_ops ops;
+	struct pv_ring *leg;
+	struct rig rig;
+
+	begin(&rig, open_sim_backup);
+	leg = bond_rig(&rig)->leg[0][0];
+	sim_ops = leg->ops;
+	ops = *sim_ops;
+	ops.tx_kick = waiting_kick;
+	leg->ops = &ops;
+	rig_post(&rig, 0, rig_frame(&rig, 0, 100, 1));
+	leg->caps.link_up = false;
+	/* Not noticed yet. */
+	CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), -EAGAIN);
+	events(&rig);
+	CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), 0);
+	CHECK_EQ(leg->stat->c.tx_packets, 0);
+	/* The other one's are as ever. */
+	rig_post(&rig, 0, rig_frame(&rig, 0, 100, 2));
+	CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), 0);
+	CHECK_EQ(bond_rig(&rig)->leg[0][1]->stat->c.tx_packets, 1);
+	CHECK_EQ(leg->stat->c.tx_packets, 0);
+	frames_wait = 3;
+	leg->caps.link_up = true;
+	events(&rig);
+	CHECK_EQ(frames_wait, 0);
+	CHECK_EQ(leg->stat->c.tx_packets, 1);
+	rig_expect(&rig, 1, 100, 1);
+	rig_reap_all(&rig, 0, 2);
+	leg->ops = sim_ops;
+	rig_close(&rig);
+}
+
 /* ---- frames in flight, one by one -------------------------------------------------------------------------------------- */
 
 static struct pv_pkt *in_pieces(struct rig *rig, struct pv_pkt *whole, uint32_t piece)
