@@ -417,7 +417,7 @@ static int arm(struct pv_ring *ring)
 
 	if (r->gone)
 		return r->gone_told ? -ENODEV : 1;
-	if (r->sock->kick)
+	if (r->sock->kick && ring->caps.link_up)
 		return -EAGAIN; /* frames that have not left: nothing would wake us to send them */
 	return frames_wait(r);
 }

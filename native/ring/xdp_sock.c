@@ -184,10 +184,10 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	rc = -EOPNOTSUPP;
 	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && cfg->tx_csum != PV_XDP_CSUM_SOFTWARE && i == 0)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY | (r->jumbo ? XDP_USE_SG : 0), cfg->hurry);
-	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
+	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. The first socket asks for all of them. */
 	if (rc && rc != -EBUSY) {
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG), cfg->hurry);
-		r->sg |= !rc;
+		r->sg |= !rc && i == 0;
 	}
 	if (rc && rc != -EBUSY && !r->jumbo)
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY, cfg->hurry);

@@ -6,7 +6,7 @@
  * bridge to a real NIC, a peer of the kernel's. In copy mode both ways do the same work inside the call, and what was posted before has
  * left by then: frames stay in order.
  *
- * A device that does not take them any more (its peer has got a program in native mode) has them cut by the kernel from then on.
+ * What a device does not take any more (its peer has got a program in native mode) is cut by the kernel.
  */
 #include "base/ownfd.h"
 #include "ring/xdp_priv.h"
@@ -70,7 +70,7 @@ static int send_whole(struct xdp_ring *r, struct pv_pkt *p)
 	struct iovec iov[PIECES + 1];
 	struct virtio_net_hdr h;
 	struct msghdr msg = { .msg_name = &to, .msg_namelen = sizeof(to), .msg_iov = iov, .msg_iovlen = 1 };
-	int off = 0;
+	int off = 0, on = 1, rc;
 
 	if (!pv_vnet_tx_header(p, &h))
 		return -EINVAL;
@@ -82,9 +82,12 @@ static int send_whole(struct xdp_ring *r, struct pv_pkt *p)
 		return 0;
 	if (errno != ENOBUFS)
 		return -errno;
-	/* By the queueing discipline, which cuts what the device does not take. */
+	/* By the queueing discipline, which cuts what the device does not take. This one alone: it may be that the other end had no room, and what
+	 * the discipline keeps would be overtaken. */
 	(void)setsockopt(r->whole_fd, SOL_PACKET, PACKET_QDISC_BYPASS, &off, sizeof(off));
-	return sendmsg(r->whole_fd, &msg, MSG_DONTWAIT) < 0 ? -errno : 0;
+	rc = sendmsg(r->whole_fd, &msg, MSG_DONTWAIT) < 0 ? -errno : 0;
+	(void)setsockopt(r->whole_fd, SOL_PACKET, PACKET_QDISC_BYPASS, &on, sizeof(on));
+	return rc;
 }
 
 bool pv_xdp_post_aside(struct xdp_ring *r, struct pv_pkt *p)
@@ -100,10 +103,11 @@ bool pv_xdp_post_aside(struct xdp_ring *r, struct pv_pkt *p)
 		c->doorbells++;
 		rc = send_whole(r, p);
 	}
-	if (rc == -EAGAIN)
-		return false;
 	if (rc == -ENXIO || rc == -ENODEV)
 		pv_xdp_set_gone(r);
+	/* Not taken: it waits with who posted it, or goes another way. */
+	if (rc == -EAGAIN || rc == -ENETDOWN || r->gone)
+		return false;
 	c->tx_errors += rc != 0;
 	c->tx_packets += !rc;
 	c->tx_bytes += rc ? 0 : len;

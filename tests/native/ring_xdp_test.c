@@ -9,8 +9,12 @@ int main(void)
 	return 77;
 }
 #else
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/ethtool.h>
+#include <linux/if_packet.h>
+#include <linux/if_xdp.h>
 #include <linux/sockios.h>
 #include <stdarg.h>
 #include <net/if.h>
@@ -22,6 +26,26 @@ int main(void)
 #include "ring/link.h"
 #include "ring/xdp.h"
 #include "ring_contract_cases.h"
+
+#ifndef XDP_USE_SG
+#define XDP_USE_SG (1 << 4)
+#endif
+
+/* Linux before 6.6. The program's own symbol comes before libc's. */
+static bool no_sg;
+
+__attribute__((visibility("default"))) int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	static int (*next)(int, const struct sockaddr *, socklen_t);
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "bind");
+	if (no_sg && addr->sa_family == AF_XDP && ((const struct sockaddr_xdp *)(const void *)addr)->sxdp_flags & XDP_USE_SG) {
+		errno = EINVAL;
+		return -1;
+	}
+	return next(fd, addr, len);
+}
 
 /* Without IPv6 the kernel says nothing on a link of its own accord. */
 static void quiet_namespace(void)
@@ -208,6 +232,138 @@ TEST(long_segments_arrive_whole)
 		rig_fill(&rig, 1);
 	}
 	rig_close(&rig);
+}
+
+static struct pv_pkt *long_segment(struct rig *rig)
+{
+	const struct contract_tso t = { .options = 12, .tcp_flags = 0x18, .df = true, .gso = 1448, .payload = 5000, .piece = 1448 };
+
+	return contract_tso_packet(rig, &t);
+}
+
+/* What the ring's socket for long segments does with them: 1, not by the queueing discipline. */
+static int bypass_of_the_ring(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int found = -1;
+	struct dirent *e;
+
+	CHECK(dir != NULL);
+	while ((e = readdir(dir))) {
+		int fd = atoi(e->d_name), domain = 0, on = 0;
+		socklen_t len = sizeof(domain);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) || domain != AF_PACKET)
+			continue;
+		CHECK_EQ(getsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &on, &len), 0);
+		found = found == 0 ? 0 : on;
+	}
+	closedir(dir);
+	return found;
+}
+
+/* The kernel cuts what the device refuses; what comes later takes the short way again, by which nothing is overtaken. */
+TEST(the_way_around_is_for_one_segment)
+{
+	struct rig rig;
+
+	rig_open(&rig, &cut);
+	rig_fill(&rig, 1);
+	CHECK_EQ(bypass_of_the_ring(), 1);
+	rig_post(&rig, 0, long_segment(&rig));
+	for (uint32_t i = 0; i < 4; i++) {
+		struct pv_pkt *p = rig_recv(&rig, 1);
+
+		CHECK(p->total <= 1514);
+		pv_pkt_put(p);
+	}
+	CHECK_EQ(bypass_of_the_ring(), 1);
+	rig_reap_all(&rig, 0, 1);
+	rig_close(&rig);
+}
+
+/* A long segment is not taken while the interface is down, nor when it is gone, as frames that the queue has wait or come back. */
+TEST(long_segments_without_an_interface)
+{
+	struct pv_pkt *p;
+	const char *name;
+	struct rig rig;
+
+	rig_open(&rig, &cut);
+	name = ((struct pair *)rig.wire)->name[0];
+	set_offload(name, true);
+	rig_fill(&rig, 1);
+	ip_here("link set %s down", name);
+	p = long_segment(&rig);
+	CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 0);
+	CHECK_EQ(rig.ring[0]->stat->c.tx_errors, 0);
+	ip_here("link set %s up", name);
+	wait_running(name);
+	rig_post(&rig, 0, p);
+	p = rig_recv(&rig, 1);
+	CHECK(p->total > 5000);
+	pv_pkt_put(p);
+	rig_reap_all(&rig, 0, 1);
+	vanish(&rig, 0);
+	p = long_segment(&rig);
+	CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 0);
+	CHECK_EQ(rig.ring[0]->stat->c.tx_errors, 0);
+	CHECK(!rig.ring[0]->caps.link_up);
+	CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), -ENODEV);
+	pv_pkt_put(p);
+	rig_close(&rig);
+}
+
+/* Frames that wait for the interface are nothing to stay awake for, once it is known that it is down. */
+TEST(who_waits_for_the_link_may_sleep)
+{
+	struct rig rig;
+	const char *name;
+
+	rig_open(&rig, &generic);
+	name = ((struct pair *)rig.wire)->name[0];
+	rig_fill(&rig, 1);
+	ip_here("link set %s down", name);
+	rig_post(&rig, 0, rig_frame(&rig, 0, 100, 1));
+	CHECK_EQ(pv_ring_tx_kick(rig.ring[0]), -EAGAIN);
+	CHECK_EQ(pv_ring_arm(rig.ring[0]), -EAGAIN);
+	/* As the interface's owner says. */
+	rig.ring[0]->caps.link_up = false;
+	CHECK_EQ(pv_ring_arm(rig.ring[0]), 0);
+	ip_here("link set %s up", name);
+	wait_running(name);
+	rig.ring[0]->caps.link_up = true;
+	rig_kick(&rig, 0);
+	rig_expect(&rig, 1, 100, 1);
+	rig_reap_all(&rig, 0, 1);
+	rig_close(&rig);
+}
+
+/* Long segments want frames of several buffers, which every socket has or none: one that shares the first one's memory asks for nothing. */
+TEST(frames_of_one_buffer)
+{
+	quiet_namespace();
+	ip_here("link add q0 numrxqueues 2 numtxqueues 2 type veth peer name q1 numrxqueues 2 numtxqueues 2");
+	for (int old = 0; old < 2; old++) {
+		const struct pv_pool_cfg pc = { .buf_size = 2048, .headroom = 256, .count = 256, .max = 256 };
+		const struct pv_xdp_cfg cfg = { .ifname = "q0", .rx_depth = 64, .tx_depth = 64, .mode = PV_XDP_GENERIC };
+		struct pv_ring *ring;
+		struct pv_pool *pool;
+		struct testmem m;
+		char err[256];
+
+		no_sg = old;
+		testmem_init(&m);
+		CHECK_EQ(pv_pool_open(&pool, &m.mem, &pc), 0);
+		CHECK_EQ(pv_xdp_open(&ring, &m.mem, pool, &cfg, err, sizeof(err)), 0);
+		CHECK_EQ(ring->caps.queues, 2);
+		CHECK_EQ(ring->caps.tso_max > 0, !old);
+		pv_ring_close(ring);
+		CHECK_EQ(pv_pool_close(pool), 0);
+		CHECK_EQ(m.blocks, 0);
+	}
+	no_sg = false;
+	ip_here("link del q0");
 }
 
 static int open_named(const char *name, struct pv_ring **out, struct testmem *m, struct pv_pool **pool, char *err)
