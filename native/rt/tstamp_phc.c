@@ -97,6 +97,8 @@ int pv_phc_get(struct pv_phc *p, const struct pv_phc_ask *ask, char *err, size_t
 		snprintf(err, size, "%s: %s", path, strerror(-rc));
 		return rc;
 	}
+	/* Of one that was asked for before. */
+	*err = '\0';
 	rc = check(p, path, ask->paired, err, size);
 	if (rc)
 		pv_phc_close(p);
