@@ -171,7 +171,7 @@ static void work(struct pv_leg_job *job)
 		pv_ring_shut(job->ring);
 	} else {
 		job->rc = pv_port_device_open(&job->view, &job->cfg);
-		job->ring = job->rc ? NULL : job->view.ring;
+		job->ring = job->view.ring;
 		if (job->rc)
 			snprintf(job->why, sizeof(job->why), "%s", pv_error_text());
 	}

@@ -179,7 +179,11 @@ static int open_verbs(struct pv_port *p, const struct pv_config *cfg)
 	rc = pv_verbs_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &vc, err, sizeof(err));
 	/* A device is asked for each frame by a rule: there is no other way. */
 	if (!rc && !p->ring->caps.flow_kinds) {
-		pv_ring_close(p->ring);
+		/* Closing gives its place in the pool back: where that is kept, it is the keeper's to close. */
+		if (!p->binder) {
+			pv_ring_close(p->ring);
+			p->ring = NULL;
+		}
 		rc = -EOPNOTSUPP;
 		snprintf(err, sizeof(err), "the device has no flow rules, and nothing would come by it");
 	}

@@ -17,6 +17,7 @@ int main(void)
 
 #include "ring/verbs.h"
 #include "rt/bond.h"
+#include "rt/error.h"
 #include "rt/mem.h"
 #include "rt/port_bond.h"
 
@@ -155,6 +156,36 @@ static uint32_t legs(void)
 	return n;
 }
 
+/* A device without flow rules is opened in vain, and its place in the pool is its keeper's until the keeper gives it back. */
+static void without_rules(void)
+{
+	static const struct pv_pool_cfg pc = { .buf_size = 2048, .headroom = PV_NET_HEADROOM, .count = 256, .max = 256 };
+	struct pv_config cfg = *e->cfg;
+	struct pv_port view;
+	int binder, other;
+
+	memset(&view, 0, sizeof(view));
+	cfg.rx_depth = cfg.tx_depth = 8;
+	CHECK_EQ(pv_pool_open(&view.pool, pv_mem_system(false), &pc), 0);
+	binder = pv_pool_bind_begin(view.pool);
+	CHECK(binder > 0);
+	view.binder = (uint32_t)binder;
+	view.spec.ring = PV_IFSPEC_VERBS;
+	view.spec.port = 1;
+	snprintf(view.spec.lib, sizeof(view.spec.lib), "%s", SOFTNIC_LIB);
+	snprintf(view.spec.device, sizeof(view.spec.device), "softnic_%s0_1", fabric);
+	CHECK_EQ(setenv("PYVMA_SOFTNIC_OFF", "flow", 1), 0);
+	CHECK_EQ(pv_port_device_open(&view, &cfg), -EOPNOTSUPP);
+	CHECK_EQ(unsetenv("PYVMA_SOFTNIC_OFF"), 0);
+	CHECK(strstr(pv_error_text(), "no flow rules"));
+	other = pv_pool_bind_begin(view.pool);
+	CHECK(other > 0 && other != binder);
+	CHECK(view.ring != NULL);
+	pv_ring_close(view.ring);
+	pv_pool_unbind(view.pool, (uint32_t)other);
+	CHECK_EQ(pv_pool_close(view.pool), 0);
+}
+
 static void *send_on(void *arg)
 {
 	struct us *s = arg;
@@ -217,6 +248,7 @@ TEST(legs_come_and_go_beside_all_else)
 
 	begin();
 	WAIT_FOR(legs() == LEGS);
+	without_rules();
 	us_open(&s, "10.1.0.1", 7000);
 	CHECK_EQ(pthread_create(&sender, NULL, send_on, &s), 0);
 	CHECK_EQ(pthread_create(&forker, NULL, fork_on, NULL), 0);
