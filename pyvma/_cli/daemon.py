@@ -13,6 +13,13 @@ from . import UserError
 from ._show import as_json
 
 
+def _max_flows(text: str) -> int:
+    """For argparse's `type`: systemd does not try wrong options again."""
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1048576")
+    return int(text)
+
+
 def add_actions(top: argparse.ArgumentParser) -> None:
     """Adds the sub-commands to `pyvma daemon` or `pyvmad`."""
     from ..daemon import SOCKET
@@ -20,7 +27,7 @@ def add_actions(top: argparse.ArgumentParser) -> None:
     actions = top.add_subparsers(dest="action", required=True, metavar="ACTION")
     run_it = actions.add_parser("run", help="serve until SIGINT or SIGTERM")
     run_it.add_argument("--group", default="pyvma", metavar="NAME", help="whose members may ask (default: pyvma)")
-    run_it.add_argument("--max-flows", type=int, default=16384, metavar="N", help="rules of one process, at most (default: 16384)")
+    run_it.add_argument("--max-flows", type=_max_flows, default=16384, metavar="N", help="rules of one process, at most (default: 16384)")
     run_it.add_argument(
         "--vma", nargs="?", const="/var/run/vma_agent.sock", default="", metavar="PATH", help="serve VMA's protocol 3, too, at this socket"
     )
@@ -77,8 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ..daemon import _run
     from ..daemon._types import Limits
 
-    if not 1 <= arguments.max_flows <= 1 << 20:
-        raise UserError("--max-flows: from 1 to 1048576")
     return _run.run(
         _run.Options(
             socket=arguments.socket,
