@@ -151,6 +151,18 @@ static void leg_stat(const struct pv_port_bond *b, const struct leg *l)
 	snprintf(s->tap_device, sizeof(s->tap_device), "%.15s", pv_tapdev_ifname(l->ring));
 }
 
+/* The link as its ring has it, known to the statistics and the log. */
+static void take_link(struct pv_port_bond *b, struct leg *l)
+{
+	bool up = l->ring->caps.link_up;
+
+	if (l->link_up == up)
+		return;
+	l->link_up = up;
+	b->changed = true;
+	log_leg(b, l, up ? "link up" : "link down");
+}
+
 /* What every source says together. */
 static bool may_send(const struct pv_port_bond *b, const struct leg *l)
 {
@@ -214,14 +226,15 @@ static void try_later(struct pv_engine *e, struct leg *l)
 }
 
 /* 0, or with a text: the ring is closed then. */
-static int join(struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
+static int join(struct pv_engine *e, struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
 {
 	struct pv_bond_leg_cfg lc = { .id = l->id, .fallback = l->tap, .at = l->at };
-	int rc;
+	int rc, flags;
 
 	l->ring = ring;
-	/* Of an interface's link the kernel tells (take_slave). */
-	ring->caps.link_up |= b->xdp && !l->tap;
+	/* As take_slave has it, of which the ring was told another way when it was opened. */
+	if (b->xdp && !l->tap && kernel_link(e, l->slave.ifname, &flags) == l->id)
+		ring->caps.link_up = flags & IFF_UP;
 	l->link_up = ring->caps.link_up || l->tap;
 	lc.active = l->active = may_send(b, l);
 	rc = pv_bond_leg_add(b->ring, ring, &lc);
@@ -239,7 +252,7 @@ static int join(struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
 /* `ring` NULL: it could not be opened, as the text says. */
 static void leg_opened(struct pv_engine *e, struct pv_port_bond *b, struct leg *l, struct pv_ring *ring)
 {
-	if (!ring || join(b, l, ring)) {
+	if (!ring || join(e, b, l, ring)) {
 		const char *why = pv_error_keep(pv_error_text());
 
 		/* Of one that is not open the host's entry tells. */
@@ -357,8 +370,10 @@ static void take_slave(struct pv_engine *e, struct pv_port *p, const struct pv_b
 	if (l->ring)
 		(void)pv_bond_leg_place(b->ring, id, at);
 	/* That one is running again is told up to a second late: where no leg is, one that is up at least will do. */
-	if (l->ring && b->xdp)
-		l->ring->caps.link_up = l->link_up = flags & IFF_UP;
+	if (l->ring && b->xdp) {
+		l->ring->caps.link_up = flags & IFF_UP;
+		take_link(b, l);
+	}
 	l->id = id;
 	/* Links of others change, too: it has its time. */
 	if (!id || l->ring || l->job || pv_clock_now(&e->clock) < l->retry_ns)
@@ -536,10 +551,7 @@ static void look_at(struct pv_engine *e, struct pv_port *p, struct leg *l)
 			try_later(e, l);
 			return;
 		}
-		if (l->link_up != r->caps.link_up) {
-			l->link_up = r->caps.link_up;
-			log_leg(b, l, l->link_up ? "link up" : "link down");
-		}
+		take_link(b, l);
 	}
 }
 

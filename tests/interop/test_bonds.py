@@ -6,6 +6,7 @@ is the peer.
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
 import shutil
 import sys
@@ -237,6 +238,44 @@ def test_a_slave_is_deleted_and_made_again(veths: Bonded) -> None:
             net.switch.ip("link", "set", f"x{leg}", "up")
             net.put("bond0/bonding/slaves", "s0 s1")
             net.here.ip("link", "set", f"s{leg}", "alias", f"again{number}")
+        sent, digest = app("stop.set()\nsending.result()", limit_s=120)
+        assert peer("receiving.result()") == (sent, digest)
+
+
+def test_legs_without_a_link(veths: Bonded, tmp_path: Path) -> None:
+    """The log tells of it, nobody stays awake for frames that wait for it, and they leave with it."""
+    net, log = veths, tmp_path / "log"
+    net.bonding("active-backup 1")
+    environment = {**net.environment, "PYVMA_LOG_LEVEL": "info", "PYVMA_LOG_FILE": str(log)}
+
+    def told(what: str) -> bool:
+        return all(re.search(rf"bond0: s{leg}\b.*: {what}$", log.read_text(), re.MULTILINE) for leg in range(2))
+
+    def doorbells(app: Actor) -> int:
+        with pyvma.stats.attach(app.process.pid) as process:
+            return sum(int(ring.doorbells) for ring in process.snapshot().rings if ring.figure("master"))
+
+    with Actor([net.interface], netns=net.here.name, env=environment) as app, Actor(netns=net.there.name) as peer:
+        for actor in (app, peer):
+            actor(ENDS)
+        port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
+        app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
+        assert app("t.offload.state") == "offloaded"
+        peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
+        app("sending = Work(tcp_send, t, 1 << 20, stop, 0.0)")
+        wait_for("traffic", lambda: doorbells(app) > 100)
+        assert not told("link down")
+        for leg in range(2):
+            net.ip(f"link set s{leg} down")
+        wait_for("the log", lambda: told("link down"))
+        before = doorbells(app)
+        time.sleep(0.3)
+        rung = doorbells(app) - before
+        assert rung < 300, rung
+        assert not told("link up")
+        for leg in range(2):
+            net.ip(f"link set s{leg} up")
+        wait_for("the log", lambda: told("link up"))
         sent, digest = app("stop.set()\nsending.result()", limit_s=120)
         assert peer("receiving.result()") == (sent, digest)
 
