@@ -295,7 +295,7 @@ def test_a_rule_is_deleted_once(fabric: str) -> None:
         engine("from pyvma._native import lib\nindex = ring.interfaces()[0].index")
         engine("a, b = (ring.steer(index, ring.FlowRule(dst=host, protocol='udp', dst_port=port)) for port in (7, 8))")
         engine("a.move()\nb.move(a)\nrow = a._row\na.close()")
-        assert engine("[lib.pyvma_rule_del(row) for _ in range(2)]") == [-errno.ENOENT] * 2
+        assert engine("lib.pyvma_rule_del(row)") == -errno.ENOENT
         assert engine("s = bound(key=1)\nb.queue, queues(s)") == (1, [[2]])
 
 
