@@ -176,7 +176,15 @@ static bool elsewhere(const struct leg *l, int64_t now)
 	return !l->tap && !l->ring && !l->slave.backup && !l->slave.down && (!l->lost_ns || now - l->lost_ns >= NOTICE_NS);
 }
 
-/* Where one leg sends and the one that bonding named cannot, it is the first that can: bonding will say so a little later. */
+/* Where one leg sends and the one that bonding named cannot, it is the first that can: bonding will say so a little later. None that runs may
+ * mean that it was not told yet: then bonding, which asks the devices themselves, knows better. */
+static bool better(const struct leg *l, const struct leg *than)
+{
+	if (!l->ring || !l->link_up || (l->slave.down && l->slave.backup))
+		return false;
+	return !than || (than->slave.down && !l->slave.down);
+}
+
 static void settle(struct pv_engine *e, struct pv_port *p)
 {
 	struct pv_port_bond *b = p->bond;
@@ -191,8 +199,7 @@ static void settle(struct pv_engine *e, struct pv_port *p)
 		any |= may_send(b, l);
 		away |= bond && one && elsewhere(l, now);
 		expect += bond && (l->ring || !l->slave.down);
-		if (!spare && l->ring && l->link_up && !l->slave.down)
-			spare = l;
+		spare = better(l, spare) ? l : spare;
 	}
 	/* By a slave that is up and no leg the kernel hears what is for us: no new connections meanwhile. */
 	pv_bond_expect(b->ring, expect);

@@ -199,6 +199,17 @@ def test_a_transfer_over_flapping_legs(mode: str, beneath: str, request: pytest.
             assert bond.moves >= 1
 
 
+def test_bonding_chooses_among_those_that_do_not_run_yet(veths: Bonded) -> None:
+    """Linux tells late that an interface is running. By the first slave nothing would come back."""
+    veths.bonding("active-backup 1")
+    veths.put("bond0/bonding/active_slave", "s1")
+    for leg in range(2):
+        veths.put(f"s{leg}/operstate", "dormant")
+    veths.towards(1)
+    with Actor([veths.interface], netns=veths.here.name, env=veths.environment) as app, Actor(netns=veths.there.name) as peer:
+        talk(app, peer)
+
+
 def test_a_slave_is_deleted_and_made_again(veths: Bonded) -> None:
     """Its AF_XDP ring goes with the interface, whatever is in flight, and there is one again when there is an interface."""
     net, mode = veths, "active-backup 1"
