@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A program that knows nothing of pyvma, whose signal handlers leave the calls they interrupt by siglongjmp, and that is told of input by SIGIO:
- * jumps MINE4 MINE6 PEER4 PEER6 against peer.c, over IPv4. "ok CASE" or why not, as edges.c.
+ * jumps MINE4 MINE6 PEER4 PEER6 [CASE...] against peer.c, over IPv4. "ok CASE" or why not, as edges.c.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -411,6 +411,64 @@ static void signals_of_input(void)
 	}
 }
 
+/* Of those that the engine has and cannot hand back: refused, a line on stderr says why, and they go on as they were. */
+static void is_refused(int fd, bool by_ioctl)
+{
+	bool preloaded = getenv("LD_PRELOAD") != NULL;
+	int pipes[2], err = dup(2), flags = fcntl(fd, F_GETFL), on = 1, rc;
+	char line[600];
+	ssize_t n;
+
+	CHECK(flags >= 0 && !(flags & O_ASYNC) && err >= 0 && pipe(pipes) == 0 && dup2(pipes[1], 2) == 2);
+	errno = 0;
+	rc = by_ioctl ? ioctl(fd, FIOASYNC, &on) : fcntl(fd, F_SETFL, flags | O_ASYNC);
+	CHECK(rc == (preloaded ? -1 : 0) && errno == (preloaded ? EOPNOTSUPP : 0));
+	CHECK(fcntl(fd, F_GETFL) == (preloaded ? flags : flags | O_ASYNC));
+	CHECK(dup2(err, 2) == 2 && close(err) == 0 && close(pipes[1]) == 0);
+	n = read(pipes[0], line, sizeof(line) - 1);
+	CHECK(n >= 0 && close(pipes[0]) == 0);
+	line[n] = 0;
+	CHECK((n > 0) == preloaded);
+	CHECK(!n || (!strncmp(line, "pyvma: ", 7) && strstr(line, ": a socket of the stack's sends no SIGIO\n") &&
+		     strchr(line, '\n') == line + n - 1));
+}
+
+/* The peer connects to the listener, and is accepted. */
+static void accepts(int listener)
+{
+	struct order o = { .kind = 'c', .to = { .sin6_family = AF_INET6 }, .text = "hello" };
+	struct sockaddr_in at, to = address(theirs, PEER_PORT + 1);
+	socklen_t len = sizeof(at);
+	int by = socket(AF_INET, SOCK_STREAM, 0), fd;
+	struct pollfd p = { .fd = listener, .events = POLLIN };
+	char mapped[64], buf[32];
+
+	snprintf(mapped, sizeof(mapped), "::ffff:%s", mine);
+	CHECK(inet_pton(AF_INET6, mapped, &o.to.sin6_addr) == 1 && getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	o.to.sin6_port = at.sin_port;
+	CHECK(connect(by, (struct sockaddr *)&to, sizeof(to)) == 0 && write(by, &o, sizeof(o)) == sizeof(o));
+	CHECK(poll(&p, 1, LIMIT_MS) == 1 && (fd = accept(listener, NULL, NULL)) >= 0);
+	CHECK(recv(fd, buf, 5, MSG_WAITALL) == 5 && !memcmp(buf, "hello", 5));
+	CHECK(is_kernels(fd) == !getenv("LD_PRELOAD"));
+	CHECK(close(fd) == 0 && close(by) == 0);
+}
+
+static void signals_refused(void)
+{
+	CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR);
+	for (int by_ioctl = 0; by_ioctl < 2; by_ioctl++) {
+		int dgram = connected(SOCK_DGRAM), listener = bound(SOCK_STREAM);
+
+		says(dgram, "mine");
+		CHECK(fcntl(listener, F_SETFL, O_NONBLOCK) == 0 && accept(listener, NULL, NULL) < 0 && errno == EAGAIN);
+		is_refused(dgram, by_ioctl);
+		is_refused(listener, by_ioctl);
+		says(dgram, "still mine");
+		accepts(listener);
+		CHECK(close(dgram) == 0 && close(listener) == 0);
+	}
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -419,8 +477,16 @@ static const struct {
 } cases[] = {
 	{ "out_of_each", out_of_each },           { "at_any_moment", at_any_moment },
 	{ "within_a_handler", within_a_handler }, { "through_a_handler", through_a_handler },
-	{ "signals_of_input", signals_of_input },
+	{ "signals_of_input", signals_of_input }, { "signals_refused", signals_refused },
 };
+
+static bool wanted(const char *name, char **names, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return n == 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -430,6 +496,8 @@ int main(int argc, char **argv)
 	theirs = argv[3];
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (!wanted(cases[i].name, argv + 5, argc - 5))
+			continue;
 		running = cases[i].name;
 		cases[i].run();
 		printf("ok %s\n", running);
