@@ -39,13 +39,16 @@ static int depth(void)
 
 /* ---- into a handler ---------------------------------------------------------------------------------------------------- */
 
+/* A handler that makes calls which all succeed leaves errno alone on the kernel; the engine's own calls need not succeed. */
 static void handle(int sig, siginfo_t *info, void *context)
 {
 	handler_fn call = atomic_load_explicit(&handlers[sig], memory_order_relaxed);
 	struct handling here;
+	int saved = errno;
 
 	if (pv_likely(!depth())) {
 		call(sig, info, context);
+		errno = saved;
 		return;
 	}
 	here.outer = handling;
@@ -54,6 +57,7 @@ static void handle(int sig, siginfo_t *info, void *context)
 	if (!_setjmp(here.back))
 		call(sig, info, context);
 	handling = here.outer;
+	errno = saved;
 }
 
 static bool is_ours_to_call(int sig)
@@ -180,7 +184,6 @@ void pl_jump(struct pyvma_thread *me, int cancel)
 	if (pv_likely(!me->leaving))
 		return;
 	me->leaving = 0;
-	pyvma_wait_mask(NULL); /* what it was for is left, too */
 	pthread_setcancelstate(cancel, NULL);
 	pthread_sigmask(SIG_SETMASK, &pending.mask, NULL);
 	jump(pending.to, pending.val, PL_REAL(siglongjmp));
