@@ -158,7 +158,7 @@ PYVMA_EXPORT int pyvma_wait_restarts(void);
 
 /*
  * For a face whose threads may be cancelled, and whose calls are made by signals' handlers: what both know of a thread. Before each call
- * the face disables cancellation, sets `busy`, and `cancellable` if cancellation was enabled, and undoes it afterwards. A handler that
+ * the face disables cancellation, sets `busy`, and `cancellable` if the thread may end by the call, and undoes it afterwards. A handler that
  * finds its thread busy must make no call; a wait that sleeps is not busy but `resting`, and calls `deferred` first unless that is NULL. A
  * wait of a thread that is cancellable and `cancelled`, or that is `leaving`, ends with -ECANCELED.
  */
@@ -169,7 +169,7 @@ struct pyvma_thread {
 };
 /* The calling thread's, which is found by pyvma_thread_cancel from now on. */
 PYVMA_EXPORT struct pyvma_thread *pyvma_thread_get(void);
-/* pthread_cancel was called for that pthread_t: its wait ends, and all that follow. */
+/* pthread_cancel was called for that pthread_t: its wait ends, and all that follow. The caller's own cancellation is disabled. */
 PYVMA_EXPORT void pyvma_thread_cancel(unsigned long thread);
 
 /* The first number from `first` to `last` that is a descriptor of the engine's own; -1: none. For a face whose program closes numbers that it

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
@@ -17,15 +18,16 @@
 
 /* ---- sendfile ---------------------------------------------------------------------------------------------------------- */
 
-static int64_t send_piece(int out, const void *buf, size_t len, int flags)
+/* `point`: splice ends a thread that is cancelled, sendfile does not. */
+static int64_t send_piece(int out, const void *buf, size_t len, int flags, bool point)
 {
 	for (pyvma_sock *h = pl_sock(out); h; h = pl_sock(out)) {
-		int64_t rc = PL_POINT(pyvma_sock_send(h, buf, len, flags, -1));
+		int64_t rc = PL_EDGE(point, pyvma_sock_send(h, buf, len, flags, -1));
 
 		if (rc >= 0 || !pl_again(out, h, rc, SO_SNDTIMEO))
 			return rc;
 	}
-	ssize_t n = PL_REAL(send)(out, buf, len, flags);
+	ssize_t n = point ? PL_REAL(send)(out, buf, len, flags) : PL_REAL(syscall)(SYS_sendto, out, buf, len, flags, NULL, 0);
 
 	return n < 0 ? -errno : n;
 }
@@ -36,12 +38,12 @@ static int64_t send_file(int out, int in, off_t *at, off_t end, size_t count, ch
 	int64_t sent = 0;
 
 	while (count) {
-		ssize_t got = pread(in, buf, PV_MIN(count, (size_t)PIECE), *at);
+		ssize_t got = PL_REAL(syscall)(SYS_pread64, in, buf, PV_MIN(count, (size_t)PIECE), *at);
 		int64_t rc;
 
 		if (got <= 0)
 			return sent ? sent : got < 0 ? -errno : 0;
-		rc = send_piece(out, buf, (size_t)got, (size_t)got < count && *at + got < end ? MSG_MORE : 0);
+		rc = send_piece(out, buf, (size_t)got, (size_t)got < count && *at + got < end ? MSG_MORE : 0, false);
 		if (rc < 0)
 			return sent ? sent : rc;
 		sent += rc;
@@ -117,7 +119,7 @@ static int64_t pipe_to_sock(int in, int out, size_t len, unsigned int flags, cha
 		return seen < 0 ? -errno : 0;
 	rc = read_all(own[0], buf, (size_t)seen);
 	if (rc > 0)
-		rc = send_piece(out, buf, (size_t)rc, flags & SPLICE_F_MORE ? MSG_MORE : 0);
+		rc = send_piece(out, buf, (size_t)rc, flags & SPLICE_F_MORE ? MSG_MORE : 0, true);
 	if (rc > 0)
 		(void)read_all(in, buf, (size_t)rc);
 	return rc;
@@ -151,12 +153,31 @@ static int64_t sock_to_pipe(int in, int out, size_t len, unsigned int flags, cha
 	return peek_piece(in, buf, (size_t)n, MSG_DONTWAIT);
 }
 
-static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool from)
-{
-	struct stat st;
+struct means {
 	char *buf;
 	int own[2];
-	int64_t rc;
+};
+
+static int means_shut(struct means *m)
+{
+	for (int i = 0; i < 2; i++)
+		if (m->own[i] >= 0)
+			(void)PL_REAL(close)(m->own[i]);
+	return 0;
+}
+
+/* Cancellation is off meanwhile: close(2) is a point of its own. Busy, it is so already. */
+static void means_end(struct means *m)
+{
+	if (PL_IN(means_shut(m)))
+		(void)means_shut(m);
+	free(m->buf);
+}
+
+static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool from)
+{
+	struct means m __attribute__((cleanup(means_end))) = { NULL, { -1, -1 } };
+	struct stat st;
 
 	if (fstat(from ? out : in, &st) < 0)
 		return -EBADF;
@@ -164,18 +185,12 @@ static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool
 		return -EINVAL;
 	if (!len)
 		return 0;
-	buf = malloc(PIECE);
-	if (!buf)
+	m.buf = malloc(PIECE);
+	if (!m.buf)
 		return -ENOMEM;
-	if (pipe2(own, O_CLOEXEC) < 0) {
-		free(buf);
+	if (pipe2(m.own, O_CLOEXEC) < 0)
 		return -errno;
-	}
-	rc = from ? sock_to_pipe(in, out, len, flags, buf, own) : pipe_to_sock(in, out, len, flags, buf, own);
-	(void)PL_REAL(close)(own[0]);
-	(void)PL_REAL(close)(own[1]);
-	free(buf);
-	return rc;
+	return from ? sock_to_pipe(in, out, len, flags, m.buf, m.own) : pipe_to_sock(in, out, len, flags, m.buf, m.own);
 }
 
 PL_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t len, unsigned int flags)

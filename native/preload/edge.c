@@ -8,6 +8,9 @@
  * busy, and is answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go, and so is its jump (jump.c). Asleep a
  * thread is not busy.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "preload/preload.h"
 
 #define DEFERRED_MAX 16
@@ -43,10 +46,29 @@ struct pyvma_thread *pl_register(bool point)
 	return me;
 }
 
+/* The test comes back where cancellation is off, or the thread ends already: what its cleanup handlers wait for is waited for, as in the kernel. */
+void pl_end(struct pl_mark *m)
+{
+	(void)pl_leave(m, -ECANCELED);
+	m->me->busy = 1;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
+	m->cancellable = m->me->cancellable;
+	m->me->cancellable = 0;
+}
+
+/* By a cleanup attribute: `at` is where the pointer is. */
+void pl_free(void *at)
+{
+	void *p;
+
+	memcpy(&p, at, sizeof(p));
+	free(p);
+}
+
 /* Handlers only add while this thread is busy, within the calls below. */
 static void run_deferred(void)
 {
-	struct pyvma_thread *me = pyvma_thread_get();
+	struct pyvma_thread *me = pl_known;
 	int saved = errno, leaving = me->leaving;
 
 	me->deferred = NULL;
@@ -82,24 +104,22 @@ int pl_defer(int fd, pyvma_sock *h, int how)
 		return -EBADF;
 	deferred[ndeferred] = (struct deferred){ .h = h, .fd = fd, .how = how };
 	ndeferred = ndeferred + 1;
-	pyvma_thread_get()->deferred = run_deferred;
+	pl_known->deferred = run_deferred;
 	return 0;
 }
 
 void pl_leave_soon(void)
 {
-	struct pyvma_thread *me = pyvma_thread_get();
-
-	me->leaving = 1;
-	me->deferred = run_deferred;
+	pl_known->leaving = 1;
+	pl_known->deferred = run_deferred;
 }
 
 PL_EXPORT int pthread_cancel(pthread_t thread)
 {
 	int rc = PL_REAL(pthread_cancel)(thread);
 
-	/* A wait is woken after there is something to find. */
-	if (!rc)
-		pyvma_thread_cancel((unsigned long)thread);
+	/* A wait is woken after there is something to find. It may be this thread's own, which must not end with the list of them held. */
+	if (!rc && PL_IN((pyvma_thread_cancel((unsigned long)thread), 0)))
+		pyvma_thread_cancel((unsigned long)thread); /* busy: it does not end */
 	return rc;
 }

@@ -89,7 +89,7 @@ static int create(int flags)
 	fd = pyvma_epoll_fileno(ep);
 	set = set_new(ep);
 	if (!set || !pl_put(fd, (pl_word)set + PL_SET)) {
-		pyvma_epoll_close(ep);
+		(void)PL_IN((pyvma_epoll_close(ep), 0));
 		return (int)pl_result(-ENOMEM);
 	}
 	if (!(flags & EPOLL_CLOEXEC))
@@ -134,6 +134,18 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 	return became_kernels(ep, set, rc) ? PL_REAL(epoll_ctl)(ep, op, fd, ev) : (int)pl_result(rc);
 }
 
+int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
+{
+	int rc;
+
+	if (pv_unlikely(mask != NULL))
+		pyvma_wait_mask(mask);
+	rc = pyvma_epoll_wait(ep, ev, n, timeout_ns);
+	if (pv_unlikely(mask != NULL))
+		pyvma_wait_mask(NULL);
+	return rc;
+}
+
 /* timeout_ns -1: for ever. */
 static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
 {
@@ -142,11 +154,7 @@ static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t t
 
 	if (n <= 0)
 		return -EINVAL;
-	if (pv_unlikely(mask != NULL))
-		pyvma_wait_mask(mask);
-	rc = (int)PL_POINT(pyvma_epoll_wait(set->ep, some, PV_MIN(n, EVENTS_ON_STACK), timeout_ns));
-	if (pv_unlikely(mask != NULL))
-		pyvma_wait_mask(NULL);
+	rc = (int)PL_POINT(pl_wait_epoll(set->ep, some, PV_MIN(n, EVENTS_ON_STACK), timeout_ns, mask));
 	for (int i = 0; i < rc; i++)
 		ev[i] = (struct epoll_event){ .events = some[i].events, .data = { .u64 = some[i].data } };
 	return rc;

@@ -24,31 +24,36 @@ static bool well_formed(struct msghdr *msg)
 	return true;
 }
 
-/* Whoever gets the fd of a connection by a local socket has the kernel's: it is handed back before. */
-static void pass_on(const struct msghdr *msg)
+/* Whoever gets the fd of a connection by a local socket has the kernel's: it is handed back before. False: busy. */
+static bool pass_on(const struct msghdr *msg)
 {
 	struct msghdr own = { .msg_control = msg->msg_control, .msg_controllen = msg->msg_controllen };
 
 	if (!well_formed(&own))
-		return;
+		return true;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&own); c; c = CMSG_NXTHDR(&own, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
+			int fd, rc = 0;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (pl_peek(fd) && pyvma_hand_back_fd(fd) < 0)
+			if (pl_peek(fd))
+				rc = (int)PL_IN(pyvma_hand_back_fd(fd));
+			if (rc == -EAGAIN)
+				return false;
+			if (rc < 0)
 				pl_say(pyvma_last_error(), "a connection does not survive being passed on");
 		}
 	}
+	return true;
 }
 
 PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendmsg(h, msg, flags, -1));
-	if (msg && msg->msg_control)
-		pass_on(msg);
+	if (msg && msg->msg_control && !pass_on(msg))
+		return pl_result(-EAGAIN);
 	return PL_REAL(sendmsg)(fd, msg, flags);
 }
 
@@ -74,8 +79,8 @@ PL_EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags)
 {
 	PL_CALL(fd, SO_SNDTIMEO, send_many(h, msgs, n, flags));
 	for (unsigned int i = 0; msgs && i < n; i++)
-		if (msgs[i].msg_hdr.msg_control)
-			pass_on(&msgs[i].msg_hdr);
+		if (msgs[i].msg_hdr.msg_control && !pass_on(&msgs[i].msg_hdr))
+			return (int)pl_result(-EAGAIN);
 	return PL_REAL(sendmmsg)(fd, msgs, n, flags);
 }
 

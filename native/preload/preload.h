@@ -132,6 +132,8 @@ struct pl_mark {
 	struct pyvma_thread *me;
 	int cancel, cancellable;
 };
+/* pthread_cancel was called for this thread: it ends, or its wait is not ended by that any more. */
+void pl_end(struct pl_mark *m);
 
 /* False: busy. `point`: the call is one that pthread_cancel ends. */
 pv_inline bool pl_enter(struct pl_mark *m, bool point)
@@ -142,18 +144,19 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 		me = pl_register(point);
 	if (pv_unlikely(me->busy))
 		return false;
-	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))
-		pthread_testcancel();
 	m->me = me;
 	/* First: from here on nothing leaves but by pl_leave. */
 	me->busy = 1;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
 	m->cancellable = me->cancellable;
-	me->cancellable = m->cancel == PTHREAD_CANCEL_ENABLE;
+	me->cancellable = point && m->cancel == PTHREAD_CANCEL_ENABLE;
+	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))
+		pl_end(m);
 	return true;
 }
 
-pv_inline void pl_leave(const struct pl_mark *m, int64_t rc)
+/* Is the call to be made again? It was ended for the thread to end, which does so already: these are its cleanup handlers. */
+pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 {
 	m->me->busy = 0;
 	m->me->cancellable = m->cancellable;
@@ -162,8 +165,10 @@ pv_inline void pl_leave(const struct pl_mark *m, int64_t rc)
 		pl_jump(m->me, m->cancel);
 	}
 	pthread_setcancelstate(m->cancel, NULL);
-	if (pv_unlikely(rc == -ECANCELED))
-		pthread_testcancel();
+	if (pv_likely(rc != -ECANCELED))
+		return false;
+	pthread_testcancel();
+	return true;
 }
 
 #define PL_EDGE(point, call)                                                                                                       \
@@ -171,16 +176,20 @@ pv_inline void pl_leave(const struct pl_mark *m, int64_t rc)
 		struct pl_mark pl_mark;                                                                                            \
 		int64_t pl_told = -EAGAIN;                                                                                         \
                                                                                                                                    \
-		if (pv_likely(pl_enter(&pl_mark, point))) {                                                                        \
+		while (pv_likely(pl_enter(&pl_mark, point))) {                                                                     \
 			pl_told = (call);                                                                                          \
-			pl_leave(&pl_mark, pl_told);                                                                               \
+			if (pv_likely(!pl_leave(&pl_mark, pl_told)))                                                               \
+				break;                                                                                             \
 		}                                                                                                                  \
 		pl_told;                                                                                                           \
 	})
 /* A call of the engine's, from outside of it, and its result; -EAGAIN: this thread is busy. */
 #define PL_IN(call) PL_EDGE(false, call)
-/* One that may sleep: the thread may end in it. */
+/* One that may sleep: the thread may end in it. What the caller has then is given back by PL_FREED and its kin: these files are compiled so that
+ * a thread that ends runs them (-fexceptions), and a jump out of a handler leaves nothing behind that would be run later. */
 #define PL_POINT(call) PL_EDGE(true, call)
+void pl_free(void *at);
+#define PL_FREED __attribute__((cleanup(pl_free)))
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------------ */
 
@@ -200,6 +209,8 @@ struct pl_wait {
 	const sigset_t *mask;
 };
 int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how);
+/* pyvma_epoll_wait under `mask`, the caller's memory. Within PL_POINT: neither the thread's end nor a jump comes between. */
+int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeout_ns, const sigset_t *mask);
 
 /* ---- epoll.c ----------------------------------------------------------------------------------------------------------- */
 

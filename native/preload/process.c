@@ -66,9 +66,16 @@ __attribute__((constructor)) static void set_fork(void)
 /* The engine's locks are taken across it: not by a handler that interrupted who holds them. */
 PL_EXPORT pid_t fork(void)
 {
+	int cancel;
+	pid_t pid;
+
 	if (pv_unlikely(pl_busy()))
 		return (pid_t)pl_result(-EAGAIN);
-	return PL_REAL(fork)();
+	/* It is no cancellation point, but what the engine does meanwhile has some. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pid = PL_REAL(fork)();
+	pthread_setcancelstate(cancel, NULL);
+	return pid;
 }
 
 /* A child of vfork runs in our memory until it execs: what it closes would be closed here. So it gets its own. */
@@ -207,6 +214,7 @@ PL_EXPORT int execle(const char *path, const char *arg, ...)
 /* The kernel would send what is left, and the end of each connection: exit has handlers for that. */
 PL_EXPORT void _exit(int status)
 {
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL); /* the process ends, and not this thread before it */
 	if (atomic_load_explicit(&user, memory_order_relaxed) == getpid())
 		pyvma_leave();
 	PL_REAL(_exit)(status);

@@ -101,12 +101,12 @@ static int from_fds(const struct pollfd *fds, nfds_t count, int n, fd_set *const
 
 static int select_ours(int n, fd_set *const sets[3], int64_t timeout_ns, const sigset_t *mask)
 {
-	struct pollfd some[FDS_ON_STACK], *fds = some;
+	struct pollfd some[FDS_ON_STACK], *more PL_FREED = NULL, *fds = some;
 	nfds_t count = to_fds(n, sets, NULL);
 	int rc;
 
 	if (count > FDS_ON_STACK) {
-		fds = malloc(count * sizeof(*fds));
+		fds = more = malloc(count * sizeof(*fds));
 		if (!fds)
 			return -ENOMEM;
 	}
@@ -115,11 +115,7 @@ static int select_ours(int n, fd_set *const sets[3], int64_t timeout_ns, const s
 	for (nfds_t i = 0; i < count && rc >= 0; i++)
 		if (fds[i].revents & POLLNVAL)
 			rc = -EBADF;
-	if (rc >= 0)
-		rc = from_fds(fds, count, n, sets);
-	if (fds != some)
-		free(fds);
-	return rc;
+	return rc < 0 ? rc : from_fds(fds, count, n, sets);
 }
 
 PL_EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *ex, struct timeval *tv)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
@@ -27,7 +28,8 @@ void pl_say(const char *why, const char *what)
 	char line[512];
 	int n = snprintf(line, sizeof(line), "pyvma: %.400s: %s\n", why, what);
 
-	if (n > 0 && PL_REAL(write)(STDERR_FILENO, line, (size_t)n) < 0)
+	/* The call that has this to say need not be a cancellation point. */
+	if (n > 0 && PL_REAL(syscall)(SYS_write, STDERR_FILENO, line, (size_t)n) < 0)
 		return;
 }
 
@@ -59,7 +61,7 @@ static bool look(void)
 
 bool pl_on(void)
 {
-	int known = atomic_load_explicit(&state, memory_order_relaxed), none = 0;
+	int known = atomic_load_explicit(&state, memory_order_relaxed), none = 0, cancel;
 
 	if (pl_inside)
 		return false;
@@ -68,13 +70,17 @@ bool pl_on(void)
 	/* A socket that another library's constructor makes before is the kernel's: the engine has not set itself up. */
 	if (!atomic_load_explicit(&loaded, memory_order_acquire))
 		return false;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* settings are read from files, and socket(2) ends no thread */
 	atomic_compare_exchange_strong(&state, &none, look() ? 1 : -1);
+	pthread_setcancelstate(cancel, NULL);
 	return atomic_load_explicit(&state, memory_order_relaxed) > 0;
 }
 
 /* Behind the program's own handlers, and before the engine's, which were registered before. What is used later is the kernel's. */
 static void at_exit(void)
 {
+	/* What ends from here on is the process: the thread must not before, in what the engine does. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	pl_stdio_flush();
 	pl_off(NULL);
 }

@@ -144,26 +144,25 @@ void pl_stdio_flush(void)
 
 PL_EXPORT int vdprintf(int fd, const char *restrict format, va_list ap)
 {
-	char *text;
-	int len, rc;
+	char *text PL_FREED = NULL;
+	int len;
 	size_t done = 0;
 
 	if (!pl_get(fd))
 		return PL_REAL(vdprintf)(fd, format, ap);
 	len = vasprintf(&text, format, ap);
-	if (len < 0)
+	if (len < 0) {
+		text = NULL;
 		return -1;
-	for (rc = len; done < (size_t)len;) {
+	}
+	while (done < (size_t)len) {
 		ssize_t n = write(fd, text + done, (size_t)len - done);
 
-		if (n < 0) {
-			rc = -1;
-			break;
-		}
+		if (n < 0)
+			return -1;
 		done += (size_t)n;
 	}
-	free(text);
-	return rc;
+	return len;
 }
 
 PL_EXPORT int dprintf(int fd, const char *restrict format, ...)

@@ -25,12 +25,20 @@ struct waiter {
 static pthread_key_t waiter_key;
 static pthread_once_t waiter_once = PTHREAD_ONCE_INIT;
 
+/* False: busy. */
+static bool waiter_close(struct waiter *w)
+{
+	if (w->ep && PL_IN((pyvma_epoll_close(w->ep), 0)))
+		return false;
+	w->ep = NULL;
+	return true;
+}
+
 static void waiter_free(void *arg)
 {
 	struct waiter *w = arg;
 
-	if (w->ep)
-		pyvma_epoll_close(w->ep);
+	(void)waiter_close(w);
 	free(w->in);
 	free(w);
 }
@@ -61,10 +69,8 @@ void pl_wait_forked(void)
 
 	pthread_once(&waiter_once, waiter_key_make);
 	w = pthread_getspecific(waiter_key);
-	if (w && w->ep) {
-		pyvma_epoll_close(w->ep);
-		w->ep = NULL;
-	}
+	if (w)
+		(void)waiter_close(w);
 }
 
 static bool same(const struct waiter *w, const struct pollfd *fds, nfds_t n)
@@ -115,9 +121,8 @@ static int enter(struct waiter *w, nfds_t i, bool known)
 
 static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
 {
-	if (w->ep && PL_IN((pyvma_epoll_close(w->ep), 0)))
+	if (!waiter_close(w))
 		return -EAGAIN;
-	w->ep = NULL;
 	if (n > w->max) {
 		struct pollfd *grown = realloc(w->in, n * sizeof(*grown));
 
@@ -142,10 +147,8 @@ static int waiter_fill(struct waiter *w, const struct pollfd *fds, nfds_t n, boo
 	for (nfds_t i = 0; i < n && !rc; i++)
 		if (fds[i].fd >= 0)
 			rc = enter(w, i, known);
-	if (rc && w->ep) {
-		pyvma_epoll_close(w->ep);
-		w->ep = NULL;
-	}
+	if (rc)
+		(void)waiter_close(w);
 	return rc;
 }
 
@@ -216,9 +219,18 @@ static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 		w->waits = how->waits;
 		(void)PL_IN((pyvma_epoll_waits(w->ep, w->waits), 0));
 	}
-	pyvma_wait_mask(how->mask);
-	rc = (int)PL_POINT(pyvma_epoll_wait(w->ep, ev, FDS_ON_STACK, timeout_ns));
-	pyvma_wait_mask(NULL);
+	return (int)PL_POINT(pl_wait_epoll(w->ep, ev, FDS_ON_STACK, timeout_ns, how->mask));
+}
+
+static int wait_sock(pyvma_sock *h, short events, int64_t timeout_ns, const sigset_t *mask)
+{
+	int rc;
+
+	if (pv_unlikely(mask != NULL))
+		pyvma_wait_mask(mask);
+	rc = pyvma_sock_poll(h, events, timeout_ns);
+	if (pv_unlikely(mask != NULL))
+		pyvma_wait_mask(NULL);
 	return rc;
 }
 
@@ -230,9 +242,7 @@ static int poll_alone(struct pollfd *fds, int64_t timeout_ns, const sigset_t *ma
 
 	if (!h)
 		return -EBADF;
-	pyvma_wait_mask(mask);
-	rc = (int)PL_POINT(pyvma_sock_poll(h, fds->events, timeout_ns));
-	pyvma_wait_mask(NULL);
+	rc = (int)PL_POINT(wait_sock(h, fds->events, timeout_ns, mask));
 	fds->revents = (short)PV_MAX(rc, 0);
 	return rc > 0 ? 1 : rc;
 }
@@ -258,20 +268,14 @@ static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 
 int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how)
 {
-	struct pollfd some[FDS_ON_STACK], *theirs = some;
+	struct pollfd some[FDS_ON_STACK], *more PL_FREED = NULL;
 	int rc = n == 1 ? poll_alone(fds, timeout_ns, how->mask) : -EBADF;
 
 	if (rc != -EBADF)
 		return rc;
-	if (n > FDS_ON_STACK) {
-		theirs = malloc(n * sizeof(*theirs));
-		if (!theirs)
-			return -ENOMEM;
-	}
-	rc = poll_many(fds, n, timeout_ns, how, theirs);
-	if (theirs != some)
-		free(theirs);
-	return rc;
+	if (n > FDS_ON_STACK && !(more = malloc(n * sizeof(*more))))
+		return -ENOMEM;
+	return poll_many(fds, n, timeout_ns, how, more ? more : some);
 }
 
 /* Is one of them a socket that is, or may become, the stack's? */

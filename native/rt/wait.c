@@ -50,7 +50,10 @@ static _Thread_local struct self {
 
 static void efd_close(void *value)
 {
+	int cancel;
+
 	(void)value;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* it ends already */
 	if (self.known) {
 		pthread_mutex_lock(&threads_lock);
 		pv_list_del(&self.on_threads);
@@ -63,6 +66,7 @@ static void efd_close(void *value)
 	if (sig_fd >= 0)
 		close(sig_fd);
 	efd_fd = sig_fd = -1;
+	pthread_setcancelstate(cancel, NULL);
 }
 
 static void efd_key_make(void)
@@ -140,27 +144,36 @@ void pyvma_thread_cancel(unsigned long thread)
 	pthread_mutex_unlock(&threads_lock);
 }
 
+static _Thread_local const sigset_t *asked_mask; /* for this thread's waits; NULL: its own */
+
 static bool cancelled(void)
 {
 	return pv_unlikely(self.face.leaving) ||
 	       (pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable);
 }
 
-/* Around what lets signals' handlers in; no lock is held. */
-static int rest(void)
-{
-	int busy = self.face.busy;
+/* Around what lets signals' handlers in; no lock is held. What they wait for is not under the mask of the wait that they interrupt. */
+struct rests {
+	int busy;
+	const sigset_t *mask;
+};
 
+static struct rests rest(void)
+{
+	struct rests was = { self.face.busy, asked_mask };
+
+	asked_mask = NULL;
 	self.face.resting = self.face.resting + 1;
 	self.face.busy = 0;
 	if (pv_unlikely(self.face.deferred != NULL))
 		self.face.deferred();
-	return busy;
+	return was;
 }
 
-static void rested(int busy)
+static void rested(struct rests was)
 {
-	self.face.busy = busy;
+	asked_mask = was.mask;
+	self.face.busy = was.busy;
 	self.face.resting = self.face.resting - 1;
 }
 
@@ -175,7 +188,6 @@ static void efd_clear(int fd)
 /* ---- signals ----------------------------------------------------------------------------------------------------------- */
 
 static _Atomic(bool) exact;
-static _Thread_local const sigset_t *asked_mask; /* for this thread's waits; NULL: its own */
 static _Thread_local bool restarts; /* the handler that ended its last wait has SA_RESTART */
 
 void pyvma_wait_exact(void)
@@ -204,18 +216,19 @@ static bool is_exact(void)
 int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
 {
 	bool sleeps = !ts || ts->tv_sec || ts->tv_nsec, closed = sleeps && is_exact();
+	struct rests was;
 	sigset_t all, own;
-	int busy, rc;
+	int rc;
 
 	/* Between the look and the sleep no handler may say that the thread is to leave. */
 	if (closed) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_BLOCK, &all, &own);
 	}
-	busy = rest();
-	rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, asked_mask || !closed ? asked_mask : &own);
+	was = rest();
+	rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, was.mask || !closed ? was.mask : &own);
 	rc = rc == -1 ? -errno : rc;
-	rested(busy);
+	rested(was);
 	if (closed)
 		pthread_sigmask(SIG_SETMASK, &own, NULL);
 	return rc;
@@ -257,9 +270,10 @@ static int let_in(struct pv_wait *w)
 {
 	struct timespec zero = { 0 };
 	bool again = is_exact() && pending_restarts(w);
-	int busy = rest(), rc = ppoll(NULL, 0, &zero, &w->saved) ? -errno : 0;
+	struct rests was = rest();
+	int rc = ppoll(NULL, 0, &zero, &w->saved) ? -errno : 0;
 
-	rested(busy);
+	rested(was);
 	if (rc)
 		restarts = again;
 	return rc;
@@ -321,13 +335,14 @@ static int signals_fd(struct pv_wait *w)
 /* Without the lock: ppoll that signals end. `fds` has room for one more. */
 static int sleep_fds(struct pv_wait *w, struct pollfd *fds, nfds_t n, const struct timespec *ts)
 {
-	int signals = signals_fd(w), busy = rest(), rc;
+	int signals = signals_fd(w), rc;
+	struct rests was = rest();
 
 	if (signals >= 0)
 		fds[n++] = (struct pollfd){ .fd = signals, .events = POLLIN };
 	rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, signals < 0 && w->masked ? &w->saved : NULL);
 	rc = rc == -1 ? -errno : rc;
-	rested(busy);
+	rested(was);
 	if (rc == 1 && signals >= 0 && fds[n - 1].revents)
 		return let_in(w);
 	if (rc >= 0 || rc == -ECANCELED)
