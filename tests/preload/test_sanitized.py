@@ -59,7 +59,7 @@ def sanitizer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Saniti
     folder.mkdir(mode=0o777)
     common = f"log_path={folder}/found:exitcode={FINDS}:detect_leaks=0"
     env = {
-        # Ours is first, so that what it calls is the sanitizer's.
+        # Ours is first, so that what it calls is the sanitizer's. A close in a handler frees memory: doc/preload.md.
         "LD_PRELOAD": f"{library} {runtime(f'lib{request.param}.so')}",
         "ASAN_OPTIONS": f"{common}:verify_asan_link_order=0",
         "UBSAN_OPTIONS": f"{common}:print_stacktrace=1:halt_on_error=1",
@@ -80,17 +80,22 @@ def test_contract(sanitizer: Sanitizer, contract: Path) -> None:  # noqa: F811
     assert not differ, [(name, kernel[name], ours[name]) for name in differ[:20]]
 
 
-# TSan forgets what a thread holds that is cancelled, and blocks all signals in handlers.
-EDGES = ("execs_twice", "spawns", "shells", "careless", "forked_asleep", "handler_writes", "handler_closes")
+# Left out of `edges` are cancelled and cancelled_among: a thread that is cancelled in a call of the kernel's leaves TSan's interceptor of
+# it, which does not see it go (BlockingCall), and from there on mutexes that the thread takes are none to TSan: it reports a mutex and a
+# counter of a program without any library so. And a report is written by cancellation points: a thread that ends there leaves TSan's own
+# lock held. Left out of `jumps` is what asks for the signals blocked in a handler: TSan blocks all, whatever sigaction said.
+EDGES = (
+    *("execs_twice", "spawns", "shells", "careless", "forked_asleep", "handler_writes", "handler_closes", "handler_waits"),
+    *("cancelled_before", "cancelled_waits", "cancelled_by_itself"),
+)
+JUMPS = ("at_any_moment", "within_a_handler", "signals_of_input", "signals_refused")
 
 
 @pytest.mark.parametrize("name", ["calls", "edges", "jumps"])
 def test_programs(sanitizer: Sanitizer, tmp_path: Path, name: str) -> None:
     tsan = "tsan" in sanitizer.env["LD_PRELOAD"]
-    if tsan and name == "jumps":
-        pytest.skip("TSan blocks all signals in handlers")
     folder = programs_in(tmp_path, name, "peer")
-    cases = EDGES if tsan and name == "edges" else ()
+    cases = {"edges": EDGES, "jumps": JUMPS}.get(name, ()) if tsan else ()
     with namespaces() as (here, there), peer(there, folder / "peer"):
         text = ran(here, sanitizer.env, str(folder / name), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], *cases)
     assert all(line.startswith("ok ") for line in text.splitlines()), text
