@@ -158,10 +158,12 @@ PYVMA_EXPORT int pyvma_wait_restarts(void);
 
 /*
  * For a face whose threads may be cancelled, and whose calls are made by signals' handlers: what both know of a thread. Before each call
- * the face disables cancellation, sets `busy`, and `cancellable` if the thread may end by the call, and undoes it afterwards. A handler that
+ * the face disables cancellation, sets `busy`, and `cancellable` if cancellation was enabled, and undoes it afterwards. A handler that
  * finds its thread busy must make no call; a wait that sleeps is not busy but `resting`, and calls `deferred` first unless that is NULL. A
- * wait of a thread that is cancellable and `cancelled`, or that is `leaving`, ends with -ECANCELED.
+ * wait of a thread that may end by the call and is `cancelled`, or that is `leaving`, ends with -ECANCELED.
  */
+#define PYVMA_THREAD_ENABLED 1 /* cancellation was enabled */
+#define PYVMA_THREAD_ENDS 2 /* and the thread may end by the call */
 struct pyvma_thread {
 	volatile int busy, resting, leaving, cancellable;
 	int cancelled;

@@ -23,6 +23,9 @@ static _Thread_local struct deferred {
 	int fd, how; /* how -1: close */
 } deferred[DEFERRED_MAX];
 static _Thread_local volatile unsigned int ndeferred, ndone;
+/* What was deferred; OFF: by a thread that can be cancelled, and cannot meanwhile. */
+enum { DOING = 1, DOING_OFF };
+static _Thread_local volatile int doing;
 
 struct pyvma_thread *pl_register(bool point)
 {
@@ -53,7 +56,7 @@ void pl_end(struct pl_mark *m)
 	m->me->busy = 1;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
 	m->cancellable = m->me->cancellable;
-	m->me->cancellable = 0;
+	m->me->cancellable = m->cancel == PTHREAD_CANCEL_ENABLE ? PYVMA_THREAD_ENABLED : 0;
 }
 
 /* By a cleanup attribute: `at` is where the pointer is. */
@@ -65,30 +68,62 @@ void pl_free(void *at)
 	free(p);
 }
 
-/* Handlers only add while this thread is busy, within the calls below. */
+static int do_one(void)
+{
+	struct deferred d = deferred[ndone % DEFERRED_MAX];
+
+	if (d.how >= 0) {
+		(void)pyvma_sock_shutdown(d.h, d.how);
+	} else {
+		(void)pyvma_sock_close(d.h);
+		(void)pl_change(d.fd, PL_CLOSING, 0);
+	}
+	ndone = ndone + 1;
+	return 0;
+}
+
+/* Handlers only add while this thread is busy, within the calls below; between those they may jump. */
 static void run_deferred(void)
 {
 	struct pyvma_thread *me = pl_known;
 	int saved = errno, leaving = me->leaving;
 
+	if (doing)
+		return;
+	doing = me->cancellable ? DOING_OFF : DOING;
 	me->deferred = NULL;
 	me->leaving = 0; /* these have their time */
-	while (ndone < ndeferred) {
-		struct deferred d = deferred[ndone];
-
-		ndone = ndone + 1;
-		if (d.how >= 0) {
-			(void)PL_IN(pyvma_sock_shutdown(d.h, d.how));
-			continue;
-		}
-		(void)PL_IN(pyvma_sock_close(d.h));
-		(void)pl_change(d.fd, PL_CLOSING, 0);
-	}
-	ndone = ndeferred = 0;
-	me->leaving = leaving;
+	while (ndone != ndeferred)
+		(void)PL_IN(do_one());
 	if (leaving)
+		me->leaving = 1;
+	if (me->leaving)
 		me->deferred = run_deferred;
+	doing = 0;
 	errno = saved;
+}
+
+bool pl_doing(void)
+{
+	return doing;
+}
+
+void pl_jumps(void)
+{
+	struct pyvma_thread *me = pl_known;
+	struct pl_mark m = { .me = me, .cancel = PTHREAD_CANCEL_DISABLE };
+
+	if (!me || pv_likely(!me->cancellable && !me->leaving && !doing))
+		return;
+	if (me->cancellable || doing == DOING_OFF)
+		m.cancel = PTHREAD_CANCEL_ENABLE;
+	me->cancellable = m.cancel == PTHREAD_CANCEL_ENABLE ? PYVMA_THREAD_ENABLED : 0;
+	/* A jump that was to come is overtaken by this one. */
+	me->leaving = 0;
+	doing = 0;
+	if (ndone != ndeferred)
+		me->deferred = run_deferred;
+	(void)pl_leave(&m, 0);
 }
 
 bool pl_busy(void)
@@ -98,11 +133,11 @@ bool pl_busy(void)
 
 int pl_defer(int fd, pyvma_sock *h, int how)
 {
-	if (ndeferred == DEFERRED_MAX)
+	if (ndeferred - ndone == DEFERRED_MAX)
 		return -EAGAIN;
 	if (how < 0 && !pl_change(fd, (pl_word)h, PL_CLOSING))
 		return -EBADF;
-	deferred[ndeferred] = (struct deferred){ .h = h, .fd = fd, .how = how };
+	deferred[ndeferred % DEFERRED_MAX] = (struct deferred){ .h = h, .fd = fd, .how = how };
 	ndeferred = ndeferred + 1;
 	pl_known->deferred = run_deferred;
 	return 0;

@@ -174,17 +174,20 @@ _Noreturn static void jump(struct __jmp_buf_tag *to, int val, jump_fn real)
 		to = first->back;
 		val = 1;
 		real = PL_REAL(siglongjmp);
+	} else if (!depth()) {
+		pl_jumps();
 	}
 	real(to, val);
 	__builtin_unreachable();
 }
 
-void pl_jump(struct pyvma_thread *me, int cancel)
+void pl_jump(const struct pl_mark *m)
 {
-	if (pv_likely(!me->leaving))
+	if (pv_likely(!m->me->leaving) || pl_doing())
 		return;
-	me->leaving = 0;
-	pthread_setcancelstate(cancel, NULL);
+	m->me->leaving = 0;
+	pthread_setcancelstate(m->cancel, NULL);
+	m->me->cancellable = m->cancellable;
 	pthread_sigmask(SIG_SETMASK, &pending.mask, NULL);
 	jump(pending.to, pending.val, PL_REAL(siglongjmp));
 }

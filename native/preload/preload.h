@@ -125,15 +125,18 @@ bool pl_busy(void);
 int pl_defer(int fd, pyvma_sock *h, int how);
 /* Or to leave for where a handler jumped to: that call ends as soon as it can, and then pl_jump comes. */
 void pl_leave_soon(void);
-/* jump.c: it does that if there was such a jump; `cancel` is the thread's own cancellation state. */
-void pl_jump(struct pyvma_thread *me, int cancel);
-
 struct pl_mark {
 	struct pyvma_thread *me;
 	int cancel, cancellable;
 };
 /* pthread_cancel was called for this thread: it ends, or its wait is not ended by that any more. */
 void pl_end(struct pl_mark *m);
+/* jump.c: it does that if there was such a jump. */
+void pl_jump(const struct pl_mark *m);
+/* A jump that leaves no call of the engine's begins. It may leave the last steps of one, and what those had still to do is done here. */
+void pl_jumps(void);
+/* What handlers left to a call is being done: it is too early for their jump. */
+bool pl_doing(void);
 
 /* False: busy. `point`: the call is one that pthread_cancel ends. */
 pv_inline bool pl_enter(struct pl_mark *m, bool point)
@@ -149,7 +152,7 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 	me->busy = 1;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
 	m->cancellable = me->cancellable;
-	me->cancellable = point && m->cancel == PTHREAD_CANCEL_ENABLE;
+	me->cancellable = m->cancel != PTHREAD_CANCEL_ENABLE ? 0 : point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
 	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))
 		pl_end(m);
 	return true;
@@ -159,12 +162,13 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 {
 	m->me->busy = 0;
-	m->me->cancellable = m->cancellable;
 	if (pv_unlikely(m->me->deferred != NULL)) {
 		m->me->deferred();
-		pl_jump(m->me, m->cancel);
+		pl_jump(m);
 	}
 	pthread_setcancelstate(m->cancel, NULL);
+	/* Last: by this a handler that jumps before knows what is to be restored. */
+	m->me->cancellable = m->cancellable;
 	if (pv_likely(rc != -ECANCELED))
 		return false;
 	pthread_testcancel();

@@ -149,7 +149,7 @@ static _Thread_local const sigset_t *asked_mask; /* for this thread's waits; NUL
 static bool cancelled(void)
 {
 	return pv_unlikely(self.face.leaving) ||
-	       (pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable);
+	       (pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable == PYVMA_THREAD_ENDS);
 }
 
 /* Around what lets signals' handlers in; no lock is held. What they wait for is not under the mask of the wait that they interrupt. */

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Handlers that jump out of the last steps of a call, between any two of which a signal may come: leaving MINE4 MINE6 PEER4 PEER6 against peer.c,
+ * under the preload library. Those steps begin and end with a call that the program has in its place, and raises the signals in.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CHECK(cond)                                                                                                                \
+	do {                                                                                                                       \
+		if (!(cond)) {                                                                                                     \
+			printf("FAIL %s line %d: %s (errno %d, %s)\n", running, __LINE__, #cond, errno, strerror(errno));          \
+			exit(1);                                                                                                   \
+		}                                                                                                                  \
+	} while (0)
+#define LIMIT_MS 10000
+
+static const char *running = "";
+
+#include "client.h"
+
+static int (*setcancelstate)(int state, int *old);
+/* The n-th call from now on comes with the signal; 0: none does. */
+static volatile int usr1_in, usr2_in;
+static volatile int only = -1; /* calls for this state alone are counted */
+
+static void counts(volatile int *in, int sig)
+{
+	if (!*in)
+		return;
+	*in = *in - 1;
+	if (!*in)
+		raise(sig);
+}
+
+int pthread_setcancelstate(int state, int *old)
+{
+	if (only < 0 || state == only) {
+		counts(&usr2_in, SIGUSR2);
+		counts(&usr1_in, SIGUSR1);
+	}
+	return setcancelstate(state, old);
+}
+
+static sigjmp_buf out;
+static volatile int a, b;
+
+static void leaves(int sig)
+{
+	siglongjmp(out, sig);
+}
+
+static void closes_and_leaves(int sig)
+{
+	CHECK(close(a) == 0 && close(b) == 0);
+	siglongjmp(out, sig);
+}
+
+static void says(int fd, const char *text)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char buf[64];
+
+	CHECK(send(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
+	CHECK(poll(&p, 1, LIMIT_MS) == 1);
+	CHECK(recv(fd, buf, sizeof(buf), 0) == (ssize_t)strlen(text) && !memcmp(buf, text, strlen(text)));
+}
+
+static void can_be_cancelled(void)
+{
+	int was;
+
+	usr1_in = usr2_in = 0;
+	CHECK(setcancelstate(PTHREAD_CANCEL_ENABLE, &was) == 0 && was == PTHREAD_CANCEL_ENABLE);
+}
+
+/* And no wait of the thread's ends for a jump that was. */
+static void is_whole(int fd)
+{
+	struct timeval brief = { .tv_usec = 20000 }, none = { 0 };
+	char c;
+
+	can_be_cancelled();
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &brief, sizeof(brief)) == 0);
+	CHECK(recv(fd, &c, 1, 0) == -1 && errno == EAGAIN);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none)) == 0);
+	says(fd, "still there");
+}
+
+static bool is_open(int fd)
+{
+	return syscall(SYS_fcntl, fd, F_GETFD) >= 0;
+}
+
+static void from_the_last_step(void)
+{
+	struct timeval none = { 0 };
+	int fd = connected(SOCK_STREAM);
+	volatile int turn;
+
+	says(fd, "mine");
+	CHECK(signal(SIGUSR1, leaves) != SIG_ERR);
+	only = PTHREAD_CANCEL_ENABLE;
+	for (turn = 0; turn < 3; turn++) {
+		if (!sigsetjmp(out, 1)) {
+			usr1_in = 1;
+			switch (turn) {
+			case 0:
+				send(fd, "once", 4, 0);
+				break;
+			case 1:
+				recv(fd, &(char[4]){ 0 }, 4, MSG_WAITALL); /* what comes back */
+				break;
+			case 2:
+				setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+				break;
+			}
+			CHECK(!"it was left");
+		}
+		can_be_cancelled();
+	}
+	is_whole(fd);
+	only = -1;
+	CHECK(close(fd) == 0);
+}
+
+/* A call that is left by a handler, which has closed sockets meanwhile, and another one that leaves in any step after that. */
+static void from_each_step(void)
+{
+	volatile int fd = connected(SOCK_STREAM), step, second = 0;
+	char c;
+
+	says(fd, "mine");
+	CHECK(signal(SIGUSR1, closes_and_leaves) != SIG_ERR && signal(SIGUSR2, leaves) != SIG_ERR);
+	for (step = 2; step < 12; step++) {
+		a = connected(SOCK_DGRAM);
+		b = connected(SOCK_DGRAM);
+		says(a, "mine");
+		says(b, "mine");
+		switch (sigsetjmp(out, 1)) {
+		case 0:
+			usr1_in = 1;
+			usr2_in = step;
+			recv(fd, &c, 1, 0);
+			CHECK(!"it was left");
+		case SIGUSR2:
+			second++;
+		}
+		is_whole(fd);
+		CHECK(!is_open(a) && !is_open(b));
+	}
+	CHECK(second >= 4);
+	CHECK(close(fd) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 5)
+		return 2;
+	*(void **)&setcancelstate = dlsym(RTLD_NEXT, "pthread_setcancelstate");
+	mine = argv[1];
+	theirs = argv[3];
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	running = "from_the_last_step";
+	from_the_last_step();
+	printf("ok %s\n", running);
+	running = "from_each_step";
+	from_each_step();
+	printf("ok %s\n", running);
+	return 0;
+}
