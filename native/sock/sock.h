@@ -105,43 +105,42 @@ struct pv_sock {
 	bool core_leg, kernel_leg;
 	bool tx_core; /* the connected peer is sent to by the stack */
 	bool host; /* the kernel socket is bound, connected and joined alike, and its errors are ours (leg.c) */
-	bool name_chosen; /* of a stream: we bound the kernel socket, not the program */
-	bool named; /* while a name that the kernel socket has is decided about: it is bound, and need not be again (late.c) */
 	bool retired; /* left to the kernel after it was the stack's: what is queued there is still read, nothing else */
 	bool bound; /* in the stack */
 	bool shut_rd;
-	bool loses; /* in a child of the fork under way it is lost, and not the kernel's */
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	bool kernel_mcast4 : 1,
 	    kernel_mcast6 : 1; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
 	bool rcvbuf_set : 1, sndbuf_set : 1; /* by the program: streams do not tune them any more */
+	bool name_chosen : 1; /* of a stream: we bound the kernel socket, not the program */
+	bool named : 1; /* while a name that the kernel socket has is decided about: it is bound, and need not be again (late.c) */
+	bool loses : 1; /* in a child of the fork under way it is lost, and not the kernel's */
 	bool own_kfd, detached; /* registry lock; detached: no handle, but the fd `detached_fd` may come back */
 	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
 	uint32_t rx_flags; /* PV_RX_* */
 	uint32_t mcast_index4; /* IP_MULTICAST_IF as it was set: the kernel does not tell the index */
 	uint32_t accept_turns; /* of a stream: accepts since its kernel half was asked */
 	uint32_t kernel_device; /* the kernel socket's SO_BINDTOIFINDEX, as pv_decide_kernel_read found it */
+	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
 	uint64_t kernel_opts; /* options in force that rings cannot honour: a bit each (opt_kernel.c) */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
-	uint32_t pacing_burst; /* PYVMA_SO_PACING; 0: the default */
-	uint16_t pacing_packet;
+	uint16_t pacing_packet; /* PYVMA_SO_PACING; 0: the default */
 	bool paced; /* the progress thread works for it (pacing.c) */
 	bool cloexec; /* of an fd that is made late; set before the socket is shared */
+	/* What is shown at the exported fd (ready.c); blocked: not writable; hung: the end of a connection that it `opened` with. */
+	bool shown : 1, kernel_ready : 1, extra : 1, blocked : 1, opened : 1, hung : 1;
+	bool candidate; /* a UDP or TCP socket that may be offloaded; this and the next are set before the socket is shared */
+	bool stream;
 	struct pv_lane *lane; /* lane.h; NULL: nobody asked for a place */
 	struct pv_dgram *dg; /* never NULL */
 	struct pv_sock_stat *st; /* what it counts and shows (shown.h); never NULL, and never another one */
 	struct pv_list on_core; /* all sockets with `u` */
 	struct pv_list entries; /* in sets (epoll.h) */
-	/* Exported fd (ready.c): what the program sees, our end of it, and what is shown there. */
-	int exp_fd, sig_fd; /* -1: not exported */
-	bool shown, kernel_ready, extra, blocked; /* blocked: shown as not writable */
-	bool opened, hung; /* a connection since then; its end is shown */
+	int exp_fd, sig_fd; /* exported fd (ready.c): what the program sees, and our end of it; -1: not exported */
 
 	/* set before the socket is shared, or atomic */
 	_Atomic(uint8_t) mode; /* enum pv_sock_mode; written under the engine lock */
 	_Atomic(bool) nonblock;
-	bool candidate; /* a UDP or TCP socket that may be offloaded */
-	bool stream;
 	int16_t family, type, proto;
 	uint32_t st_id; /* pv_stats_show */
 	_Atomic(int) kfd; /* the kernel socket: a handle's fd, or one of our own; PV_KFD_* */

@@ -37,10 +37,12 @@ static int fds(void)
 	return n;
 }
 
-/* Bytes of the heap, and of what is shown. */
+/* Bytes of the heap, its mapped blocks too, and of what is shown. */
 static size_t used(void)
 {
-	return mallinfo2().uordblks + pv_stats_used();
+	struct mallinfo2 m = mallinfo2();
+
+	return m.uordblks + m.hblkhd + pv_stats_used();
 }
 
 static pyvma_sock *listener(struct sockaddr_in *name)
