@@ -26,21 +26,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "peer.h"
-
-#define CHECK(cond)                                                                                                                \
-	do {                                                                                                                       \
-		if (!(cond)) {                                                                                                     \
-			printf("FAIL %s IPv%d line %d: %s (errno %d, %s)\n", running, v6 ? 6 : 4, __LINE__, #cond, errno,          \
-			       strerror(errno));                                                                                   \
-			exit(1);                                                                                                   \
-		}                                                                                                                  \
-	} while (0)
-#define LIMIT_MS 10000
 
 static const char *mine[2], *theirs[2]; /* by family: IPv4, IPv6 */
 static int v6; /* of the case that runs */
-static const char *running = "";
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------------- */
 
@@ -725,10 +715,7 @@ static void threads(void)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct check_case cases[] = {
 	{ "udp_calls", udp_calls },   { "udp_messages", udp_messages },
 	{ "tcp_client", tcp_client }, { "tcp_server", tcp_server },
 	{ "polls", polls },           { "epolls", epolls },
@@ -739,14 +726,6 @@ static const struct {
 	{ "passed_on", passed_on },   { "changing_number", changing_number },
 	{ "threads", threads },       { "forked_server", forked_server },
 };
-
-static bool wanted(const char *name, char **names, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (!strcmp(name, names[i]))
-			return true;
-	return n == 0;
-}
 
 /* Ends as soon as it has handed over what it has to say: that, and the end of the connection, is the system's to deliver. */
 static void leaves(int port)
@@ -766,6 +745,8 @@ static void leaves(int port)
 
 int main(int argc, char **argv)
 {
+	static char name[64];
+
 	if (argc < 5)
 		return 2;
 	mine[0] = argv[1];
@@ -777,12 +758,13 @@ int main(int argc, char **argv)
 		leaves(atoi(argv[6]));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		for (v6 = 0; v6 < 2; v6++) {
-			if (!wanted(cases[i].name, argv + 5, argc - 5))
+			if (!check_wanted(&cases[i], argv + 5, argc - 5))
 				continue;
 			caught = 0;
-			running = cases[i].name;
+			snprintf(name, sizeof(name), "%s IPv%d", cases[i].name, v6 ? 6 : 4);
+			running = name;
 			cases[i].run();
-			printf("ok %s IPv%d\n", cases[i].name, v6 ? 6 : 4);
+			printf("ok %s\n", running);
 		}
 	}
 	return 0;

@@ -24,31 +24,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(cond)                                                                                                                \
-	do {                                                                                                                       \
-		if (!(cond)) {                                                                                                     \
-			printf("FAIL %s line %d: %s (errno %d, %s)\n", running, __LINE__, #cond, errno, strerror(errno));          \
-			exit(1);                                                                                                   \
-		}                                                                                                                  \
-	} while (0)
-#define LIMIT_MS 10000
-
-static const char *running = "";
-
 #include "client.h"
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------------- */
-
-static int bound(int type)
-{
-	struct sockaddr_in at = address(mine, 0);
-	int fd = socket(AF_INET, type, 0);
-
-	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
-	if (type == SOCK_STREAM)
-		CHECK(listen(fd, 16) == 0);
-	return fd;
-}
 
 static void expect(int fd, const char *text)
 {
@@ -684,10 +662,7 @@ static void handler_waits(void)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct check_case cases[] = {
 	{ "execs_twice", execs_twice },
 	{ "spawns", spawns },
 	{ "shells", shells },
@@ -703,14 +678,6 @@ static const struct {
 	{ "handler_waits", handler_waits },
 };
 
-static bool wanted(const char *name, char **names, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (!strcmp(name, names[i]))
-			return true;
-	return n == 0;
-}
-
 int main(int argc, char **argv)
 {
 	if (argc < 5)
@@ -718,12 +685,6 @@ int main(int argc, char **argv)
 	mine = argv[1];
 	theirs = argv[3];
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (!wanted(cases[i].name, argv + 5, argc - 5))
-			continue;
-		running = cases[i].name;
-		cases[i].run();
-		printf("ok %s\n", running);
-	}
+	check_run(cases, sizeof(cases) / sizeof(cases[0]), argv + 5, argc - 5);
 	return 0;
 }

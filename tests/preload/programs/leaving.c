@@ -18,17 +18,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CHECK(cond)                                                                                                                \
-	do {                                                                                                                       \
-		if (!(cond)) {                                                                                                     \
-			printf("FAIL %s line %d: %s (errno %d, %s)\n", running, __LINE__, #cond, errno, strerror(errno));          \
-			exit(1);                                                                                                   \
-		}                                                                                                                  \
-	} while (0)
-#define LIMIT_MS 10000
-
-static const char *running = "";
-
 #include "client.h"
 
 static int (*setcancelstate)(int state, int *old);

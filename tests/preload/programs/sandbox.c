@@ -23,13 +23,6 @@
 #include <unistd.h>
 
 #define WAIT_KILLABLE_RECV (1UL << 5)
-#define CHECK(cond)                                                                                                                \
-	do {                                                                                                                       \
-		if (!(cond)) {                                                                                                     \
-			printf("FAIL line %d: %s (errno %d, %s)\n", __LINE__, #cond, errno, strerror(errno));                      \
-			exit(1);                                                                                                   \
-		}                                                                                                                  \
-	} while (0)
 
 #include "client.h"
 
