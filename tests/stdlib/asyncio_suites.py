@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import faulthandler
 import importlib
 import importlib.machinery
 import json
 import os
+import signal
 import sys
 import traceback
 import types
@@ -29,6 +31,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from cases import Outcomes
 from suites import LOOPBACK, isolate, tests_of
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Loader(importlib.machinery.SourceFileLoader):
@@ -126,6 +130,15 @@ def run_here(given: argparse.Namespace, wanted: Callable[[str], bool], pipe: int
     told.tell(connections=connections)
 
 
+def end_what_tests_left() -> None:
+    """Programs that a test has begun and forgotten. Since the child that began them has ended they are this process's children."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while left := [int(pid) for pid in children.read_text().split()]:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def run_in_children(given: argparse.Namespace, wanted: Callable[[str], bool]) -> tuple[dict[str, str], int]:
     """What became of each test, and how many connections the engine accepted in the child that saw the last one."""
     words: dict[str, str] = {}
@@ -154,6 +167,7 @@ def run_in_children(given: argparse.Namespace, wanted: Callable[[str], bool]) ->
                 else:
                     connections = told["connections"]
         os.waitpid(child, 0)
+        end_what_tests_left()
         if connections is not None:
             return words, connections
         if len(words) == before:
@@ -171,6 +185,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=40.0, metavar="SECONDS", help="of a test")
     given = parser.parse_args()
     isolate(given.host4, given.host6)
+    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError("PR_SET_CHILD_SUBREAPER")
     words, connections = run_in_children(given, lambda name: name not in given.without)
     failed = [name for name, word in words.items() if not word.startswith(("ok", "skipped", "expected")) and name not in given.once]
     again, more = run_in_children(given, failed.__contains__)
