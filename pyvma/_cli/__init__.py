@@ -15,6 +15,14 @@ COMMANDS = ("run", "doctor", "devinfo", "roce", "capture", "config", "softnic", 
 class UserError(Exception):
     """What the user can mend: one line on stderr and exit status 1."""
 
+    status = 1
+
+
+class WrongOptionsError(UserError):
+    """What was asked for cannot be had, and would not the next time: exit status 2, as of options that the parser does not know."""
+
+    status = 2
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""

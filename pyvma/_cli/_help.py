@@ -169,7 +169,7 @@ def guarded(name: str, work: Callable[[], int]) -> int:
             sys.stdout.flush()
     except UserError as error:
         print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return error.status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # who reads has seen enough

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .._cli import UserError
+from .._cli import WrongOptionsError
+from . import _paths
 from ._log import Log
 from ._server import Server
 from ._types import Limits
@@ -53,24 +54,17 @@ def _group(name: str, log: Log) -> int:
 @contextlib.contextmanager
 def _listening(path: Path, gid: int) -> Iterator[socket.socket]:
     """The socket, by a lock ours alone; its file goes at the end."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with open(f"{path}.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{path}: a daemon is running there already") from None
-        path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror or error}") from None
-        finally:
-            os.umask(before)
-        if gid >= 0:
-            os.chown(path, 0, gid)
-        os.chmod(path, 0o660)
-        listener.listen(BACKLOG)
+    with contextlib.ExitStack() as stack:
+        with _paths.usable(path):
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            lock = stack.enter_context(open(f"{path}.lock", "w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise WrongOptionsError(f"{path}: a daemon is running there already") from None
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            _paths.bind(listener, path, gid)
+            listener.listen(BACKLOG)
         try:
             yield listener
         finally:
@@ -136,9 +130,9 @@ def _look(options: Options, log: Log) -> int:
 
 
 def run(options: Options) -> int:
-    """Until SIGINT or SIGTERM. UserError, OSError."""
+    """Until SIGINT or SIGTERM. WrongOptionsError, OSError."""
     if os.geteuid() != 0:
-        raise UserError("only root may make TAP devices and redirect rules: run it as root, or by systemd")
+        raise WrongOptionsError("only root may make TAP devices and redirect rules: run it as root, or by systemd")
     log = Log()
     if options.dry_run:
         return _look(options, log)
@@ -155,7 +149,8 @@ def run(options: Options) -> int:
             if len(texts) > SAID_MOST:
                 log.info(f"{word} {len(texts) - SAID_MOST} more")
         if options.vma:
-            stack.callback(Vma(server, options.vma, options.notify, options.force_rst, gid).close)
+            with _paths.usable(Path(options.vma)):
+                stack.callback(Vma(server, options.vma, options.notify, options.force_rst, gid).close)
         stack.enter_context(_stopped_by_signals(server, server.stop))
         log.info(f"serves at {options.socket}")
         _ready()

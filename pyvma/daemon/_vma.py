@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from . import _paths
 from ._proof import holds, start_time
 from ._protocol import Flow, is_peer
 from ._server import Server
@@ -82,14 +83,7 @@ class Vma:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            self._path.unlink(missing_ok=True)
-            before = os.umask(0o177)
-            try:
-                self._socket.bind(str(self._path))
-            finally:
-                os.umask(before)
-            os.chown(self._path, 0, gid, follow_symlinks=False)
-            os.chmod(self._path, 0o660)
+            _paths.bind(self._socket, self._path, gid)
         except OSError:
             self._socket.close()
             os.close(self._notify)

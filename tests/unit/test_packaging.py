@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import netns
 import pytest
+from daemon import PROGRAM
 
 from pyvma import daemon
-from pyvma.daemon import SOCKET
+from pyvma.daemon import SOCKET, _paths
 
 PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
 UNIT = (PACKAGING / "pyvmad.service").read_text()
@@ -35,6 +41,48 @@ def test_wrong_options_are_told_by_the_exit_status(words: list[str], capsys: pyt
         daemon.main(["run", *words])
     assert over.value.code == 2
     assert words[0] in capsys.readouterr().err.splitlines()[-1]
+
+
+PATHS = {
+    "too long": ("sub/" + 100 * "x", "too long"),
+    "beneath a file": ("file/s", "file"),
+    "no socket": ("file", "it is there, and no socket"),
+    "a folder": ("folder", "it is there, and no socket"),
+}
+
+
+@pytest.mark.skipif(not netns.usable(), reason="needs root and a working `ip` for network namespaces")
+@pytest.mark.parametrize("option", ["--socket", "--vma"])
+@pytest.mark.parametrize("name", PATHS)
+def test_sockets_that_cannot_be_are_wrong_options(name: str, option: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    path, words = PATHS[name]
+    others = ["--socket", str(tmp_path / "s"), "--notify-dir", str(tmp_path / "notify")] if option == "--vma" else []
+    with netns.Namespace() as away:
+        line = ["ip", "netns", "exec", away.name, sys.executable, "-c", PROGRAM, "run", option, str(tmp_path / path), *others]
+        done = subprocess.run(line, capture_output=True, text=True, env=clean_env, timeout=60)
+    assert done.returncode == 2, done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("pyvmad: ") and words in said, said
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: others may not run it at all")
+def test_a_socket_that_another_daemon_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(tmp_path / "s.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert daemon.main(["run", "--socket", str(tmp_path / "s")]) == 2
+    assert "a daemon is running there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM], ids=errno.errorcode.get)
+def test_what_may_pass_is_tried_again(number: int, tmp_path: Path) -> None:
+    error = OSError(number, os.strerror(number), str(tmp_path))
+    with pytest.raises(OSError) as passing, _paths.usable(tmp_path):
+        raise error
+    assert passing.value is error
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
