@@ -56,6 +56,8 @@ struct pv_net_cfg {
 	const struct pv_host_ops *host; /* decides for interfaces of the kernel's; NULL: there are none */
 	void *host_ctx;
 	struct pv_trace *trace; /* of this stack and all above; NULL: none */
+	/* The time in the middle of a turn, for who has to know when a frame left; NULL: the turn's will do. */
+	int64_t (*clock)(void);
 };
 
 int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg);

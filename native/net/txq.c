@@ -2,8 +2,9 @@
 /*
  * Paced queues. Each frame has a time before which it does not go: the one of the frame before it and what that takes at the rate. A
  * timer comes late, and a busy application later still; what time was lost while frames waited is made up for, at most a millisecond of
- * it, as Linux's fq does. Time in which nothing waited gives no credit, unless the sender named a burst: then so many bytes may go at
- * once, and no more, whatever was lost.
+ * it, as Linux's fq does. Time in which nothing waited gives no credit, unless the sender named a burst: then the queue is a bucket of so
+ * many bytes that drains at the rate, and next_ns the time at which it will be empty. An empty bucket begins to drain when its frames have
+ * left: by the turn's time alone they would seem to have left before they did, and what comes next would be ahead of the rate.
  *
  * By the device frames go to it as they come, and here only their lengths are kept, to tell how much waits there.
  */
@@ -32,7 +33,10 @@ struct pv_txq {
 	bool draining; /* devq is given back as soon as it is empty; until then nothing goes by another one */
 	bool closing; /* no owner: freed when empty, the device's queue, too */
 	bool room_wanted;
-	int64_t next_ns; /* software: not before */
+	int64_t next_ns; /* software: not before; with a burst: the bucket is empty */
+	uint64_t frac; /* with a burst: and frac / rate nanoseconds more */
+	bool going; /* with a burst: frames were posted, into a bucket that is empty at empty_ns, and may not have left yet */
+	int64_t empty_ns;
 	int64_t fence_ns; /* until then wait for what was sent by the first queue; 0: no need */
 	struct pv_pktq held;
 	uint32_t held_bytes;
@@ -130,11 +134,44 @@ static int64_t time_of(const struct pv_txq *q, uint64_t bytes)
 	return (int64_t)(bytes * (uint64_t)PV_NS_PER_S / q->pacing.rate);
 }
 
-static int64_t credit(const struct pv_txq *q, uint32_t len, bool late)
+/* By software: not before. */
+static int64_t due(struct pv_txq *q, uint32_t len, bool late, int64_t now_ns)
 {
 	if (q->pacing.burst)
-		return q->pacing.burst > len ? time_of(q, q->pacing.burst - len) : 0;
-	return late ? CREDIT_NS : 0;
+		return q->next_ns - (q->pacing.burst > len ? time_of(q, q->pacing.burst - len) : 0);
+	q->next_ns = PV_MAX(q->next_ns, now_ns - (late ? CREDIT_NS : 0));
+	return q->next_ns;
+}
+
+static void charge(struct pv_txq *q, uint32_t len, int64_t now_ns)
+{
+	uint64_t ns;
+
+	if (!q->pacing.burst) {
+		q->next_ns += time_of(q, len);
+		return;
+	}
+	if (!q->going) {
+		q->frac = q->next_ns < now_ns ? 0 : q->frac;
+		q->empty_ns = q->next_ns = PV_MAX(q->next_ns, now_ns);
+		q->going = true;
+	}
+	ns = (uint64_t)len * (uint64_t)PV_NS_PER_S + q->frac;
+	q->next_ns += (int64_t)(ns / q->pacing.rate);
+	q->frac = ns % q->pacing.rate;
+}
+
+/* By now they have left. */
+static void settle(struct pv_txq *q)
+{
+	struct pv_net *net = q->net;
+
+	q->going = false;
+	if (!net->cfg.clock)
+		return;
+	if (!pv_ring_tx_kick(q->ring))
+		net->head.dirty &= ~(1u << (q->cfg.iface - 1));
+	q->next_ns += PV_MAX(net->cfg.clock() - q->empty_ns, 0);
 }
 
 /* How soon there is something to see of `bytes` that a device has. */
@@ -150,10 +187,8 @@ static int64_t when(struct pv_txq *q, uint32_t len, bool late, int64_t now_ns)
 {
 	if (pv_unlikely(q->draining || q->fence_ns) && must_wait(q, now_ns))
 		return now_ns + RETRY_NS;
-	if (q->by == PV_TXQ_SOFTWARE) {
-		q->next_ns = PV_MAX(q->next_ns, now_ns - credit(q, len, late));
-		return q->next_ns;
-	}
+	if (q->by == PV_TXQ_SOFTWARE)
+		return due(q, len, late, now_ns);
 	if (q->devq && q->posted - q->done >= POSTED_MAX) {
 		pv_txq_look(q);
 		if (q->posted - q->done >= POSTED_MAX)
@@ -200,10 +235,10 @@ static int post_stamped(struct pv_txq *q, struct pv_pkt *pkt, int64_t now_ns)
 	return rc;
 }
 
-static void sent(struct pv_txq *q, uint32_t len)
+static void sent(struct pv_txq *q, uint32_t len, int64_t now_ns)
 {
 	if (q->by == PV_TXQ_SOFTWARE)
-		q->next_ns += time_of(q, len);
+		charge(q, len, now_ns);
 	if (!q->devq)
 		return;
 	q->bytes += len;
@@ -212,7 +247,7 @@ static void sent(struct pv_txq *q, uint32_t len)
 }
 
 /* As many as may go; the time at which to go on, PV_NEVER when none is left. */
-static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
+static int64_t post_due(struct pv_txq *q, bool late, int64_t now_ns)
 {
 	struct pv_pkt *pkt;
 
@@ -238,10 +273,19 @@ static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
 		if (rc) {
 			pv_net_drop(q->net, pkt, &q->net->c.tx_pace_dropped);
 		} else {
-			sent(q, len);
+			sent(q, len, now_ns);
 		}
 	}
 	return PV_NEVER;
+}
+
+static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
+{
+	int64_t at = post_due(q, late, now_ns);
+
+	if (pv_unlikely(q->going))
+		settle(q);
+	return at;
 }
 
 static void txq_free(struct pv_txq *q)
@@ -371,6 +415,7 @@ void pv_txq_set(struct pv_txq *q, const struct pv_pacing *pacing, int64_t now_ns
 	uint64_t left = was && q->next_ns > now_ns ? (uint64_t)(q->next_ns - now_ns) * q->pacing.rate / (uint64_t)PV_NS_PER_S : 0;
 
 	q->pacing = *pacing;
+	q->frac = 0;
 	q->why = PV_TXQ_OK;
 	if (!pv_pacing_on(pacing)) {
 		/* What is in front goes on there, at line rate. If the device does not do that, it waits. */
@@ -383,7 +428,8 @@ void pv_txq_set(struct pv_txq *q, const struct pv_pacing *pacing, int64_t now_ns
 		else if (!q->why)
 			q->why = (uint8_t)devq_open(q, &rate, now_ns);
 		q->draining = q->why && q->devq;
-		q->by = !q->why ? PV_TXQ_DEVICE : q->cfg.device_only ? PV_TXQ_UNPACED : PV_TXQ_SOFTWARE;
+		/* Once we keep it we go on, for what is held. */
+		q->by = !q->why ? PV_TXQ_DEVICE : q->cfg.device_only && !pacing->burst && !was ? PV_TXQ_UNPACED : PV_TXQ_SOFTWARE;
 	}
 	if (q->by == PV_TXQ_SOFTWARE && !was)
 		q->next_ns = pacing->burst ? 0 : now_ns;

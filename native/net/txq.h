@@ -44,7 +44,7 @@ enum pv_txq_why {
 
 struct pv_txq_cfg {
 	uint32_t iface;
-	bool device_only; /* the owner paces by itself what the device does not */
+	bool device_only; /* the owner paces by itself what the device does not, unless there is a burst */
 	void (*room)(void *user); /* see pv_txq_want_room */
 	void *user;
 };

@@ -116,6 +116,11 @@ static bool port_idle(void *ctx, void *hold)
 	return engine_hooks->port_idle(hold);
 }
 
+static int64_t clock_now(void)
+{
+	return pv_clock_now(&pv_engine.clock);
+}
+
 static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool host)
 {
 	struct pv_stack_cfg sc = {
@@ -127,7 +132,8 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 			 .reass_bytes = (uint32_t)cfg->reass_bytes,
 			 .reass_timeout_ns = cfg->reass_timeout * PV_NS_PER_S,
 			 .icmp_rate = (uint32_t)cfg->icmp_rate,
-			 .trace = e->trace },
+			 .trace = e->trace,
+			 .clock = clock_now },
 		.udp = { .port_lo = (uint16_t)cfg->port_low, .port_hi = (uint16_t)cfg->port_high },
 		.tcp = { .port_lo = (uint16_t)cfg->port_low,
 			 .port_hi = (uint16_t)cfg->port_high,

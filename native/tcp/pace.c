@@ -8,7 +8,8 @@
  *
  * Else by us: each segment has a time before which it does not go, the one of the segment before it and what that takes at the rate. The
  * wheel comes up to a tick late, and a busy application later still; what time was lost while segments waited is made up for, at most a
- * millisecond of it, as Linux's fq does. Time in which nothing waited gives no credit, unless the program named a burst.
+ * millisecond of it, as Linux's fq does. Time in which nothing waited gives no credit, unless the program named a burst: then the frames go
+ * by a queue that counts their bytes and knows when they left (net/txq.h), and are bounded in it as in a device's.
  */
 #include "tcp/tcp_int.h"
 
@@ -35,27 +36,27 @@ pv_inline bool is_wanted(const struct pv_tcp *c)
 	return c->opts.pacing_rate && c->opts.pacing_rate != UINT64_MAX;
 }
 
-/* ---- by the device ------------------------------------------------------------------------------------------------------------- */
+/* ---- by a queue ------------------------------------------------------------------------------------------------------------- */
 
-static bool by_device(const struct pv_tcp *c)
+static bool by_queue(const struct pv_tcp *c)
 {
 	struct pv_txq_info info;
 
 	pv_txq_info(c->txq, &info);
-	return info.by == PV_TXQ_DEVICE;
+	return info.by != PV_TXQ_UNPACED;
 }
 
 /* Asks the device of the present path, once for each path and rate. */
-static void device_ask(struct pv_tcp *c, int64_t now_ns)
+static void queue_ask(struct pv_tcp *c, int64_t now_ns)
 {
-	struct pv_txq_cfg cfg = { .iface = c->path.iface, .device_only = true };
 	struct pv_pacing p = wanted(c);
+	struct pv_txq_cfg cfg = { .iface = c->path.iface, .device_only = true };
 	struct pv_txq_info info;
 	struct pv_txq *q;
 
 	c->pace_iface = (uint8_t)c->path.iface;
 	c->pace_why = c->path.is_local ? PV_TXQ_NO_PACING : (uint8_t)pv_txq_check(&c->path.ring->caps, &p);
-	if (c->pace_why)
+	if (c->path.is_local || (c->pace_why && !p.burst))
 		return;
 	if (pv_txq_open(c->t->net, &cfg, &q)) {
 		c->pace_why = PV_TXQ_REFUSED;
@@ -63,15 +64,14 @@ static void device_ask(struct pv_tcp *c, int64_t now_ns)
 	}
 	pv_txq_set(q, &p, now_ns);
 	pv_txq_info(q, &info);
-	if (info.by == PV_TXQ_DEVICE) {
-		c->txq = q;
-		return;
-	}
 	c->pace_why = (uint8_t)info.why;
-	pv_txq_close(q, now_ns);
+	if (info.by == PV_TXQ_UNPACED)
+		pv_txq_close(q, now_ns);
+	else
+		c->txq = q;
 }
 
-static bool device_waits(struct pv_tcp *c, int64_t now_ns)
+static bool queue_waits(struct pv_tcp *c, int64_t now_ns)
 {
 	uint64_t least = (uint64_t)DEVICE_SEGS * on_wire(c, c->mss), rate = PV_MIN(c->pacing_rate, UINT64_C(1) << 40);
 	uint64_t limit = PV_MAX(least, rate / (uint64_t)(PV_NS_PER_S / DEVICE_NS));
@@ -83,7 +83,7 @@ static bool device_waits(struct pv_tcp *c, int64_t now_ns)
 }
 
 /* The device does not pace any more: we, or nobody, once what it has has left. */
-static bool leaves_device(struct pv_tcp *c, int64_t now_ns)
+static bool leaves_queue(struct pv_tcp *c, int64_t now_ns)
 {
 	if (!pv_txq_settled(c->txq)) {
 		pv_tcp_timer_set(c, PV_TT_PACE, now_ns + RETRY_NS);
@@ -98,7 +98,7 @@ static bool leaves_device(struct pv_tcp *c, int64_t now_ns)
 
 /* ---- what the rest calls -------------------------------------------------------------------------------------------------------- */
 
-static void device_set(struct pv_tcp *c, const struct pv_pacing *p, int64_t now_ns)
+static void queue_set(struct pv_tcp *c, const struct pv_pacing *p, int64_t now_ns)
 {
 	struct pv_txq_info info;
 
@@ -123,9 +123,9 @@ void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_timer_set(c, PV_TT_PACE, PV_NEVER);
 	}
 	if (c->txq)
-		device_set(c, &p, now_ns);
+		queue_set(c, &p, now_ns);
 	else if (is_wanted(c) && c->path.gen)
-		device_ask(c, now_ns);
+		queue_ask(c, now_ns);
 }
 
 void pv_tcp_pace_end(struct pv_tcp *c)
@@ -138,31 +138,25 @@ void pv_tcp_pace_end(struct pv_tcp *c)
 
 void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns)
 {
-	uint32_t burst = c->opts.pacing_burst;
 	int64_t credit = 0;
 
 	if (pv_unlikely(c->pace_iface != c->path.iface) && is_wanted(c)) {
 		pv_tcp_pace_end(c);
-		device_ask(c, now_ns);
+		queue_ask(c, now_ns);
 	}
 	if (c->txq)
 		return;
-	if (burst) {
-		uint32_t len = on_wire(c, c->mss) * pv_tcp_pace_burst(c);
-
-		if (burst > len)
-			credit = (int64_t)((uint64_t)(burst - len) * (uint64_t)PV_NS_PER_S / c->pacing_rate);
-	} else if (late || c->deadline_ns[PV_TT_PACE] != PV_NEVER) {
+	/* One with a burst is here only when there was no memory for a queue, or within the host. */
+	if (!c->opts.pacing_burst && (late || c->deadline_ns[PV_TT_PACE] != PV_NEVER))
 		credit = CREDIT_NS;
-	}
 	c->pace_next_ns = PV_MAX(c->pace_next_ns, now_ns - credit);
 }
 
 bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns)
 {
-	if (c->txq && by_device(c))
-		return device_waits(c, now_ns);
-	if (c->txq && leaves_device(c, now_ns))
+	if (c->txq && by_queue(c))
+		return queue_waits(c, now_ns);
+	if (c->txq && leaves_queue(c, now_ns))
 		return true;
 	if (c->pacing_rate == UINT64_MAX || c->pace_next_ns <= now_ns)
 		return false;
@@ -170,12 +164,10 @@ bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns)
 	return true;
 }
 
-/* One, or, where several leave as one packet, what goes in a millisecond, as by Linux's tcp_tso_autosize. Of a burst it is half: the other
- * half makes up for lost time. */
+/* One, or, where several leave as one packet, what goes in a millisecond, as by Linux's tcp_tso_autosize. */
 uint32_t pv_tcp_pace_burst(const struct pv_tcp *c)
 {
-	uint64_t bytes = c->opts.pacing_burst ? c->opts.pacing_burst / 2 : c->pacing_rate >> 10;
-	uint64_t segs = c->path.joins ? bytes / on_wire(c, c->mss) : 1;
+	uint64_t segs = c->path.joins && !c->opts.pacing_burst ? (c->pacing_rate >> 10) / on_wire(c, c->mss) : 1;
 
 	return (uint32_t)PV_MIN(PV_MAX(segs, UINT64_C(1)), (uint64_t)UINT32_MAX);
 }

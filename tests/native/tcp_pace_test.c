@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connections whose rate the device keeps: when segments leave, how many wait in the device, and how a connection comes and goes. */
+/* Connections that are held to a rate: when segments leave, how many wait in the device, and how a connection comes and goes. */
 #include "base/rng.h"
 #include "tcp_peer.h"
 
@@ -102,6 +102,67 @@ TEST(what_the_device_cannot_do_we_do)
 	pace(&p, 0);
 	peer_write(&p, 10);
 	CHECK(!pv_tcp_pacing_info(p.c, &(struct pv_txq_info){ 0 }));
+	CHECK_EQ(pv_net_paced(p.w.host[0].net), 0);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+/* Segments of all lengths, headers and all: never more than the burst ahead of the rate, and what waits leaves at the rate. */
+TEST(a_burst_by_us)
+{
+	const uint64_t rate = 1250000;
+	const struct peer_seg *s;
+	struct pv_rng rng;
+	struct peer p;
+	uint32_t got = 1;
+	uint64_t wire = 0;
+	int64_t last = 0, busy = 0;
+	double level = 0;
+
+	pv_rng_seed(&rng, 9);
+	begin(&p, device);
+	pv_tcp_options(p.c)->pacing_burst = 6000;
+	pv_tcp_options(p.c)->nodelay = true;
+	pace(&p, rate);
+	CHECK_EQ(queue_of(&p).by, PV_TXQ_SOFTWARE);
+	CHECK_EQ(queue_of(&p).why, PV_TXQ_NO_BURST);
+	for (int i = 0; i < 3000; i++) {
+		/* Some of the time less than the rate is written, then more. */
+		uint32_t most = i / 500 % 2 ? 20000 : 1500;
+
+		if (p.written < got + 100000)
+			(void)peer_try_write(&p, 1 + pv_rng_below(&rng, most), 0);
+		peer_run(&p, pv_rng_below(&rng, 2 * MS));
+		while ((s = peer_next(&p))) {
+			double drained = (double)(s->at_ns - last) * (double)rate / (double)SEC;
+
+			CHECK_EQ(s->seq, got);
+			got += s->len;
+			level = (level > drained ? level - drained : 0) + s->len + WIRE;
+			last = s->at_ns;
+			wire += s->len + WIRE;
+			CHECK(level <= 6000.1);
+		}
+		peer_ack(&p, got);
+	}
+	for (; got < p.written; busy += MS) {
+		wire = 0;
+		peer_run(&p, 10 * MS);
+		while ((s = peer_next(&p))) {
+			got += s->len;
+			wire += s->len + WIRE;
+		}
+		peer_ack(&p, got);
+		CHECK(got == p.written || (wire + 2 * (MSS + WIRE) >= rate / 100 && wire <= rate / 100 + 6000));
+	}
+	CHECK(busy > 0);
+	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	/* Without the burst the queue stays for what is in it; without a rate it goes. */
+	pv_tcp_options(p.c)->pacing_burst = 0;
+	pace(&p, rate);
+	CHECK_EQ(queue_of(&p).by, PV_TXQ_DEVICE);
+	pace(&p, 0);
+	peer_write(&p, 10);
 	CHECK_EQ(pv_net_paced(p.w.host[0].net), 0);
 	peer_skip(&p);
 	peer_close(&p);

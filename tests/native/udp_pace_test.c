@@ -190,6 +190,69 @@ TEST(bursts)
 	}
 }
 
+/* Bytes ahead of a rate, as frames come. */
+struct meter {
+	uint64_t rate;
+	double level;
+	int64_t last_ns;
+};
+
+static double meter_add(struct meter *m, uint32_t len, int64_t at_ns)
+{
+	double drained = (double)(at_ns - m->last_ns) * (double)m->rate / (double)SEC;
+
+	m->level = (m->level > drained ? m->level - drained : 0) + len;
+	m->last_ns = at_ns;
+	return m->level;
+}
+
+static const struct world *clock_world;
+static int64_t behind_ns; /* so long ago the turn read its clock */
+
+static int64_t clock_now(void)
+{
+	return clock_world->now + behind_ns;
+}
+
+/* Frames of all lengths, some of which leave later than their turn began: never more than the burst, and all of them leave. */
+TEST(a_burst_counts_from_when_frames_leave)
+{
+	static uint8_t buf[2048];
+	struct pv_rng rng;
+
+	pv_rng_seed(&rng, 7);
+	for (uint32_t seed = 0; seed < 20; seed++) {
+		struct meter m = { .rate = 12500000 };
+		struct pv_udp_recv msg;
+		struct line l;
+		int64_t n;
+
+		clock_world = &l.w;
+		behind_ns = 0;
+		line_open(&l, &(struct world_cfg){ .seed = seed, .net = { .clock = clock_now } });
+		pace(&l, m.rate, 6000);
+		for (int step = 0; step < 300; step++) {
+			behind_ns = pv_rng_below(&rng, 2) ? pv_rng_below(&rng, 400000) : 0;
+			for (uint32_t i = pv_rng_below(&rng, 8); i; i--)
+				(void)put(&l, 4 + pv_rng_below(&rng, 1469));
+			l.w.now += behind_ns;
+			behind_ns = 0;
+			pv_sim_wire_advance(l.w.wire, l.w.now);
+			world_run(&l.w, 1 + pv_rng_below(&rng, 600000));
+			while ((n = sock_recv(l.b, buf, sizeof(buf), &msg)) >= 0) {
+				CHECK(meter_add(&m, (uint32_t)n + WIRE, msg.arrival_ns) <= 6000.1);
+				l.got++;
+				l.bytes += (uint64_t)n + WIRE;
+			}
+		}
+		world_run(&l.w, SEC);
+		while (sock_recv(l.b, buf, sizeof(buf), &msg) >= 0)
+			l.got++;
+		CHECK_EQ(l.got, l.sent);
+		line_close(&l);
+	}
+}
+
 /* A caller that comes late makes up for a millisecond at most. */
 TEST(late_turns)
 {
