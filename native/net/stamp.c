@@ -213,19 +213,29 @@ static bool wants_stats(const struct pv_stampq *q)
 	return (q->flags & PV_STAMP_OPT_STATS) && q->stats;
 }
 
+/* A packet for so many bytes at its data. NULL: the stamp is counted as lost. */
+static struct pv_pkt *blank_for(const struct pv_stampq *q, struct pv_pool *pool, uint32_t len)
+{
+	struct pv_pkt *pkt = blank(pool);
+
+	if (pkt && pkt->size >= len) {
+		pkt->data = pkt->buf;
+		return pkt;
+	}
+	if (pkt)
+		pv_pkt_put(pkt);
+	q->net->c.tx_stamps_lost++;
+	return NULL;
+}
+
 /* A stamp alone, or with what the owner tells. */
 static void put_alone(struct pv_stampq *q, struct pv_stamp s, struct pv_pool *pool)
 {
 	s.frame = false;
 	if (wants_stats(q)) {
-		s.pkt = blank(pool);
-		if (!s.pkt || s.pkt->size < PV_STAMP_STATS_MAX) {
-			if (s.pkt)
-				pv_pkt_put(s.pkt);
-			q->net->c.tx_stamps_lost++;
+		s.pkt = blank_for(q, pool, PV_STAMP_STATS_MAX);
+		if (!s.pkt)
 			return;
-		}
-		s.pkt->data = s.pkt->buf;
 		s.pkt->len = s.pkt->total = q->stats(q->owner, s.pkt->data);
 		s.stats = true;
 	}
@@ -370,14 +380,9 @@ void pv_stampq_acked(struct pv_stampq *q, uint32_t key, const uint8_t *data, uin
 		put_alone(q, s, pool);
 		return;
 	}
-	s.pkt = blank(pool);
-	if (!s.pkt || s.pkt->size < len) {
-		if (s.pkt)
-			pv_pkt_put(s.pkt);
-		q->net->c.tx_stamps_lost++;
+	s.pkt = blank_for(q, pool, len);
+	if (!s.pkt)
 		return;
-	}
-	s.pkt->data = s.pkt->buf;
 	memcpy(s.pkt->data, data, len);
 	s.pkt->len = s.pkt->total = len;
 	put(q, s);
