@@ -559,6 +559,7 @@ static void bond_counters(struct pv_ring *r, struct pv_ring_counters *out)
 	*out = sum;
 }
 
+/* A leg's -EAGAIN (frames that wait for a doorbell) is 0: its kick said so to who has to ring again, and the other legs can wake us. */
 static int bond_arm(struct pv_ring *r)
 {
 	struct bond *b = bond(r);

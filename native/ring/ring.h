@@ -197,7 +197,9 @@ struct pv_ring_ops {
 	/* Completed packets back, in any order. */
 	uint32_t (*tx_reap)(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 	/* Optional. */
-	int (*arm)(struct pv_ring *r); /* next frame or event makes notify_fd readable. 1: poll again, something is there already */
+	/* The next frame or event makes notify_fd readable. 1: poll again, something is there already. -EAGAIN: frames wait for a tx_kick, of
+	 * which the fd does not tell. -ENODEV. */
+	int (*arm)(struct pv_ring *r);
 	int (*notify_fd)(struct pv_ring *r); /* the fd, level-triggered until the next arm; -errno */
 	int (*flow_add)(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 	int (*flow_del)(struct pv_ring *r, uint64_t handle);

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 from actor import Actor
-from exchange import wait_for
+from exchange import ASK, ECHO, wait_for
 from lab import LONG
 from netns import Namespace, sh, usable
 from netvsc import Batch, put_whole
+from transfer import Transfer
 
 import pyvma.stats
 from pyvma.ring import softnic
@@ -29,9 +30,6 @@ from pyvma.ring import softnic
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
 HERE, THERE = "10.82.0.1", "10.82.0.2"
-ENDS = (
-    f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom netvsc_ends import *\nimport threading\nstop = threading.Event()"
-)
 MODES = {"active-backup 1": "layer2 0", "balance-xor 2": "layer2 0", "802.3ad 4": "layer3+4 1"}
 FLAP_S = 0.05
 FLAPS = 1200 if LONG else 20
@@ -173,21 +171,14 @@ def test_a_transfer_over_flapping_legs(mode: str, beneath: str, request: pytest.
     net: Bonded = request.getfixturevalue(beneath)
     net.bonding(mode)
     with Actor([net.interface], netns=net.here.name, env=net.environment) as app, Actor(netns=net.there.name) as peer:
-        for actor in (app, peer):
-            actor(ENDS)
-        port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
-        app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
-        state, text = app("t.offload.state, t.offload.text")
-        assert (state, text) == ("offloaded", "bond:bond0"), text
-        peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
-        app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
+        transfer = Transfer(app, peer, THERE)
+        assert transfer.ring == "bond:bond0"
         for number in range(FLAPS):
             net.flap(number % 2, mode)
             time.sleep(FLAP_S)
             net.mend(number % 2)
             time.sleep(FLAP_S / 5)
-        sent, digest = app("stop.set()\nsending.result()", limit_s=120)
-        assert peer("receiving.result()") == (sent, digest)
+        sent = transfer.end()
         with pyvma.stats.attach(app.process.pid) as process:
             rings = process.snapshot().rings
             (bond,) = [ring for ring in rings if not ring.figure("master")]
@@ -219,25 +210,19 @@ def test_a_slave_is_deleted_and_made_again(veths: Bonded) -> None:
         with pyvma.stats.attach(app.process.pid) as process:
             return {str(ring.name): int(ring.tx_packets) for ring in process.snapshot().rings if ring.figure("master")}
 
-    def sent_by(app: Actor, leg: int) -> bool:
-        app("if sending.error:\n    sending.result()")
+    def sent_by(leg: int) -> bool:
+        transfer.check()
         return legs(app)[f"xdp:s{leg}"] > 10
 
     with Actor([net.interface], netns=net.here.name, env=net.environment) as app, Actor(netns=net.there.name) as peer:
-        for actor in (app, peer):
-            actor(ENDS)
-        port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
-        app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
-        state, text = app("t.offload.state, t.offload.text")
-        assert (state, text) == ("offloaded", "bond:bond0"), text
-        peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
-        app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
+        transfer = Transfer(app, peer, THERE)
+        assert transfer.ring == "bond:bond0"
         # Programs that stay know interfaces by the numbers that they had before.
         net = dataclasses.replace(veths, bridge=lambda words: veths.switch.run("bridge", *words.split()))
         for number in range(4):
             leg = number % 2
             wait_for("both legs", lambda: set(legs(app)) == {"xdp:s0", "xdp:s1"})
-            wait_for("traffic by it", lambda leg=leg: sent_by(app, leg))
+            wait_for("traffic by it", lambda leg=leg: sent_by(leg))
             net.towards(1 - leg)
             net.put("bond0/bonding/slaves", f"s{1 - leg}")
             net.put("bond0/bonding/active_slave", f"s{1 - leg}")
@@ -249,8 +234,40 @@ def test_a_slave_is_deleted_and_made_again(veths: Bonded) -> None:
             net.switch.ip("link", "set", f"x{leg}", "up")
             net.put("bond0/bonding/slaves", "s0 s1")
             net.here.ip("link", "set", f"s{leg}", "alias", f"again{number}")
-        sent, digest = app("stop.set()\nsending.result()", limit_s=120)
-        assert peer("receiving.result()") == (sent, digest)
+        transfer.end()
+
+
+def test_frames_longer_than_a_buffer(veths: Bonded) -> None:
+    """The longest MTU of AF_XDP legs carries datagrams of its size; with one byte more the interface is the kernel's, and says why."""
+    veths.bonding("active-backup 1")
+    ends = [(veths.here, ("bond0", "s0", "s1")), (veths.there, ("p0",)), (veths.switch, ("br0", "s_bond", "s_peer", "x0", "x1"))]
+
+    def set_mtu(mtu: int) -> None:
+        for ns, devices in ends:
+            for device in devices:
+                ns.ip("link", "set", device, "mtu", str(mtu))
+
+    try:
+        set_mtu(3823)
+        with Actor([veths.interface], netns=veths.here.name, env=veths.environment) as app:
+            state, text = app(STATE, host=HERE)
+            assert state == "kernel" and "MTU 3823" in text
+        set_mtu(3822)
+        with Actor([veths.interface], netns=veths.here.name, env=veths.environment) as app, Actor(netns=veths.there.name) as peer:
+            to = (
+                THERE,
+                peer(
+                    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind((host, 0))\ns.getsockname()[1]",
+                    host=THERE,
+                ),
+            )
+            app("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\ns.bind((host, 0))", host=HERE)
+            assert app("s.offload.state") == "offloaded"
+            peer.start(ECHO, sizes=[3822 - 28])
+            app(ASK, sizes=[3822 - 28], to=to)
+            peer.finish()
+    finally:
+        set_mtu(1500)
 
 
 def test_legs_without_a_link(veths: Bonded, tmp_path: Path) -> None:
@@ -267,13 +284,7 @@ def test_legs_without_a_link(veths: Bonded, tmp_path: Path) -> None:
             return sum(int(ring.doorbells) for ring in process.snapshot().rings if ring.figure("master"))
 
     with Actor([net.interface], netns=net.here.name, env=environment) as app, Actor(netns=net.there.name) as peer:
-        for actor in (app, peer):
-            actor(ENDS)
-        port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE)
-        app("t = socket.create_connection((host, port), timeout=60)", host=THERE, port=port)
-        assert app("t.offload.state") == "offloaded"
-        peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
-        app("sending = Work(tcp_send, t, 1 << 20, stop, 0.0)")
+        transfer = Transfer(app, peer, THERE, pause_s=0.0)
         wait_for("traffic", lambda: doorbells(app) > 100)
         assert not told("link down")
         for leg in range(2):
@@ -287,8 +298,7 @@ def test_legs_without_a_link(veths: Bonded, tmp_path: Path) -> None:
         for leg in range(2):
             net.ip(f"link set s{leg} up")
         wait_for("the log", lambda: told("link up"))
-        sent, digest = app("stop.set()\nsending.result()", limit_s=120)
-        assert peer("receiving.result()") == (sent, digest)
+        transfer.end()
 
 
 STATE = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind((host, 0))\nfound = s.offload.state, s.offload.text\ns.close()\nfound"

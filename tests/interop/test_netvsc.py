@@ -11,10 +11,10 @@ import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 from actor import Actor
@@ -22,6 +22,7 @@ from exchange import ASK, ECHO, wait_for
 from lab import LONG
 from netns import usable
 from netvsc import HERE, THERE, Guest, guest, guest_without_rdma, open_files
+from transfer import Transfer
 
 import pyvma.stats
 from pyvma._cli import run
@@ -29,9 +30,6 @@ from pyvma.ring import softnic
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
-ENDS = (
-    f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom netvsc_ends import *\nimport threading\nstop = threading.Event()"
-)
 BIND = "s = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM); s.settimeout(20); s.bind((host, 0))"
 SWITCHES = 200 if LONG else 5
 SIZE = 2 << 30 if LONG else 8 << 20
@@ -104,19 +102,13 @@ def test_a_vf_without_rdma() -> None:
         with Actor([machine.interface], netns=machine.here.name, env=machine.environment) as app:
             for family in (4, 6):
                 datagrams_by_either_leg(machine, app, peer, family)
-            for actor in (app, peer):
-                actor(ENDS)
-            port = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE[4])
-            app("t = socket.create_connection((host, port), timeout=60)", host=THERE[4], port=port)
-            peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
-            app("sending = Work(tcp_send, t, 1 << 20, stop, 0.002)")
+            transfer = Transfer(app, peer, THERE[4])
             for _ in range(SWITCHES):
                 plug_in(machine, app)
                 time.sleep(0.05)
                 plug_out(machine, app)
             assert app("t.offload.state") == "offloaded"
-            sent, digest = app("stop.set()\nsending.result()", limit_s=120)
-            assert peer("receiving.result()") == (sent, digest)
+            transfer.end()
 
 
 def datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: int) -> None:
@@ -211,13 +203,53 @@ def test_groups_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: i
         app("g.close()")
 
 
-def gaps(times: list[tuple[int, int]], moments: list[int], others: list[int]) -> list[float]:
+class Span(NamedTuple):
+    """What was done at these moments, and at what others it was over."""
+
+    what: str
+    moments: list[int]
+    others: list[int]
+
+
+class Moments(NamedTuple):
+    """When nothing was done, and when the VF was plugged in and out: what the host, the ends and the test's own looking do otherwise."""
+
+    calm: list[int]
+    ins: list[int]
+    outs: list[int]
+
+    def spans(self) -> list[Span]:
+        return [Span("calm", self.calm, self.calm), Span("plug-out", self.outs, self.ins), Span("plug-in", self.ins, self.outs)]
+
+
+def switch(machine: Guest, app: Program, order: random.Random, *, rest_s: float = 0.0, look: Callable[[], None] = lambda: None) -> Moments:
+    """First nothing, then the VF in and out, `SWITCHES` times each at random moments; `look` when it is out."""
+    found = Moments([], [], [])
+    for _ in range(SWITCHES):
+        time.sleep(order.uniform(0.04, 0.2))
+        found.calm.append(time.monotonic_ns())
+        machine.datapath("s_syn")
+        time.sleep(rest_s)
+        assert not vf_sends(app)
+    look()
+    time.sleep(0.2)
+    for _ in range(SWITCHES):
+        time.sleep(order.uniform(0.02, 0.15))
+        found.ins.append(time.monotonic_ns())
+        plug_in(machine, app, order)
+        time.sleep(order.uniform(0.02, 0.15))
+        found.outs.append(time.monotonic_ns())
+        plug_out(machine, app, order, rest_s)
+        look()
+    return found
+
+
+def gaps(times: list[int], span: Span) -> list[float]:
     """For each moment the longest time without a datagram in the 200 ms from then on, or until the next of the others, in ms, sorted."""
     found = []
-    at = [t for t, _ in times]
-    for moment in moments:
-        end = min((other for other in others if other > moment), default=moment + 200_000_000)
-        near = at[max(0, bisect.bisect(at, moment) - 1) : bisect.bisect(at, min(end, moment + 200_000_000)) + 1]
+    for moment in span.moments:
+        end = min((other for other in span.others if other > moment), default=moment + 200_000_000)
+        near = times[max(0, bisect.bisect(times, moment) - 1) : bisect.bisect(times, min(end, moment + 200_000_000)) + 1]
         found.append(max(((b - a) / 1e6 for a, b in itertools.pairwise(near)), default=float("inf")))
     return sorted(found)
 
@@ -226,9 +258,9 @@ def share(values: list[float], part: float) -> float:
     return values[min(len(values) - 1, int(len(values) * part))]
 
 
-def told_gap(what: str, times: list[tuple[int, int]], moments: list[int], others: list[int]) -> str:
-    found = gaps(times, moments, others)
-    return f"{what} p50 {share(found, 0.5):.1f} p99 {share(found, 0.99):.1f} max {found[-1]:.1f}"
+def told_gap(times: list[int], span: Span) -> str:
+    found = gaps(times, span)
+    return f"{span.what} p50 {share(found, 0.5):.1f} p99 {share(found, 0.99):.1f} max {found[-1]:.1f}"
 
 
 def received(actor: Actor) -> int:
@@ -255,11 +287,9 @@ def dropped_inside(bond: dict[str, Any], sock: dict[str, int]) -> dict[str, int]
     }
 
 
-def start_work(app: Actor, peer: Actor) -> None:
+def start_work(app: Actor, peer: Actor) -> Transfer:
     """Streams both ways, a transfer and an echo, each in a thread of its own at either end."""
-    for actor in (app, peer):
-        actor(ENDS)
-    pause = 0.002
+    transfer = Transfer(app, peer, THERE[4], size=SIZE)
     port = app(
         "import pyvma.asyncio, queue\nports = queue.Queue()\n"
         "serving = Work(asyncio_serve, pyvma.asyncio.run, host, ports.put, stop)\nports.get(timeout=20)",
@@ -270,10 +300,6 @@ def start_work(app: Actor, peer: Actor) -> None:
         host=HERE[4],
         port=port,
     )
-    there = peer("l = socket.create_server((host, 0))\naccepting = Work(l.accept)\nl.getsockname()[1]", host=THERE[4])
-    app("t = socket.create_connection((host, port), timeout=60)\nassert t.offload.state == 'offloaded'", host=THERE[4], port=there)
-    peer("c, _ = accepting.result()\nc.settimeout(60)\nreceiving = Work(tcp_receive, c)")
-    app("sending = Work(tcp_send, t, size, stop, pause)", size=SIZE, pause=pause)
     ports = {}
     for name, actor, host in (("app", app, HERE), ("peer", peer, THERE)):
         ports[name] = actor(
@@ -284,6 +310,7 @@ def start_work(app: Actor, peer: Actor) -> None:
         )
     app("told = threading.Event()\ntelling = Work(udp_send, v, to, pause, told)", to=(THERE[4], ports["peer"]), pause=PACE_S)
     peer("told = threading.Event()\ntelling = Work(udp_send, v, to, pause, told)", to=(HERE[4], ports["app"]), pause=PACE_S)
+    return transfer
 
 
 @pytest.mark.timeout(600 if LONG else 120)
@@ -295,31 +322,18 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
     plug_out(machine, app, order)
     device, dropped, taken = softnic.counters(machine.port), machine.drops(), received(app)
     before = in_use(app)
-    start_work(app, peer)
-    # Without a switch, for as many moments: what the host, the two interpreters and this test's own looking do to the same programs.
-    calm, ins, outs = [], [], []
-    for _ in range(SWITCHES):
-        time.sleep(order.uniform(0.04, 0.3))
-        calm.append(time.monotonic_ns())
-        machine.datapath("s_syn")
-        assert not vf_sends(app)
-        files, rules = [open_files(app.process.pid)], [machine.rules()]
-    time.sleep(0.2)
-    for _ in range(SWITCHES):
-        time.sleep(order.uniform(0.02, 0.15))
-        ins.append(time.monotonic_ns())
-        plug_in(machine, app, order)
-        time.sleep(order.uniform(0.02, 0.15))
-        outs.append(time.monotonic_ns())
-        plug_out(machine, app, order)
+    transfer = start_work(app, peer)
+    files, rules = [], []
+
+    def look() -> None:
         files.append(open_files(app.process.pid))
         rules.append(machine.rules())
+
+    moments = switch(machine, app, order, look=look)
     plug_in(machine, app, order)
     echoes = peer("ask_stop.set()\nasking.result()")
-    sent, digest = app("stop.set()\ntold.set()\nsending.result()", limit_s=300)
-    got, check = peer("receiving.result()", limit_s=300)
-    assert (got, check) == (sent, digest)
-    told = {"app": app("telling.result()"), "peer": peer("told.set()\ntelling.result()")}
+    sent = transfer.end(limit_s=300)
+    told = {"app": app("told.set()\ntelling.result()"), "peer": peer("told.set()\ntelling.result()")}
     heard = {"app": app("hears.set()\nhearing.result()"), "peer": peer("hears.set()\nhearing.result()")}
     bond = app(
         "import pyvma.stats\nnext(dict(r) for r in pyvma.stats.own().rings if not r.figure('master'))",
@@ -340,9 +354,7 @@ def test_traffic_outlives_the_vf(machine: Guest, app: Actor, peer: Actor) -> Non
         f"\ndropped, of all kinds: {places}"
     )
     for way, times in (("out", heard["peer"]["times"]), ("in", heard["app"]["times"])):
-        spans = (("calm", calm, calm), ("plug-out", outs, ins), ("plug-in", ins, outs))
-        parts = [told_gap(what, times, moments, others) for what, moments, others in spans]
-        print(f"longest gap {way}, in ms: {'; '.join(parts)}")
+        print(f"longest gap {way}, in ms: {'; '.join(told_gap(times, span) for span in moments.spans())}")
     for side in heard.values():
         assert side["again"] == 0
     assert echoes["count"] > SWITCHES
@@ -420,21 +432,7 @@ def test_how_long_a_switch_takes(machine: Guest, tmp_path: Path) -> None:
         for end in (app, peer):
             end.begin()
         time.sleep(0.3)
-        calm, ins, outs = [], [], []
-        for _ in range(SWITCHES):
-            time.sleep(order.uniform(0.04, 0.2))
-            calm.append(time.monotonic_ns())
-            machine.datapath("s_syn")
-            time.sleep(REST_S)
-            assert not vf_sends(app)
-        time.sleep(0.2)
-        for _ in range(SWITCHES):
-            time.sleep(order.uniform(0.02, 0.1))
-            ins.append(time.monotonic_ns())
-            plug_in(machine, app, order)
-            time.sleep(order.uniform(0.02, 0.1))
-            outs.append(time.monotonic_ns())
-            plug_out(machine, app, order, REST_S)
+        moments = switch(machine, app, order, rest_s=REST_S)
         time.sleep(0.3)
         for end in (app, peer):
             end.end()
@@ -444,9 +442,8 @@ def test_how_long_a_switch_takes(machine: Guest, tmp_path: Path) -> None:
         numbers = [number for number, _ in came]
         late = sum(b < a for a, b in itertools.pairwise(numbers))
         print(f"{way}: sent {len(sent)}, lost {len(sent) - len(came)}, overtaken {late}; longest gap (and pause of the sender), in ms:")
-        for what, moments, others in (("calm", calm, calm), ("plug-out", outs, ins), ("plug-in", ins, outs)):
-            gap = told_gap(what, [(at, 0) for _, at in came], moments, others)
-            print(f"    {gap} ({told_gap('sender', [(at, 0) for at in sent], moments, others)})")
+        for span in moments.spans():
+            print(f"    {told_gap([at for _, at in came], span)} ({told_gap(sent, span._replace(what='sender'))})")
         assert len(numbers) == len(set(numbers))
         assert 0 < len(numbers) <= len(sent)
 
