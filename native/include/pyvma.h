@@ -356,6 +356,8 @@ PYVMA_EXPORT int pyvma_epoll_wait(pyvma_epoll *ep, struct pyvma_event *events, i
 /* An fd that is readable while the set has something to tell, for sets within sets and other loops. Now and then it has nothing
  * after all. Not to be closed or changed. */
 PYVMA_EXPORT int pyvma_epoll_fileno(pyvma_epoll *ep);
+/* The same fd as a number that nobody polls, which costs less: pyvma_epoll_fileno has to be called before anybody does. */
+PYVMA_EXPORT int pyvma_epoll_number(const pyvma_epoll *ep);
 /* The set is closed, but for its fd, which is told and is the caller's: a set of the kernel's with what was added to it, by number, and its
  * data. For sockets that are the kernel's by now. */
 PYVMA_EXPORT int pyvma_epoll_retreat(pyvma_epoll *ep);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * epoll. A set of the program's is one of the engine's, and the fd is the kernel's set inside that one: pollable, and in other sets.
+ * epoll. A set of the program's is one of the engine's, and the fd is the kernel's set inside that one: pollable, and in other sets. That it
+ * may be polled costs each event a bell, and a progress thread that never stands by, so it is shown when the program first does so.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -15,6 +16,7 @@
 struct pl_set {
 	pyvma_epoll *ep;
 	_Atomic(uint32_t) fds; /* numbers that lead to it */
+	_Atomic(bool) shown; /* somebody polls its number, or has it in a set */
 	_Atomic(bool) left; /* it is the kernel's, or about to be: its numbers leave the table */
 	struct pl_set *next; /* free list: the memory stays */
 };
@@ -43,7 +45,14 @@ static struct pl_set *set_new(pyvma_epoll *ep)
 	set->ep = ep;
 	atomic_store_explicit(&set->fds, 1, memory_order_relaxed);
 	atomic_store_explicit(&set->left, false, memory_order_relaxed);
+	atomic_store_explicit(&set->shown, false, memory_order_relaxed);
 	return set;
+}
+
+void pl_set_show(struct pl_set *set)
+{
+	if (!atomic_load_explicit(&set->shown, memory_order_relaxed) && PL_IN(pyvma_epoll_fileno(set->ep)) >= 0)
+		atomic_store_explicit(&set->shown, true, memory_order_relaxed);
 }
 
 void pl_set_get(struct pl_set *set)
@@ -59,7 +68,7 @@ void pl_set_put(struct pl_set *set, int fd)
 		(void)PL_REAL(close)(fd);
 		return;
 	}
-	kep = pyvma_epoll_fileno(set->ep);
+	kep = pyvma_epoll_number(set->ep);
 	pyvma_epoll_close(set->ep);
 	if (kep != fd)
 		(void)PL_REAL(close)(fd);
@@ -86,7 +95,7 @@ static int create(int flags)
 	rc = (int)PL_IN(pyvma_epoll_open(&ep));
 	if (rc)
 		return (int)pl_result(rc);
-	fd = pyvma_epoll_fileno(ep);
+	fd = pyvma_epoll_number(ep);
 	set = set_new(ep);
 	if (!set || !pl_put(fd, (pl_word)set + PL_SET)) {
 		(void)PL_IN((pyvma_epoll_close(ep), 0));
@@ -124,6 +133,8 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 	pl_word w = pl_get(fd);
 	int rc;
 
+	if (pv_unlikely(pl_set_of(w) != NULL))
+		pl_set_show(pl_set_of(w));
 	if (!set)
 		return PL_REAL(epoll_ctl)(ep, op, fd, ev);
 	if (w == PL_LATE && op == EPOLL_CTL_ADD)

@@ -38,6 +38,8 @@ static bool pass_on(const struct msghdr *msg)
 			int fd, rc = 0;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (pl_set_of(pl_get(fd)))
+				pl_set_show(pl_set_of(pl_get(fd)));
 			if (pl_peek(fd))
 				rc = (int)PL_IN(pyvma_hand_back_fd(fd));
 			if (rc == -EAGAIN)

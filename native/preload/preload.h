@@ -212,6 +212,8 @@ struct pl_wait {
 	enum pyvma_waits waits;
 	const sigset_t *mask;
 };
+/* A socket that is, or may become, the stack's? A set is shown: its number is polled. */
+bool pl_polls_ours(int fd);
 int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how);
 /* pyvma_epoll_wait under `mask`, the caller's memory. Within PL_POINT: neither the thread's end nor a jump comes between. */
 int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeout_ns, const sigset_t *mask);
@@ -223,6 +225,8 @@ pv_inline struct pl_set *pl_set_of(pl_word w)
 {
 	return (w & PL_TAGS) == PL_SET ? (struct pl_set *)(w - PL_SET) : NULL;
 }
+/* Before its number is polled, or put into a set. */
+void pl_set_show(struct pl_set *set);
 void pl_set_get(struct pl_set *set);
 void pl_set_put(struct pl_set *set, int fd);
 /* It is a set of the kernel's from now on, and nothing of ours. */

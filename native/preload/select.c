@@ -35,17 +35,15 @@ static unsigned long valid(int i, int n)
 
 static bool any_ours(int n, fd_set *const sets[3])
 {
+	bool ours = false;
+
 	for (int i = 0; i * WORD < n; i++) {
 		unsigned long any = (word_of(sets[0], i) | word_of(sets[1], i) | word_of(sets[2], i)) & valid(i, n);
 
-		for (; any; any &= any - 1) {
-			pl_word w = pl_get(i * WORD + __builtin_ctzl(any));
-
-			if (w && !pl_set_of(w))
-				return true;
-		}
+		for (; any; any &= any - 1)
+			ours |= pl_polls_ours(i * WORD + __builtin_ctzl(any));
 	}
-	return false;
+	return ours;
 }
 
 /* How many. `fds` NULL: only counted. */

@@ -278,16 +278,25 @@ int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wa
 	return poll_many(fds, n, timeout_ns, how, more ? more : some);
 }
 
-/* Is one of them a socket that is, or may become, the stack's? */
+bool pl_polls_ours(int fd)
+{
+	pl_word w = pl_get(fd);
+
+	if (pv_likely(!w))
+		return false;
+	if (!pl_set_of(w))
+		return true;
+	pl_set_show(pl_set_of(w));
+	return false;
+}
+
 static bool any_ours(const struct pollfd *fds, nfds_t n)
 {
-	for (nfds_t i = 0; i < n; i++) {
-		pl_word w = pl_get(fds[i].fd);
+	bool any = false;
 
-		if (pv_unlikely(w && !pl_set_of(w)))
-			return true;
-	}
-	return false;
+	for (nfds_t i = 0; i < n; i++)
+		any |= pl_polls_ours(fds[i].fd);
+	return any;
 }
 
 PL_EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)

@@ -391,20 +391,6 @@ static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n
 	return got;
 }
 
-void pv_epoll_count(struct pyvma_epoll *set, int rc)
-{
-	struct pv_epoll_stat *st = set->st;
-
-	st->waits++;
-	st->errors += rc < 0;
-	st->timeouts += rc == 0;
-	st->misses += set->slept;
-	st->hits += rc > 0 && !set->slept;
-	st->thread = pv_stat_thread();
-	st->sockets = set->nsock;
-	st->kernel_fds = set->nkernel;
-}
-
 int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
 {
 	bool look = pv_epoll_has_kernel(set) && (kernel || ++set->turns >= pv_engine.kernel_ratio);
@@ -650,6 +636,11 @@ int pyvma_epoll_fileno(pyvma_epoll *set)
 			pv_epoll_ring_bell(set);
 	}
 	pv_lock_put(&pv_engine.lock);
+	return pyvma_epoll_number(set);
+}
+
+int pyvma_epoll_number(const pyvma_epoll *set)
+{
 	return pv_ownfd_not(set->kep);
 }
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <time.h>
 
+#include "rt/stats.h"
 #include "rt/wait.h"
 #include "sock/epoll.h"
 
@@ -71,6 +72,20 @@ static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, 
 			rc = wait_kernel(set, deadline);
 		}
 	}
+}
+
+void pv_epoll_count(struct pyvma_epoll *set, int rc)
+{
+	struct pv_epoll_stat *st = set->st;
+
+	st->waits++;
+	st->errors += rc < 0;
+	st->timeouts += rc == 0;
+	st->misses += set->slept;
+	st->hits += rc > 0 && !set->slept;
+	st->thread = pv_stat_thread();
+	st->sockets = set->nsock;
+	st->kernel_fds = set->nkernel;
 }
 
 int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_t timeout_ns)

@@ -456,6 +456,25 @@ TEST(sets_within_sets)
 	sk_close(from);
 }
 
+/* By its number alone the set's fd shows nothing, until it is asked for as one that is polled; then at once. */
+TEST(number_of_a_set)
+{
+	struct set s = set_open(&our_side);
+	struct any_addr aa;
+	struct sk k = sk_bound(&our_side, AF_INET, &aa), from = sk_open(&our_side, AF_INET);
+	struct pollfd p = { .fd = pyvma_epoll_number(s.ep), .events = POLLIN };
+
+	CHECK_EQ(set_ctl_sk(s, EPOLL_CTL_ADD, k, EPOLLIN, 1), 0);
+	CHECK_EQ(sk_sendto(from, "x", 1, 0, aa), 1);
+	CHECK_EQ(pyvma_sock_poll(k.h, POLLIN, LONG_NS), POLLIN);
+	CHECK_EQ(poll(&p, 1, 0), 0);
+	CHECK_EQ(pyvma_epoll_fileno(s.ep), p.fd);
+	CHECK_EQ(poll(&p, 1, 0), 1);
+	set_close(s);
+	sk_close(k);
+	sk_close(from);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------------- */
 
 struct waiter {

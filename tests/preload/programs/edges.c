@@ -660,6 +660,37 @@ static void handler_waits(void)
 	close(told_by);
 }
 
+/* ---- sets that are polled --------------------------------------------------------------------------------------------- */
+
+/* A set is polled for the first time, in each of the ways to do so. */
+static void polled_sets(void)
+{
+	for (int way = 0; way < 5; way++) {
+		int fd = connected(SOCK_STREAM), quiet = connected(SOCK_STREAM), ep = epoll_create1(0), copy = dup(ep);
+		struct epoll_event ev = { .events = EPOLLIN, .data = { .u64 = 3 } }, got;
+		struct pollfd p[2] = { { .fd = ep, .events = POLLIN }, { .fd = quiet, .events = POLLIN } };
+		struct timeval limit = { .tv_sec = LIMIT_MS / 1000 };
+		fd_set set;
+
+		FD_ZERO(&set);
+		FD_SET(way == 2 ? copy : ep, &set);
+		if (way == 3)
+			FD_SET(quiet, &set);
+		CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+		CHECK(epoll_wait(ep, &got, 1, 0) == 0);
+		CHECK(write(fd, "x", 1) == 1);
+		if (way < 2) /* alone, and beside a connection */
+			CHECK(poll(p, (nfds_t)way + 1, LIMIT_MS) == 1 && p[0].revents == POLLIN && !p[1].revents);
+		else if (way < 4)
+			CHECK(select(FD_SETSIZE, &set, NULL, NULL, &limit) == 1);
+		else
+			CHECK(poll(&(struct pollfd){ .fd = copy, .events = POLLIN }, 1, LIMIT_MS) == 1);
+		CHECK(epoll_wait(ep, &got, 1, 0) == 1 && got.data.u64 == 3);
+		expect(fd, "x");
+		CHECK(close(ep) == 0 && close(copy) == 0 && close(fd) == 0 && close(quiet) == 0);
+	}
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
 static const struct check_case cases[] = {
@@ -676,6 +707,7 @@ static const struct check_case cases[] = {
 	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },
 	{ "handler_waits", handler_waits },
+	{ "polled_sets", polled_sets },
 };
 
 int main(int argc, char **argv)
