@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _bench_host
 from ._bench_compare import beside_veth, microseconds
+from ._bench_sockperf_rows import FIGURES, SAYS
 
 Report = dict[str, Any]
 Found = tuple[str, str, dict[str, Any]]
@@ -129,7 +130,17 @@ def one(name: str, value: float) -> str:
     return f"{value:.2f}" if name == "gbps" else count(value)
 
 
+def stacks(report: Report) -> Iterator[str]:
+    rows = [[SAYS[row["who"]], *(us(row[name]) for name in FIGURES), count(row["sent"])] for row in report["rows"]]
+    yield md_table([f"{report['proto'].upper()}: half round trip, µs", "avg", "p50", "p99", "p99.9", "messages"], rows)
+    each = [f"{found['of']} {found['ratio']:.2f} times {found['to']}'s" for found in report["ratios"]]
+    yield f"p50, the median of the turns: {', '.join(each)}."
+
+
 def sockperf(report: Report) -> Iterator[str]:
+    if report.get("stack") == "all":
+        yield from stacks(report)
+        return
     rows = []
     for row in report["rows"]:
         figures = [us(row[name]) if name in row else "-" for name in ("avg_us", "p50_us", "p99_us", "p99.9_us")]
@@ -236,6 +247,10 @@ def contests(report: Report) -> Iterator[tuple[str, str, list[Report], list[str]
                 {"who": f"{stack}-c", "1 at a time, opened/s": of[stack]["1"], "32 at a time, opened/s": of[stack]["32"]} for stack in of
             ]
             yield f"connections {name}", "pyvma-c", both, [key for key in both[0] if key != "who"]
+    elif kind == "sockperf" and report.get("stack") == "all":
+        rows = [row for row in report["rows"] if row["who"] != "raw"]
+        mine = [row for row in rows if ours(row["who"])]
+        yield f"sockperf over the stack, {where}", mine[0]["who"], [*mine, *(row for row in rows if row not in mine)], list(FIGURES)
     elif kind == "mixed" and len(report["rows"]) == 2:
         both = [
             {

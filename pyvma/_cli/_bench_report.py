@@ -100,6 +100,20 @@ SECTIONS = (
         ),
     ),
     Section(
+        "tap",
+        "A TAP device",
+        "A server over a TAP device whose other end is the kernel of the same host; all clients are the kernel's sockets, and the "
+        f"kernel's own rows go over loopback. Raw is a bare loop on the device. {TENTH}",
+        (
+            Command("compare --ring tap --proto udp --size 64 --seconds 0.5 --runs 3", "", DISTRIBUTION),
+            Command(
+                "compare --ring tap --proto tcp --size 64 --seconds 0.5 --runs 3",
+                f"compare --ring tap --proto tcp --rows pyvma-c {SHORT}",
+                DISTRIBUTION,
+            ),
+        ),
+    ),
+    Section(
         "sizes",
         "Over sizes",
         "Half round trips and what arrives one way, by the size of a message. Above 1472 bytes a datagram goes in fragments; a raw ring "
@@ -145,6 +159,12 @@ SECTIONS = (
         ),
     ),
     Section(
+        "loops-udp",
+        "asyncio with datagrams",
+        f"The same for datagrams: half round trips, and echoes a second to 64 sockets. {TENTH}",
+        (Command("compare --api asyncio --ring xdp --proto udp --size 64 --seconds 0.5 --runs 2", ""),),
+    ),
+    Section(
         "gil",
         "Beside a thread that wants the GIL",
         f"An echo server in Python beside a thread of pure Python in the same process. {TENTH}",
@@ -178,6 +198,16 @@ SECTIONS = (
         "The real sockperf at both ends on loopback: what the rows kernel-c above are comparable with. It leaves the first 400 ms and the "
         "last 50 ms out of its latencies.",
         (Command("sockperf all --proto udp", ""), Command("sockperf all --proto tcp", "")),
+    ),
+    Section(
+        "sockperf-stacks",
+        "sockperf, unmodified, over the stack",
+        "The real sockperf at both ends of a veth pair: over the stack by `pyvma run`, over the kernel with and without blocking, and the "
+        "bare AF_XDP ring by a program of ours, in turns.",
+        (
+            Command("sockperf --stack all -t 1 --runs 3", ""),
+            Command("sockperf --stack all -t 1 --runs 3 --proto tcp", ""),
+        ),
     ),
 )
 NAMES = tuple(section.name for section in SECTIONS)

@@ -15,7 +15,7 @@ EXAMPLES = """examples:
   pyvma completion bash --program pyvma-stats
 """
 SHELLS = ("bash", "zsh", "fish")
-PROGRAMS = ("pyvma", "pyvma-stats")
+PROGRAMS = ("pyvma", "pyvma-stats", "pyvmad")
 
 
 def add_parser(commands: Any) -> None:
@@ -31,10 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
         import shtab
     except ImportError:
         raise UserError("needs shtab: pip install shtab") from None
+    from ..daemon import _main
     from . import parser, stats
     from ._help import walk
 
-    top = stats.parser() if arguments.program == "pyvma-stats" else parser()
+    top = {"pyvma": parser, "pyvma-stats": stats.parser, "pyvmad": _main.parser}[arguments.program]()
     places = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY}
     for _, sub in walk(top):
         for action in sub._actions:

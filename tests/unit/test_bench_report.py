@@ -12,11 +12,11 @@ import netns
 import pytest
 from lab import softnic_reason
 
-from pyvma._cli import _bench_page, _bench_report, main, parser
+from pyvma._cli import _bench_page, _bench_report, _bench_sockperf, _bench_sockperf_rows, main, parser
 
 ROOT = Path(__file__).resolve().parents[2]
 # One kind of measurement each, as the short form has them.
-QUICK = {"udp-softnic", "tcp-xdp", "sizes", "rates", "loops", "gil", "connections", "mixed"}
+QUICK = {"udp-softnic", "tcp-xdp", "tap", "sizes", "rates", "loops", "gil", "connections", "mixed"}
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -146,6 +146,21 @@ def test_memory_and_descriptors_are_compared_too() -> None:
     kernel = {"who": "kernel-c", "fds": 10, "bytes": {"server": 2000, "client": 2000}, "opened_per_s": 100.0, "churn": churn}
     found = _bench_page.slower([{"kind": "connections", "veth": "none", "rows": [ours, kernel]}])
     assert found == [["connections over the software NIC", "bytes of a connection, server", "pyvma-c 4,000", "kernel-c 2,000", "2.0"]]
+
+
+def test_sockperf_over_the_stack_is_compared_with_itself_over_the_kernel() -> None:
+    half = {"raw": 2.0, "pyvma": 2.5, "kernel-spin": 5.0, "kernel-block": 1.0}
+    runs = {who: [dict.fromkeys(_bench_sockperf_rows.FIGURES, at) | {"sent": 7}] for who, at in half.items()}
+    rows = {who: _bench_sockperf.combine(who, "ping-pong", runs[who]) for who in runs}
+    report = {"kind": "sockperf", "stack": "all", "proto": "udp", "ring": "xdp", "rows": list(rows.values())}
+    report["ratios"] = _bench_sockperf_rows.ratios(rows, runs)
+    table, words = _bench_page.KINDS["sockperf"](report)
+    assert fields(table)[0][3][1:] == ["2.500"] * 4 + ["7"]
+    assert "pyvma 1.25 times raw's, kernel-spin 2.00 times pyvma's, kernel-block 0.40 times pyvma's" in words
+    # The bare ring is no rival.
+    assert [row[1:] for row in _bench_page.slower([report])] == [
+        [f"{name}, µs", "pyvma 2.500", "kernel-block 1.000", "2.5"] for name in ("avg", "p50", "p99", "p99.9")
+    ]
 
 
 def document(begun: float, run: str | None, build: str | None) -> dict[str, Any]:

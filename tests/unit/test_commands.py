@@ -15,13 +15,16 @@ from pathlib import Path
 import pytest
 from exchange import wait_for
 
-from pyvma import _cli
-from pyvma._cli import UserError, _help, stats
+from pyvma import _cli, daemon
+from pyvma._cli import UserError, _help, completion, stats
 from pyvma._cli._help import guarded, walk
+from pyvma.daemon._main import parser as daemon_parser
 
 LIMIT_S = 60
 ALL = {" ".join(("pyvma", *words)): words for words, _ in walk(_cli.parser())}
 STATS = {" ".join(("pyvma-stats", *words)): words for words, _ in walk(stats.parser())}
+DAEMON = {" ".join(("pyvmad", *words)): words for words, _ in walk(daemon_parser())}
+MAINS = {"pyvma": _cli.main, "pyvma-stats": stats.main, "pyvmad": daemon.main}
 # Commands that have a word of the user's between theirs.
 BETWEEN = {"control": "4711"}
 Env = dict[str, str]
@@ -39,9 +42,8 @@ def typed(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def call(program: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command line, in this process."""
-    main = stats.main if program == "pyvma-stats" else _cli.main
     try:
-        status = main(list(words))
+        status = MAINS[program](list(words))
     except SystemExit as over:  # the parser's
         status = over.code if isinstance(over.code, int) else 1
     said = capsys.readouterr()
@@ -52,12 +54,14 @@ def test_there_are_the_commands_that_there_should_be() -> None:
     assert len(ALL) > 40
     assert {"pyvma stats top", "pyvma stats serve", "pyvma stats explain", "pyvma stats control set", "pyvma completion"} <= set(ALL)
     assert {name.replace("pyvma-stats", "pyvma stats") for name in STATS} <= set(ALL)
+    assert {name.replace("pyvmad", "pyvma daemon") for name in DAEMON} <= set(ALL)
+    assert set(completion.PROGRAMS) == set(MAINS)
 
 
-@pytest.mark.parametrize("name", [*ALL, *STATS])
+@pytest.mark.parametrize("name", [*ALL, *STATS, *DAEMON])
 def test_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    words = ALL.get(name) or STATS.get(name) or ()
+    words = (ALL | STATS | DAEMON)[name]
     status, out, err = call(name.split()[0], (*typed(words), "--help"), capsys)
     assert (status, err) == (0, "")
     assert out.startswith("usage: ")
@@ -74,9 +78,10 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         assert parser.description
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if ALL[name]])
+@pytest.mark.parametrize("name", [*(name for name in ALL if ALL[name]), *STATS, *(name for name in DAEMON if DAEMON[name])])
 def test_wrong_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = call("pyvma", (*typed(ALL[name]), "--no-such-option"), capsys)
+    words = (ALL | STATS | DAEMON)[name]
+    status, out, err = call(name.split()[0], (*typed(words), "--no-such-option"), capsys)
     assert (status, out) == (2, "")
     assert err.startswith("usage: ")
     assert f"{name.split()[0]}" in err.splitlines()[-1]
@@ -96,6 +101,7 @@ def test_wrong_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("stats top", "needs a terminal"),
         ("bench ping-pong -i nowhere", "'nowhere' is no address"),
         ("bench server -p 0", "--port"),
+        ("daemon status --socket /nonexistent", "/nonexistent: no daemon is there"),
         ("roce --root /nonexistent status nothing", "nothing"),
     ],
 )
@@ -191,7 +197,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scripts of both programs for three shells."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in ("bash", "zsh", "fish"):
-        for name in ("pyvma", "pyvma-stats"):
+        for name in MAINS:
             with (folder / f"{name}.{shell}").open("w") as file, contextlib.redirect_stdout(file):
                 assert _cli.main(["completion", shell, "--program", name]) == 0
     return folder
@@ -228,6 +234,7 @@ def fish_completes(scripts: Path, line: str) -> set[str]:
         ("pyvma stats con", {"control"}),
         ("pyvma bench compare --ri", {"--ring"}),
         ("pyvma-stats ex", {"explain"}),
+        ("pyvmad run --max", {"--max-flows"}),
         ("pyvma capture --pid 1 -w /etc/host", {"/etc/hosts"}),
     ],
 )
