@@ -12,6 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from exchange import wait_for
 from lab import LONG
 from netns import usable
-from preload_lab import MIB, Lab, bracketed, counted, digest_of, engines, lab, live, make_file, missing
+from preload_lab import MIB, Lab, bracketed, counted, digest_of, engines, lab, live, make_file, missing, offloads
 from python_programs import Program
 
 pytestmark = [
@@ -304,6 +305,25 @@ def nginx_server(net: Lab, family: int) -> None:
     counters = over(net, server, signal.SIGQUIT)
     print(f"{number} engines", counters.get("tcp.opened_passive"), counters.get("tcp.tx_bytes"))
     proved(counters, tcp_opened_passive=1, tcp_tx_bytes=1000)
+
+
+@case("nginx, a reload passes the ring on", "nginx", "curl")
+def nginx_reloaded(net: Lab, family: int) -> None:
+    """A new worker waits a moment for the ring of the one that leaves; on a machine that is busy that may take longer than it waits."""
+    server, url, digest = nginx_started(net, family, "plain")
+    visited(net, f"{url}/big", digest, 1)
+    for _ in range(5):
+        old = engines(server)
+        server.process.send_signal(signal.SIGHUP)
+        wait_for("the end of the old workers", lambda old=old: not any(Path(f"/proc/{pid}").exists() for pid in old), LIMIT_S)
+        wait_for("the new workers' engines", lambda old=old: len(engines(server) - old) == 2, LIMIT_S)
+        with suppress(AssertionError):
+            wait_for("an offloaded listener", lambda: offloads(server), 2.0)
+            break
+    before = live(server).get("tcp.tx_bytes", 0)
+    visited(net, f"{url}/big", digest, 1)
+    wait_for("the new worker's bytes", lambda: live(server).get("tcp.tx_bytes", 0) >= before + SIZE, LIMIT_S)
+    over(net, server, signal.SIGQUIT)
 
 
 # ---- databases ----------------------------------------------------------------------------------------------------------------
