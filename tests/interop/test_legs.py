@@ -102,10 +102,15 @@ class Ends:
         assert app("s.offload.state") == "offloaded"
 
     def talk(self) -> None:
-        """There and back; it would wait for as long as the engine's lock is held."""
+        """There and back; it would wait for as long as the engine's lock is held. Where a datagram is lost says who dropped it."""
+        before = self.machine.drops()
         self.app.start(ECHO, sizes=SIZES)
-        self.peer(ASK, sizes=SIZES, to=self.here)
-        self.app.finish()
+        try:
+            self.peer(ASK, sizes=SIZES, to=self.here)
+            self.app.finish()
+        except Exception:
+            print(self.sends(), self.machine.drops() - before, self.machine.switch.run("bridge", "fdb", "show"))
+            raise
 
     def fork(self) -> None:
         """A child that has kernel sockets, and a parent that goes on."""

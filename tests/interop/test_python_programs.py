@@ -12,7 +12,9 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,14 +101,26 @@ def served(*few: tuple[str, int, bool]) -> list[tuple[str, int, bool]]:
     return [(net, family, family == 6) for net in ("xdp", "uplink") for family in (4, 6)] if LONG else list(few)
 
 
+@contextmanager
+def explained(lab: Net, program: Program) -> Iterator[None]:
+    """When a client of it fails: what the kernel has of its connections then, what the program said, and what its engine counted."""
+    try:
+        yield
+    except (AssertionError, subprocess.TimeoutExpired):
+        print(lab.there.run("ss", "-tanoi"))
+        print(f"ended with {program.end()}:\n{program.text}\n{program.counters()}")
+        raise
+
+
 def visited(lab: Net, program: Program, family: int, port: int, trust: Path | None, form: bool) -> None:
     """Every client, beside each other and one that reads slowly; then wrk."""
     target = url("https" if trust else "http", lab.our_host[family], port)
     slow = lab.peer("curl", "-sS", "--fail", "--max-time", str(LIMIT_S), "-k", "--limit-rate", "1M", "-o", "got", f"{target}/bytes/{MIB}")
     running = {kind: lab.theirs(*client(kind, target, lab.their_host[family], SIZE, trust)) for kind in EXPECTED}
     for kind, one in running.items():
-        found = one.result(LIMIT_S)
-        assert found == expected(kind, trust is not None, form), kind
+        with explained(lab, program):
+            found = one.result(LIMIT_S)
+            assert found == expected(kind, trust is not None, form), kind
     assert slow.wait() == 0, slow.text
     assert hashlib.sha256((slow.folder / "got").read_bytes()).hexdigest() == content.digest(MIB)
     wrk(lab, f"{target}/")
