@@ -21,10 +21,12 @@
 
 /* A long write goes in turns of so many segments, and between them the stack looks at what has come. While other sockets have had news
  * lately turns are short, and a write that may not wait ends with the turn in which they have some: the program is to come to it before
- * the rest of the stream does. Where the ring cuts a packet of eight segments holds the others up no longer than two packets of one. */
+ * the rest of the stream does. Where the ring cuts a packet of some segments holds the others up no longer than two packets of one; on the
+ * kernel's interfaces, where a packet may be a system call, shorter ones would cost the stream a third of its rate. */
 #define TURN_SEGMENTS 64u
 #define TURN_SHORT 2u
-#define TURN_SHORT_CUT 8u
+#define TURN_SHORT_CUT 4u
+#define TURN_SHORT_HOST 8u
 #define TURN_POLL 8u
 #define LATELY_NS PV_NS_PER_MS
 
@@ -193,16 +195,22 @@ static void look_for(struct pv_sock *so)
 		others.until = at + LATELY_NS;
 }
 
+static uint32_t turn_short(const struct pv_tcp *tc)
+{
+	if (!pv_tcp_cuts(tc))
+		return TURN_SHORT;
+	return pv_iface_is_host(pv_tcp_iface(tc)) ? TURN_SHORT_HOST : TURN_SHORT_CUT;
+}
+
 /* Before a long write: how many segments a turn has. *news: as look says. */
 static uint32_t turn_begin(struct pv_sock *so, bool *news)
 {
-	uint32_t few = pv_tcp_cuts(so->tc) ? TURN_SHORT_CUT : TURN_SHORT;
 	int64_t at = now();
 
 	if (others_news())
 		others.until = at + LATELY_NS;
 	*news = pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS && look(so, pv_engine.rx_budget);
-	return PV_TCP_MSG_TURN(at < others.until ? few : TURN_SEGMENTS);
+	return PV_TCP_MSG_TURN(at < others.until ? turn_short(so->tc) : TURN_SEGMENTS);
 }
 
 /* After a turn that left something. True: the write ends here. */
