@@ -116,7 +116,7 @@
 	X(INT, icmp_rate, "1000", 1, 1000000, "1/s", NULL, 1, "ICMP errors sent at most")                                          \
 	X(INT, port_low, "32768", 1, 65535, "", NULL, 1, "lowest port chosen for a socket that names none")                        \
 	X(INT, port_high, "60999", 1, 65535, "", NULL, 1, "highest such port")                                                     \
-	X(INT, port_reserve, "64", 0, 4096, "ports", NULL, 1,                                                                      \
+	X(INT, port_reserve, "256", 0, 4096, "ports", NULL, 1,                                                                     \
 	  "ports of the kernel that stay reserved for two seconds after a TCP connection that named none, for the next one; 0: "   \
 	  "none")                                                                                                                  \
 	X(TEXT, pcap_file, "", 0, 0, "", NULL, 1,                                                                                  \
