@@ -419,6 +419,7 @@ int pv_net_iface_del(struct pv_net *net, uint32_t index)
 	if (!ifp)
 		return -ENODEV;
 	pv_net_timer_del(net, &ifp->announce);
+	pv_net_timer_del(net, &ifp->relink);
 	pv_mcast_del_iface(net, ifp);
 	pv_txq_del_iface(net, index);
 	pv_neigh_del_iface(net, index);

@@ -59,6 +59,8 @@ struct pv_querier {
 	int64_t v1_until_ns, v2_until_ns; /* MLD: only the first, for version 1 */
 };
 
+#define PV_IFACE_TIMERS 4
+
 struct pv_iface {
 	/* read for every frame */
 	uint64_t mac64; /* our MAC as the first 6 bytes of a frame read as one word; all ones: the short way is not for this one */
@@ -76,6 +78,7 @@ struct pv_iface {
 	struct pv_querier igmp, mld;
 	struct pv_net_timer announce;
 	uint8_t announces; /* left to send */
+	struct pv_net_timer relink; /* of an interface that nobody tells of: when frames without a link are rung for again */
 	int64_t defended_ns; /* RFC 5227 2.4 */
 	uint64_t flow[PV_FLOW_MAX];
 	uint32_t nflow;
@@ -232,7 +235,7 @@ pv_inline void pv_net_timer_del(struct pv_net *net, struct pv_net_timer *t)
 /* Places for all timers that there are, and for those of so many groups and paced queues more. */
 pv_inline int pv_net_timers_reserve(struct pv_net *net, uint32_t groups, uint32_t txqs)
 {
-	return pv_heap_reserve(&net->timers, net->cfg.neigh_max + net->cfg.reass_max + 4 * PV_IFACE_MAX +
+	return pv_heap_reserve(&net->timers, net->cfg.neigh_max + net->cfg.reass_max + PV_IFACE_TIMERS * PV_IFACE_MAX +
 						 2 * (net->ngroups + groups) + net->txqs.count + txqs);
 }
 

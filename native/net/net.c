@@ -2,6 +2,8 @@
 /* The layer as a whole: open, close, doorbells, timers. */
 #include "net/internal.h"
 
+#define RELINK_NS (20 * PV_NS_PER_MS)
+
 static void net_defaults(struct pv_net_cfg *c)
 {
 	if (!c->neigh_max)
@@ -37,7 +39,7 @@ static void net_free(struct pv_net *net)
 
 static int net_init(struct pv_net *net)
 {
-	uint32_t timers = net->cfg.neigh_max + net->cfg.reass_max + 4 * PV_IFACE_MAX;
+	uint32_t timers = net->cfg.neigh_max + net->cfg.reass_max + PV_IFACE_TIMERS * PV_IFACE_MAX;
 	int rc;
 
 	net->local = pv_net_alloc(net, PV_LOCAL_SLOTS * sizeof(*net->local));
@@ -115,6 +117,25 @@ const struct pv_net_error *pv_net_rx_error(const struct pv_net *net)
 	return &net->err;
 }
 
+static void relink(struct pv_net *net, struct pv_net_timer *t, int64_t now_ns)
+{
+	(void)now_ns;
+	net->head.dirty |= 1u << (pv_container_of(t, struct pv_iface, relink)->index - 1);
+}
+
+/* Without a link a kick is in vain until it is back. The interface's state tells of that (pv_net_iface_set); one with addresses of its own
+ * has nobody to tell it, and is tried now and then. */
+static bool waits_for_link(struct pv_net *net, struct pv_iface *ifp)
+{
+	if (ifp->ring->caps.link_up)
+		return false;
+	if (ifp->resolves) {
+		ifp->relink.fn = relink;
+		pv_net_timer_set(net, &ifp->relink, net->now_ns + RELINK_NS);
+	}
+	return true;
+}
+
 int pv_net_kick(struct pv_net *net)
 {
 	uint32_t dirty = net->head.dirty;
@@ -129,15 +150,12 @@ int pv_net_kick(struct pv_net *net)
 
 		dirty &= dirty - 1;
 		if (pv_unlikely(r)) {
-			const struct pv_iface *ifp = net->iface[bit + 1];
-
-			/* Some frames have not left: the next kick tries again. Without a link that is in vain until it is back, of which
-			 * the interface's state tells (pv_net_iface_set). */
-			if (r == -EAGAIN && !ifp->resolves && !ifp->ring->caps.link_up)
-				continue;
-			if (r == -EAGAIN)
-				net->head.dirty |= 1u << bit;
-			rc = r;
+			if (r != -EAGAIN || !waits_for_link(net, net->iface[bit + 1])) {
+				/* Some frames have not left: the next kick tries again. */
+				if (r == -EAGAIN)
+					net->head.dirty |= 1u << bit;
+				rc = r;
+			}
 		}
 	}
 	return rc;

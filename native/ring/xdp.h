@@ -46,6 +46,7 @@ struct pv_xdp_cfg {
 	/* What the driver tells of a frame beside it (time stamp, hash, VLAN tag), by a program that is bound to the device: native mode,
 	 * Linux 6.8. What cannot be had is said in caps.note. */
 	bool rx_metadata;
+	bool own_link; /* nobody writes caps.link_up: the ring finds out, by sending */
 	bool no_tso; /* long TCP segments do not go whole, where they could (veth) */
 	/* The place that is kept for it in the pool (pv_pool_bind_begin), and stays kept if it cannot be opened; 0: none. */
 	uint32_t binder;

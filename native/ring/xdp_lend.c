@@ -41,7 +41,7 @@ static int know_link(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	if (!rc)
 		rc = ioctl(fd, SIOCGIFMTU, &ifr) ? -errno : 0;
 	/* As the ring finds it: a frame that is longer than a buffer. */
-	r->jumbo = !rc && (uint32_t)ifr.ifr_mtu + 18 + 256 > pool.buf_size;
+	r->jumbo = !rc && (uint32_t)ifr.ifr_mtu + XDP_FRAME_EXTRA + XDP_RX_HEADROOM > pool.buf_size;
 	close(fd);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the AF_XDP ring: xdp.c (data path), xdp_sock.c (sockets and their queues), xdp_prog.c (program and rules), xdp_lib.c. */
+/* Inside the AF_XDP ring: xdp.c (data path), xdp_open.c, xdp_sock.c (sockets and their queues), xdp_prog.c (program and rules), xdp_lib.c. */
 #ifndef PV_RING_XDP_PRIV_H
 #define PV_RING_XDP_PRIV_H
 
@@ -12,6 +12,10 @@
 #define XDP_USE_SG (1 << 4)
 #define XDP_PKT_CONTD (1 << 0)
 #endif
+
+/* What the kernel keeps free before a received frame (XDP_PACKET_HEADROOM). */
+#define XDP_RX_HEADROOM 256u
+#define XDP_FRAME_EXTRA 18u /* Ethernet header and one VLAN tag */
 
 /* Linux 6.8 */
 #define XDP_DESC_TX_METADATA (1u << 1) /* in the options of a descriptor: xdp_csum.c has written in front of the frame */
@@ -91,6 +95,7 @@ struct xdp_ring {
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;
 	bool native, gone, gone_told;
+	bool own_link, link_told; /* nobody else follows the interface's link; what became of it was said */
 	uint32_t metadata; /* XDP_META_* that frames come with; 0: the program is not bound to the device */
 	bool rx_stamps; /* asked for */
 	uint32_t tx_front; /* bytes that the kernel wants in front of every frame that is sent */
@@ -110,7 +115,12 @@ struct xdp_ring {
 /* PART: of a frame in pieces, whose first packet is in priv[0]; that one's priv[1] counts those that have not left. */
 enum { XDP_HELD_NO, XDP_HELD_RX, XDP_HELD_TX, XDP_HELD_PART };
 
-/* xdp.c: nothing is taken any more, PV_RING_EV_GONE is due. */
+/* xdp_open.c: everything but the packets. */
+void pv_xdp_release(struct xdp_ring *r);
+
+/* xdp.c */
+extern const struct pv_ring_ops pv_xdp_ops;
+/* Nothing is taken any more, PV_RING_EV_GONE is due. */
 void pv_xdp_set_gone(struct xdp_ring *r);
 
 /* xdp_sock.c */

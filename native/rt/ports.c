@@ -291,6 +291,8 @@ static int open_xdp(struct pv_port *p, const struct pv_config *cfg)
 		return rc;
 	xdp_cfg(&xc, &p->spec, cfg);
 	xc.binder = p->binder;
+	/* A leg's link is the bond's to follow. */
+	xc.own_link = own && p->spec.naddr;
 	rc = pv_xdp_open(&p->ring, pv_mem_system(cfg->huge_pages), p->pool, &xc, err, sizeof(err));
 	/* The daemon's rules are of addresses that the interface has, and a leg has none. */
 	if (rc == -EPERM && own)

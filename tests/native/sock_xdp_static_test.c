@@ -14,6 +14,7 @@ int main(void)
 	return 77;
 }
 #else
+#include "rt/engine.h"
 #include "sock_host_env.h"
 
 static const char *const here[] = { "10.1.0.1", "fd01::1" };
@@ -202,6 +203,54 @@ TEST(destinations_without_a_way)
 	CHECK_EQ(sk_recv(s, &b, 1, 0), -EHOSTUNREACH);
 	CHECK_EQ(sk_connect(s, ip("192.0.2.1", 9)), -ENETUNREACH);
 	sk_close(s);
+}
+
+static uint64_t polls_while_waiting(struct sk s)
+{
+	uint64_t before = pv_engine.stat->polls;
+	char b;
+
+	CHECK_EQ(sk_recv(s, &b, 1, 0), -EAGAIN);
+	return pv_engine.stat->polls - before;
+}
+
+/* What is sent meanwhile leaves when the interface is up again, and nobody who waits spins for that. */
+TEST(frames_wait_for_a_link)
+{
+	static const char *const modes[] = { "generic", "native" };
+
+	for (int m = 0; m < 2; m++) {
+		struct timeval limit = { .tv_usec = 300000 };
+		struct pyvma_interface ifc;
+		struct any_addr peer, from;
+		char buf[4];
+
+		setup(modes[m]);
+		struct sk p = peer_open(AF_INET, &peer), s = open_limited(&ours_here, AF_INET);
+
+		CHECK_EQ(sk_sendto(s, "0", 1, 0, peer), 1);
+		CHECK_EQ(sk_recvfrom(p, buf, sizeof(buf), 0, &from), 1);
+		pv_engine.spin_ns = 0;
+		CHECK_EQ(sk_set(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+		ip_in(own_ns, "link set v0 down");
+		for (int i = 1; i < 4; i++) {
+			snprintf(buf, sizeof(buf), "%d", i);
+			CHECK_EQ(sk_sendto(s, buf, 1, 0, peer), 1);
+		}
+		CHECK(polls_while_waiting(s) < 500);
+		CHECK_EQ(pyvma_interface_get(1, &ifc), 0);
+		CHECK(!ifc.link_up);
+		ip_in(own_ns, "link set v0 up");
+		for (int i = 1; i < 4; i++) {
+			CHECK_EQ(sk_recvfrom(p, buf, sizeof(buf), 0, &from), 1);
+			CHECK_EQ(*buf, '0' + i);
+		}
+		CHECK(polls_while_waiting(s) < 500);
+		CHECK_EQ(pyvma_interface_get(1, &ifc), 0);
+		CHECK(ifc.link_up);
+		sk_close(s);
+		sk_close(p);
+	}
 }
 
 /* Nothing can take its place: what is bound there hears of it, while it waits. Last: the world ends with it. */
