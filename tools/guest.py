@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a command as root in a virtual machine with a newer kernel, over the files of this one.
 
-What this machine's kernel lacks, or cannot be trusted with, is tried there: XDP programs bound to a device, VLAN devices. The guest
-sees all files of this machine, starts in the folder where this was called, and what it writes is gone with it. It has no network but
-what the command makes. The processor is emulated, many times slower than it is: no time measured in there means anything.
+What this machine's kernel lacks, or cannot be trusted with, is tried there: XDP programs bound to a device, VLAN devices, a driver with
+zero copy. The guest sees all files of this machine, starts in the folder where this was called, and what it writes is gone with it. It
+has no network but what the command makes, and two network devices (virtio) that are joined to each other alone. The processor is
+emulated, many times slower than it is: no time measured in there means anything.
 
-Usage: tools/guest.py --fetch            gets the kernel (Debian's backports) into build/guest, once; about 35 MB
+Usage: tools/guest.py --fetch            gets the kernel (of Debian 13's backports) into build/guest, once; about 36 MB
        tools/guest.py [--memory MB] [--cpus N] -- COMMAND [ARGUMENT ...]
 Needs Debian's qemu-system-x86 and busybox-static, and root. Exit status: the command's; 125 when the guest did not get as far.
 """
@@ -31,15 +32,16 @@ HOME = ROOT / "build" / "guest"
 META = "linux-image-cloud-amd64"
 SOURCE = """Types: deb
 URIs: http://deb.debian.org/debian
-Suites: bookworm-backports
+Suites: trixie-backports
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 """
 BUSYBOX = Path("/bin/busybox")
 VIRTIOFSD = Path("/usr/lib/qemu/virtiofsd")
+NIC = "virtio-net-pci,iommu_platform=on,disable-legacy=on"
 QEMU = "/usr/bin/qemu-system-x86_64"
 # In an order in which each finds what it needs.
-MODULES = ("overlay", "veth", "tun", "llc", "stp", "garp", "mrp", "8021q")
+MODULES = ("overlay", "veth", "tun", "llc", "stp", "garp", "mrp", "8021q", "failover", "net_failover", "virtio_net")
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
@@ -78,12 +80,17 @@ def cpio(files: dict[str, tuple[int, bytes]]) -> bytes:
     return bytes(out)
 
 
+def images() -> list[Path]:
+    """The kernels that were fetched, the newest last."""
+    return sorted((HOME / "root" / "usr" / "lib" / "modules").glob("*/vmlinuz"))
+
+
 def kernel() -> tuple[Path, Path]:
     """Image and folder of modules of the kernel that was fetched."""
-    images = sorted(HOME.glob("root/boot/vmlinuz-*"))
-    if not images:
+    found = images()
+    if not found:
         raise SystemExit("guest: no kernel in build/guest; tools/guest.py --fetch gets one")
-    return images[-1], HOME / "root" / "lib" / "modules" / images[-1].name.removeprefix("vmlinuz-")
+    return found[-1], found[-1].parent
 
 
 def missing() -> str:
@@ -93,11 +100,17 @@ def missing() -> str:
             return f"{package} is not installed"
     if os.geteuid():
         return "needs root, to serve all files"
-    return "" if list(HOME.glob("root/boot/vmlinuz-*")) else "no kernel in build/guest (tools/guest.py --fetch)"
+    return "" if images() else "no kernel in build/guest (tools/guest.py --fetch)"
+
+
+def depends(package: str, env: dict[str, str]) -> list[str]:
+    """What a package of Debian's needs."""
+    text = subprocess.run(["apt-cache", "depends", package], env=env, check=True, capture_output=True, text=True).stdout
+    return re.findall(r"^ *Depends: (\S+)$", text, re.MULTILINE)
 
 
 def fetch() -> None:
-    """Debian's newest kernel for this release into build/guest/root, with lists of its own: the machine's sources stay as they are."""
+    """The newest kernel of that suite into build/guest/root, with lists of its own: the machine's sources stay as they are."""
     apt = HOME / "apt"
     for folder in ("lists/partial", "cache/archives/partial", "sources"):
         (apt / folder).mkdir(parents=True, exist_ok=True)
@@ -108,14 +121,14 @@ def fetch() -> None:
     )
     env = {**os.environ, "APT_CONFIG": str(apt / "conf")}
     subprocess.run(["apt-get", "update", "-qq"], env=env, check=True, timeout=300)
-    depends = subprocess.run(["apt-cache", "depends", META], env=env, check=True, capture_output=True, text=True).stdout
-    found = re.search(r"Depends: (linux-image-\S+)", depends)
-    if not found:
-        raise SystemExit(f"guest: {META} names no kernel: {depends!r}")
-    subprocess.run(["apt-get", "download", "-qq", found[1]], env=env, check=True, timeout=600, cwd=apt)
-    (package,) = apt.glob(found[1] + "_*.deb")
-    subprocess.run(["dpkg-deb", "-x", str(package), str(HOME / "root")], check=True)
-    package.unlink()
+    image = [name for name in depends(META, env) if name.startswith("linux-image-")]
+    parts = [name for name in depends(image[0], env) if name.startswith(("linux-binary-", "linux-modules-"))] if image else []
+    if len(parts) != 2:
+        raise SystemExit(f"guest: {META} names no kernel: {image} {parts}")
+    subprocess.run(["apt-get", "download", "-qq", *parts], env=env, check=True, timeout=600, cwd=apt)
+    for package in apt.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(HOME / "root")], check=True)
+        package.unlink()
 
 
 def initramfs(modules: Path, command: str) -> bytes:
@@ -162,9 +175,12 @@ def machine(args: argparse.Namespace, sock: Path, image: Path, archive: Path) ->
         "-chardev": f"socket,id=fs,path={sock} -device vhost-user-fs-pci,chardev=fs,tag=host",
         "-nographic": "-nic none -no-reboot",
     }
+    # Zero copy wants addresses for devices (iommu_platform), which virtio does without elsewhere.
+    for name in ("a", "b"):
+        options[f"-netdev hubport,hubid=0,id={name}"] = f"-device {NIC},netdev={name}"
     command = [QEMU]
     for option, value in options.items():
-        command += [option, *value.split()]
+        command += [*option.split(), *value.split()]
     return [*command, "-kernel", str(image), "-initrd", str(archive), "-append", "console=ttyS0 quiet panic=-1 mitigations=off"]
 
 
