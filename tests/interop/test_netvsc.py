@@ -10,6 +10,7 @@ import random
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -146,6 +147,60 @@ def datagrams_by_either_leg(machine: Guest, app: Actor, peer: Actor, family: int
     assert (stats["kernel_rx_datagrams"], stats["kernel_tx_datagrams"]) == (0, 0)
     app("s.close()")
     wait_for("the rules to go", lambda: machine.rules() == 0)
+
+
+def picture(app: Program) -> dict[str, dict[str, str]]:
+    """The rings of pyvma-stats' full view, by their heading without its number; each is its lines."""
+    command = [sys.executable, "-m", "pyvma", "stats", "-p", str(app.process.pid), "-v", "3", "-c", "1"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+    parts = [part.strip().splitlines() for part in text.split("=" * 54)]
+    rings = [(lines[0].split("=")[0], lines[1:]) for lines in parts if lines and lines[0].startswith("RING_")]
+    assert len({name for name, _ in rings}) == len(rings)
+    return {name: {key: value.strip() for key, _, value in (line.partition(":") for line in lines)} for name, lines in rings}
+
+
+def offloaded(ring: dict[str, str], way: str) -> tuple[int, int]:
+    """Kilobytes and packets."""
+    kilobytes, packets = ring[f"{way} Offload"].split()[:3:2]
+    return int(kilobytes), int(packets)
+
+
+def test_statistics_show_where_traffic_goes(machine: Guest, app: Actor, peer: Actor) -> None:
+    """A TAP and a VF under one master; kilobytes and packets move from one to the other, and plug-outs count."""
+    count, sizes = 20, [1400] * 20
+    for actor, hosts in ((app, HERE), (peer, THERE)):
+        actor(BIND, family=4, host=hosts[4])
+    here = (HERE[4], app("s.getsockname()[1]"))
+
+    def talk() -> dict[str, dict[str, str]]:
+        app.start(ECHO, sizes=sizes)
+        peer(ASK, sizes=sizes, to=here)
+        app.finish()
+        return picture(app)
+
+    first = talk()
+    assert set(first) == {"RING_BOND", "RING_TAP"}
+    tap = first["RING_TAP"]
+    assert int(tap["Tap fd"]) > 2 and tap["Tap Device"] and tap["VF Plugouts"] == "0"
+    assert offloaded(tap, "Tx")[0] >= count * 1400 // 1000 and offloaded(tap, "Tx")[1] >= count <= offloaded(tap, "Rx")[1]
+    plug_in(machine, app)
+    wait_for("the datapath", lambda: f"{machine.mac} dev tap0" in machine.switch.run("bridge", "fdb", "show"))
+    second = talk()
+    assert set(second) == {"RING_BOND", "RING_TAP", "RING_ETH"}
+    tap, vf = second["RING_TAP"], second["RING_ETH"]
+    assert tap["Master"].split(",")[0] == vf["Master"].split(",")[0] == second["RING_BOND"]["Master of"]
+    assert vf["Master"].endswith(", active")
+    assert [offloaded(tap, way) for way in ("Tx", "Rx")] == [offloaded(first["RING_TAP"], way) for way in ("Tx", "Rx")]
+    for way in ("Tx", "Rx"):
+        kilobytes, packets = offloaded(vf, way)
+        assert packets == count and kilobytes >= count * 1400 // 1000
+    plug_out(machine, app)
+    wait_for("the datapath", lambda: f"{machine.mac} dev s_syn" in machine.switch.run("bridge", "fdb", "show"))
+    third = talk()
+    assert set(third) == {"RING_BOND", "RING_TAP"}
+    assert third["RING_TAP"]["VF Plugouts"] == "1"
+    assert offloaded(third["RING_TAP"], "Tx")[1] == offloaded(tap, "Tx")[1] + count
+    app("s.close()")
 
 
 GROUPS = {4: "239.8.1.1", 6: "ff15::81"}
