@@ -4,8 +4,10 @@
  *
  * It has three states. Running: asleep on the rings' fds and the next deadline, awake only for frames and timers. Standing by: calls of
  * the application poll (somebody leads, or polls were counted since the last look), so it only looks again after progress_interval,
- * doubling up to ten times that; otherwise each frame would wake two threads. Parked: a leader has been there for two looks in a row;
- * no more looks until a leader leaves and says so. An idle process costs nothing in the first state and nothing in the third.
+ * doubling up to ten times that; otherwise each frame would wake two threads. Parked: a leader has slept, or spun, from one of the rarest
+ * looks to the next; no more looks until a leader leaves and says so. One that leaves with each message must not find this thread parked: it
+ * would wake it up each time, and share its processor and the lock with it before it has the message. An idle process costs nothing in
+ * the first state and nothing in the third.
  *
  * Event loops sleep on the rings' fds without being in a call of ours (sock/turn.c). Frames are theirs: this thread hears of them, too,
  * and gives the loops an interval to come; only if none does it takes the rings over, until one is seen again. Standing by while loops
@@ -46,6 +48,7 @@ struct standby {
 	uint32_t factor;
 	bool away; /* event loops did not come when there was something for them */
 	bool led; /* somebody led at the last look */
+	uint64_t sleeps; /* e->stat->sleeps then, with this thread's own */
 };
 
 /* Clocks that are due are looked at on the way, without the lock: who waits sleeps on, and a leader that spins is not disturbed. */
@@ -120,12 +123,13 @@ static void stand_by(struct pv_engine *e, struct standby *s)
 		s->factor = 1;
 	until = pv_clock_kernel_ns() + e->cfg->progress_interval * s->factor * PV_NS_PER_MS;
 	s->away = false;
-	e->progress_parked = e->leader && s->led;
+	e->progress_parked = e->leader && s->led && s->factor == STANDBY_MAX && e->stat->sleeps == s->sleeps;
 	if (e->progress_parked)
 		until = PV_NEVER;
 	s->led = e->leader != NULL;
 	s->factor = PV_MIN(2 * s->factor, (uint32_t)STANDBY_MAX);
 	s->seen = e->stat->polls;
+	s->sleeps = e->stat->sleeps + 1;
 	e->progress.asleep = true;
 	/* Each message has a deadline, and none must wake this thread: those that the loops do not come to are seen a little late. */
 	if (keeps)
