@@ -42,6 +42,7 @@ struct op {
 	uint32_t gen;
 	bool may_wait;
 	uint32_t stamp; /* of a send: PV_STAMP_TX */
+	bool left; /* of a read: a send before it has left its doorbell to a later one (PYVMA_MSG_BATCH) */
 	/* After PV_HANDED: what the call has done before, and the buffers for the rest of it. */
 	int64_t done;
 	struct pv_iov *rest;
@@ -66,6 +67,7 @@ pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so,
 	op->h = h;
 	op->so = so;
 	op->gen = op->h->gen;
+	op->left = false;
 	op->may_wait = timeout_ns != 0 && !(flags & MSG_DONTWAIT) && !pv_sock_nonblock(op->so);
 	pv_wait_init(&op->w, &op->so->watch, timeout_ns < 0 && option_ns ? option_ns : timeout_ns);
 }
@@ -95,7 +97,11 @@ static void op_end(struct op *op)
 		so->st->misses += op->w.sleeps != 0;
 		so->st->sleeps += op->w.sleeps;
 	}
-	pv_send_done();
+	/* An event loop reads one socket after the other: its answers leave together, and what this read has posted with them. */
+	if (pv_unlikely(op->left && !op->w.begun))
+		pv_engine_timers(&pv_engine);
+	else
+		pv_send_done();
 	pv_ready_update(so);
 }
 
@@ -458,6 +464,7 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	if (pv_unlikely(n))
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
+	op.left = pv_net_dirty(pv_engine.net);
 	n = recv_locked(&op, &iov, 1, len, flags);
 	op_end(&op);
 	pv_sock_unlock();
