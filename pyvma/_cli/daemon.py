@@ -78,7 +78,7 @@ def _status(path: str, json: bool) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; exit status 0, or UserError."""
+    """Runs the command; exit status 0. UserError, OSError."""
     if arguments.action == "status":
         return _status(arguments.socket, arguments.json)
     from ..daemon import _run

@@ -149,8 +149,7 @@ def run(options: Options) -> int:
             if len(texts) > SAID_MOST:
                 log.info(f"{word} {len(texts) - SAID_MOST} more")
         if options.vma:
-            with _paths.usable(Path(options.vma)):
-                stack.callback(Vma(server, options.vma, options.notify, options.force_rst, gid).close)
+            stack.callback(Vma(server, options.vma, options.notify, options.force_rst, gid).close)
         stack.enter_context(_stopped_by_signals(server, server.stop))
         log.info(f"serves at {options.socket}")
         _ready()

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from .._cli import WrongOptionsError
 from . import _paths
 from ._proof import holds, start_time
 from ._protocol import Flow, is_peer
@@ -83,8 +84,9 @@ class Vma:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            _paths.bind(self._socket, self._path, gid)
-        except OSError:
+            with _paths.usable(self._path):  # the folder is another matter: who is in its way in /tmp may go
+                _paths.bind(self._socket, self._path, gid)
+        except (OSError, WrongOptionsError):
             self._socket.close()
             os.close(self._notify)
             raise
@@ -225,6 +227,10 @@ class Vma:
             grants.add(process, each, tap)
         self._server.commit()
         if flow not in process.flows:
+            for each in wanted:
+                if each in process.flows:
+                    grants.remove(process, each)
+            self._server.commit()
             raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
 
     def _remove(self, process: Process, flow: Flow) -> None:

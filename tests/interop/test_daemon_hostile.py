@@ -370,6 +370,30 @@ def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
         loop("server.close()")
 
 
+def test_a_rule_that_the_kernel_refuses_leaves_no_copy(pair: Pair) -> None:
+    """Of a VMA process: the rule for what the host itself sends goes with the one that the interface does not get."""
+    here = pair[0]
+    for name in ("going", "sink"):
+        here.ip("link", "add", name, "type", "veth", "peer", "name", f"{name}-end")
+    here.ip("addr", "add", "10.79.0.1/24", "dev", "going")
+    with tempfile.TemporaryDirectory(prefix="pvv") as folder, Actor(netns=here.name) as loop:
+        loop(LOOP)
+        loop(
+            "from pyvma.daemon import _protocol as p, _tc, _types, _vma\nvma = _vma.Vma(server, f'{folder}/v', f'{folder}/vma', False)",
+            folder=folder,
+        )
+        loop("index, tap = (std.if_nametoindex(name) for name in ('going', 'sink'))")
+        loop("process = server.grants.process(_tc.Owner(os.getpid(), 1), 0, os.pidfd_open(os.getpid()))\nprocess.taps[tap] = index")
+        loop("first, flow = (p.Flow(index, 17, bytes([10, 79, 0, 1]), port, bytes(4), 0) for port in (98, 99))")
+        loop("vma._redirect(process, first, tap)\nboth = dict(process.flows)")
+        assert [sum("terminal" in text for text in ours(here, name)) for name in ("going", "lo")] == [1, 1]
+        here.ip("link", "del", "going")  # which the daemon has not yet heard
+        loop("code = 0\ntry:\n    vma._redirect(process, flow, tap)\nexcept _types.RefusedError as error:\n    code = error.code")
+        assert loop("code, process.flows == both") == (errno.EIO, True)
+        assert sum("terminal" in text for text in ours(here, "lo")) == 1
+        loop("vma.close(); server.close()")
+
+
 def test_a_mistake_of_its_own_is_one_clients(pair: Pair) -> None:
     """Whatever a request makes the daemon stumble over: who sent it is hung up on, and the others are served."""
     with Actor(netns=pair[0].name) as loop:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import netns
 import pytest
-from daemon import PROGRAM
+from daemon import NOBODY, PROGRAM
 
 from pyvma import daemon
 from pyvma.daemon import SOCKET, _paths
@@ -51,7 +51,17 @@ PATHS = {
 }
 
 
-@pytest.mark.skipif(not netns.usable(), reason="needs root and a working `ip` for network namespaces")
+def started(env: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    """A daemon that does not get far."""
+    with netns.Namespace() as away:
+        line = ["ip", "netns", "exec", away.name, sys.executable, "-c", PROGRAM, "run", *options]
+        return subprocess.run(line, capture_output=True, text=True, env=env, timeout=60)
+
+
+needs_namespaces = pytest.mark.skipif(not netns.usable(), reason="needs root and a working `ip` for network namespaces")
+
+
+@needs_namespaces
 @pytest.mark.parametrize("option", ["--socket", "--vma"])
 @pytest.mark.parametrize("name", PATHS)
 def test_sockets_that_cannot_be_are_wrong_options(name: str, option: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
@@ -59,9 +69,7 @@ def test_sockets_that_cannot_be_are_wrong_options(name: str, option: str, tmp_pa
     (tmp_path / "folder").mkdir()
     path, words = PATHS[name]
     others = ["--socket", str(tmp_path / "s"), "--notify-dir", str(tmp_path / "notify")] if option == "--vma" else []
-    with netns.Namespace() as away:
-        line = ["ip", "netns", "exec", away.name, sys.executable, "-c", PROGRAM, "run", option, str(tmp_path / path), *others]
-        done = subprocess.run(line, capture_output=True, text=True, env=clean_env, timeout=60)
+    done = started(clean_env, option, str(tmp_path / path), *others)
     assert done.returncode == 2, done.stderr
     said = done.stderr.splitlines()[-1]
     assert said.startswith("pyvmad: ") and words in said, said
@@ -69,12 +77,29 @@ def test_sockets_that_cannot_be_are_wrong_options(name: str, option: str, tmp_pa
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: others may not run it at all")
-def test_a_socket_that_another_daemon_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@needs_namespaces
+def test_a_socket_that_another_daemon_has(tmp_path: Path, clean_env: dict[str, str]) -> None:
     with open(tmp_path / "s.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert daemon.main(["run", "--socket", str(tmp_path / "s")]) == 2
-    assert "a daemon is running there already" in capsys.readouterr().err
+        done = started(clean_env, "--socket", str(tmp_path / "s"))
+    assert done.returncode == 2, done.stderr
+    assert "a daemon is running there already" in done.stderr
+
+
+@needs_namespaces
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_a_folder_that_somebody_else_made_may_go(kind: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    """Anybody can make /tmp/vma: such a start fails, and systemd tries again."""
+    notify = tmp_path / "notify"
+    if kind == "directory":
+        notify.mkdir()
+    else:
+        notify.touch()
+    os.chown(notify, NOBODY, NOBODY)
+    done = started(clean_env, "--socket", str(tmp_path / "s"), "--vma", str(tmp_path / "v"), "--notify-dir", str(notify))
+    assert done.returncode == 1, done.stderr
+    assert "it has to be a directory of root's" in done.stderr.splitlines()[-1]
+    assert notify.stat().st_uid == NOBODY and not (tmp_path / "v").exists()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM], ids=errno.errorcode.get)
