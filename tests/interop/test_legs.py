@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ class Ends:
 
     def __init__(self, machine: Guest, app: Actor, peer: Actor) -> None:
         self.machine, self.app, self.peer = machine, app, peer
+        self.drops = machine.drops()
         for actor, host in ((app, HERE), (peer, THERE)):
             actor("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20); s.bind((host, 0))", host=host[4])
         self.here = (HERE[4], app("s.getsockname()[1]"))
@@ -103,13 +105,14 @@ class Ends:
 
     def talk(self) -> None:
         """There and back; it would wait for as long as the engine's lock is held. Where a datagram is lost says who dropped it."""
-        before = self.machine.drops()
         self.app.start(ECHO, sizes=SIZES)
         try:
             self.peer(ASK, sizes=SIZES, to=self.here)
             self.app.finish()
         except Exception:
-            print(self.sends(), self.machine.drops() - before, self.machine.switch.run("bridge", "fdb", "show"))
+            with suppress(Exception):  # that which is to be explained counts
+                print(self.machine.drops() - self.drops, self.machine.switch.run("bridge", "fdb", "show"))
+                print(self.sends())
             raise
 
     def fork(self) -> None:

@@ -201,6 +201,7 @@ def test_statistics_show_where_traffic_goes(machine: Guest, app: Actor, peer: Ac
     assert third["RING_TAP"]["VF Plugouts"] == "1"
     assert offloaded(third["RING_TAP"], "Tx")[1] == offloaded(tap, "Tx")[1] + count
     app("s.close()")
+    wait_for("the rules to go", lambda: machine.rules() == 0)
 
 
 GROUPS = {4: "239.8.1.1", 6: "ff15::81"}

@@ -33,6 +33,7 @@ class Transfer:
 
     def end(self, limit_s: float = 120.0) -> int:
         """Once there are `size` bytes, which have the same hash at both ends; their number."""
-        sent, digest = self.app("stop.set()\nsending.result()", limit_s=limit_s)
-        assert self.peer("receiving.result()", limit_s=limit_s) == (sent, digest)
+        ends = limit_s + 20  # who does not end is to say so first
+        sent, digest = self.app("stop.set()\nsending.result(limit)", limit_s=ends, limit=limit_s)
+        assert self.peer("receiving.result(limit)", limit_s=ends, limit=limit_s) == (sent, digest)
         return int(sent)

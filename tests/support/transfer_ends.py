@@ -1,4 +1,4 @@
-"""What both ends of the plug tests do, with the standard library's sockets or ours: the modules are given."""
+"""What both ends of the tests that take devices away do, with the standard library's sockets or ours: the modules are given."""
 
 from __future__ import annotations
 
