@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from actor import Actor
-from test_xdp_csum import engine
-from veth import namespaces
+from veth import engine, namespaces
 
 
 def test_behind_a_tag() -> None:

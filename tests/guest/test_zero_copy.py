@@ -13,7 +13,7 @@ import pytest
 from actor import Actor
 from exchange import wait_for
 from netns import Namespace, sh
-from veth import ENGINE, KERNEL, settled
+from veth import ENGINE, KERNEL, engine, settled
 
 RING = "__import__('pyvma.ring').ring.interfaces()[0]"
 
@@ -38,12 +38,6 @@ def namespaces() -> Iterator[tuple[Namespace, Namespace]]:
         for ns in (here, there):
             wait_for("the addresses", partial(settled, ns))
         yield here, there
-
-
-@contextmanager
-def engine(here: Namespace, more: str = "") -> Iterator[Actor]:
-    with Actor([f"xdp:device=v0{more}"], netns=here.name) as made:
-        yield made
 
 
 def talk(ours: Actor, kernel: Actor, family: int) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import pytest
+import veth
 from actor import Actor
-from netns import Namespace, usable
+from netns import usable
 from scapy.layers.inet import TCP, UDP
 from scapy.layers.l2 import Ether
 from veth import ENGINE, KERNEL, namespaces
@@ -42,11 +42,8 @@ def seen(peer):
 """
 
 
-@contextmanager
-def engine(here: Namespace, more: str) -> Iterator[Actor]:
-    # Long segments go whole over veth, and not by the ring's queue.
-    with Actor([f"xdp:device=v0{more}"], netns=here.name, env={"PYVMA_TSO": "0"}) as made:
-        yield made
+# Long segments go whole over veth, and not by the ring's queue.
+engine = partial(veth.engine, env={"PYVMA_TSO": "0"})
 
 
 def checked(data: bytes) -> bool:

@@ -49,14 +49,21 @@ def namespaces(mtu: int = 1500) -> Iterator[tuple[Namespace, Namespace]]:
 
 
 @contextmanager
+def engine(here: Namespace, more: str = "", env: dict[str, str] | None = None) -> Iterator[Actor]:
+    """An application with a ring on `v0`, with these further options of the interface's."""
+    with Actor([f"xdp:device=v0{more}"], netns=here.name, env=env) as made:
+        yield made
+
+
+@contextmanager
 def pair(mode: str = "auto", env: dict[str, str] | None = None, mtu: int = 1500) -> Iterator[Veth]:
     """The engine's actor and a kernel peer, each in its namespace."""
     with namespaces(mtu) as (here, there):
-        engine = Actor([f"xdp:device=v0,mode={mode}"], netns=here.name, env=env)
+        app = Actor([f"xdp:device=v0,mode={mode}"], netns=here.name, env=env)
         kernel = Actor(netns=there.name)
         try:
-            yield Veth(engine, kernel, ENGINE, KERNEL, there, here)
+            yield Veth(app, kernel, ENGINE, KERNEL, there, here)
         finally:
-            for actor in (engine, kernel):
+            for actor in (app, kernel):
                 with suppress(OSError):
                     actor.close()
