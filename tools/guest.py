@@ -20,6 +20,7 @@ import lzma
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def cpio(files: dict[str, tuple[int, bytes]]) -> bytes:
 
 
 def images() -> list[Path]:
-    """The kernels that were fetched, the newest last."""
+    """The kernel that was fetched, if any."""
     return sorted((HOME / "root" / "usr" / "lib" / "modules").glob("*/vmlinuz"))
 
 
@@ -125,7 +126,10 @@ def fetch() -> None:
     parts = [name for name in depends(image[0], env) if name.startswith(("linux-binary-", "linux-modules-"))] if image else []
     if len(parts) != 2:
         raise SystemExit(f"guest: {META} names no kernel: {image} {parts}")
+    for package in apt.glob("*.deb"):  # of a fetch that did not end
+        package.unlink()
     subprocess.run(["apt-get", "download", "-qq", *parts], env=env, check=True, timeout=600, cwd=apt)
+    shutil.rmtree(HOME / "root", ignore_errors=True)
     for package in apt.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", str(package), str(HOME / "root")], check=True)
         package.unlink()

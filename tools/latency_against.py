@@ -15,7 +15,7 @@ Needs the package installed, git and ninja. Exit status 1 when a median is more 
 from __future__ import annotations
 
 import argparse
-import os
+import secrets
 import statistics
 import subprocess
 import sys
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import paired
 
 from pyvma._cli._bench_run import Peer, cpus, running
+from pyvma.ring import softnic
 
 ROOT = Path(__file__).resolve().parent.parent
 WORSE = 1.03
@@ -50,16 +51,18 @@ def built(source: Path, folder: Path) -> Path:
 def sources(commit: str, folder: Path) -> Path:
     """That commit's files."""
     folder.mkdir(parents=True, exist_ok=True)
-    with subprocess.Popen(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE) as archive:
-        subprocess.run(["tar", "-x", "-C", str(folder)], stdin=archive.stdout, check=True)
-    if archive.returncode:
-        raise SystemExit(f"latency_against: git archive {commit} failed")
+    archive = folder.with_name(f"{folder.name}.tar")
+    try:
+        subprocess.run(["git", "archive", "-o", str(archive), commit], cwd=ROOT, check=True)
+        subprocess.run(["tar", "-x", "-f", str(archive), "-C", str(folder)], check=True)
+    finally:
+        archive.unlink(missing_ok=True)
     return folder
 
 
 def half_trip(programs: Path, proto: str, seconds: float) -> float:
     """Microseconds, the median of one run."""
-    fabric = f"la{os.getpid():x}"
+    fabric = f"la{secrets.token_hex(4)}"
 
     def command(number: int, role: str) -> list[str]:
         ends = [f"10.99.0.{n + 1}:{7000 + n}" for n in (number, 1 - number)]
@@ -70,11 +73,14 @@ def half_trip(programs: Path, proto: str, seconds: float) -> float:
         line += ["--tcp"] if proto == "tcp" else []
         return line if (cpu := cpus()[number]) is None else [*line, "--cpu", str(cpu)]
 
-    with running(Peer(command(0, "server"), clean=True)) as server:
-        server.ready()
-        with running(Peer(command(1, "ping-pong"), clean=True)) as client:
-            answer = client.result(seconds)
-        server.stop()
+    try:
+        with running(Peer(command(0, "server"), clean=True)) as server:
+            server.ready()
+            with running(Peer(command(1, "ping-pong"), clean=True)) as client:
+                answer = client.result(seconds)
+            server.stop()
+    finally:
+        softnic.remove(fabric)
     return float(answer["p50_us"])
 
 
