@@ -87,6 +87,7 @@ struct pv_engine {
 	struct pv_engine_stat *stat; /* never NULL; shown while the stack is there */
 	int64_t spin_ns; /* PV_NEVER: for ever */
 	uint32_t kernel_ratio; /* 0: never */
+	uint64_t leaves; /* of leaders */
 	bool sleeper; /* leader or progress thread is asleep: new deadlines must reach it */
 	_Atomic(uint32_t) leaving; /* enum pv_leaving: no lock */
 	bool progress_parked; /* the progress thread waits to be told that a leader left */

@@ -3,11 +3,10 @@
  * The progress thread runs the stack while the application does not.
  *
  * It has three states. Running: asleep on the rings' fds and the next deadline, awake only for frames and timers. Standing by: calls of
- * the application poll (somebody leads, or polls were counted since the last look), so it only looks again after progress_interval,
- * doubling up to ten times that; otherwise each frame would wake two threads. Parked: a leader has slept, or spun, from one of the rarest
- * looks to the next; no more looks until a leader leaves and says so. One that leaves with each message must not find this thread parked: it
- * would wake it up each time, and share its processor and the lock with it before it has the message. An idle process costs nothing in
- * the first state and nothing in the third.
+ * the application poll (somebody leads, or polls were counted since the last look), so it only looks again after progress_interval;
+ * otherwise each frame would wake two threads. Parked: no leader has left for many looks; no more of them until one leaves and says so.
+ * Leaders that leave with each message must not find this thread parked: they would wake it up each time, and share their processor
+ * and the lock with it before they have the message. An idle process costs nothing in the first state and nothing in the third.
  *
  * Event loops sleep on the rings' fds without being in a call of ours (sock/turn.c). Frames are theirs: this thread hears of them, too,
  * and gives the loops an interval to come; only if none does it takes the rings over, until one is seen again. Standing by while loops
@@ -34,7 +33,8 @@
 #include "rt/port_leg.h"
 #include "rt/tstamp_engine.h"
 
-#define STANDBY_MAX 10
+/* Looks in a row without a leader that leaves. */
+#define PARK_LOOKS 30
 /* How long the end of a process waits for this thread to take notice, then to be done. */
 #define LEAVE_BEGIN_NS (300 * PV_NS_PER_MS)
 #define LEAVE_MAX_NS (3 * PV_NS_PER_S)
@@ -45,10 +45,9 @@
 
 struct standby {
 	uint64_t seen; /* e->stat->polls at the last look */
-	uint32_t factor;
+	uint64_t leaves; /* e->leaves then */
+	uint32_t stays; /* looks in a row that found a leader, and none that had left */
 	bool away; /* event loops did not come when there was something for them */
-	bool led; /* somebody led at the last look */
-	uint64_t sleeps; /* e->stat->sleeps then, with this thread's own */
 };
 
 /* Clocks that are due are looked at on the way, without the lock: who waits sleeps on, and a leader that spins is not disturbed. */
@@ -119,17 +118,12 @@ static void stand_by(struct pv_engine *e, struct standby *s)
 	bool keeps = !e->leader && e->loops;
 
 	/* A leader says when it leaves; other callers just stay away. */
-	if (!e->leader)
-		s->factor = 1;
-	until = pv_clock_kernel_ns() + e->cfg->progress_interval * s->factor * PV_NS_PER_MS;
+	s->stays = e->leader && e->leaves == s->leaves ? s->stays + 1 : 0;
+	s->leaves = e->leaves;
+	e->progress_parked = s->stays >= PARK_LOOKS;
+	until = e->progress_parked ? PV_NEVER : pv_clock_kernel_ns() + e->cfg->progress_interval * PV_NS_PER_MS;
 	s->away = false;
-	e->progress_parked = e->leader && s->led && s->factor == STANDBY_MAX && e->stat->sleeps == s->sleeps;
-	if (e->progress_parked)
-		until = PV_NEVER;
-	s->led = e->leader != NULL;
-	s->factor = PV_MIN(2 * s->factor, (uint32_t)STANDBY_MAX);
 	s->seen = e->stat->polls;
-	s->sleeps = e->stat->sleeps + 1;
 	e->progress.asleep = true;
 	/* Each message has a deadline, and none must wake this thread: those that the loops do not come to are seen a little late. */
 	if (keeps)
@@ -163,8 +157,7 @@ static void run(struct pv_engine *e, struct standby *s)
 	nfds_t n = OWN_FDS;
 	int64_t grace_ns = e->loops && !e->exports && !s->away ? e->cfg->progress_interval * PV_NS_PER_MS : 0;
 
-	s->factor = 1;
-	s->led = false;
+	s->stays = 0;
 	if (!drain(e))
 		return;
 	pv_stack_grow(e->stack);
@@ -232,7 +225,7 @@ void pyvma_leave(void)
 static void *progress_main(void *arg)
 {
 	struct pv_engine *e = arg;
-	struct standby s = { .factor = 1 };
+	struct standby s = { 0 };
 
 	pv_lock_get(&e->lock);
 	e->stat->progress_tid = pv_stat_thread();

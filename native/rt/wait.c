@@ -588,8 +588,10 @@ void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 {
 	w->polled_ns += w->seen_ns - w->polls_since;
 	e->stat->polling_ns += (uint64_t)PV_MAX(w->polled_ns, INT64_C(0));
-	if (e->leader == &w->waiter)
+	if (e->leader == &w->waiter) {
 		e->leader = NULL;
+		e->leaves++;
+	}
 	/* Whoever leaves while nobody leads passes that on: it may be the very one that was told to lead, and had its datagram by then. */
 	if (!e->leader) {
 		if (!pv_list_empty(&e->followers))

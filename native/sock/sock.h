@@ -113,7 +113,6 @@ struct pv_sock {
 	    kernel_mcast6 : 1; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
 	bool rcvbuf_set : 1, sndbuf_set : 1; /* by the program: streams do not tune them any more */
 	bool name_chosen : 1; /* of a stream: we bound the kernel socket, not the program */
-	bool named : 1; /* while a name that the kernel socket has is decided about: it is bound, and need not be again (late.c) */
 	bool loses : 1; /* in a child of the fork under way it is lost, and not the kernel's */
 	bool own_kfd, detached; /* registry lock; detached: no handle, but the fd `detached_fd` may come back */
 	_Atomic(bool) untouched; /* a stream's: its number was told nobody and no option of it set */
@@ -127,6 +126,7 @@ struct pv_sock {
 	uint16_t pacing_packet; /* PYVMA_SO_PACING; 0: the default */
 	bool paced; /* the progress thread works for it (pacing.c) */
 	bool cloexec; /* of an fd that is made late; set before the socket is shared */
+	bool named; /* while a name that the kernel socket has is decided about: it is bound, and need not be again (late.c); its caller's */
 	/* What is shown at the exported fd (ready.c); blocked: not writable; hung: the end of a connection that it `opened` with. */
 	bool shown : 1, kernel_ready : 1, extra : 1, blocked : 1, opened : 1, hung : 1;
 	bool candidate; /* a UDP or TCP socket that may be offloaded; this and the next are set before the socket is shared */
