@@ -144,6 +144,7 @@ int pv_net_kick(struct pv_net *net)
 	if (pv_unlikely(net->head.held))
 		return 0;
 	net->head.dirty = 0;
+	net->head.left = false;
 	while (dirty) {
 		uint32_t bit = (uint32_t)__builtin_ctz(dirty);
 		int r = pv_ring_tx_kick(net->iface[bit + 1]->ring);

@@ -252,6 +252,7 @@ struct pv_net_head {
 	uint32_t gen; /* never 0: a zeroed path is not valid */
 	uint32_t dirty; /* bit index - 1 of an interface: frames were posted that no doorbell has been rung for */
 	bool held; /* doorbells wait: more is about to be posted */
+	bool left; /* ... and was: who held them rings, or any kick before that */
 	struct pv_trace *trace; /* NULL: none */
 	struct pv_trace *stations; /* the same while packets are traced, too, else NULL */
 };
@@ -265,7 +266,16 @@ pv_inline bool pv_net_dirty(const struct pv_net *net)
 /* While held pv_net_kick does nothing; what was posted is `dirty` until a kick after that. */
 pv_inline void pv_net_hold(struct pv_net *net, bool on)
 {
-	((struct pv_net_head *)(void *)net)->held = on;
+	struct pv_net_head *head = (struct pv_net_head *)(void *)net;
+
+	head->held = on;
+	head->left = !on && head->dirty;
+}
+
+/* Somebody will ring for what is dirty, and for what is posted meanwhile. */
+pv_inline bool pv_net_left(const struct pv_net *net)
+{
+	return ((const struct pv_net_head *)(const void *)net)->left;
 }
 
 pv_inline struct pv_trace *pv_net_trace(const struct pv_net *net)

@@ -629,6 +629,10 @@ int pyvma_epoll_retreat(pyvma_epoll *set)
 int pyvma_epoll_fileno(pyvma_epoll *set)
 {
 	pv_lock_get(&pv_engine.lock);
+	if (set->closed) {
+		pv_lock_put(&pv_engine.lock);
+		return -EBADF;
+	}
 	if (!set->exported) {
 		set->exported = true;
 		pv_ready_poll(true);

@@ -42,7 +42,6 @@ struct op {
 	uint32_t gen;
 	bool may_wait;
 	uint32_t stamp; /* of a send: PV_STAMP_TX */
-	bool left; /* of a read: a send before it has left its doorbell to a later one (PYVMA_MSG_BATCH) */
 	/* After PV_HANDED: what the call has done before, and the buffers for the rest of it. */
 	int64_t done;
 	struct pv_iov *rest;
@@ -67,7 +66,6 @@ pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so,
 	op->h = h;
 	op->so = so;
 	op->gen = op->h->gen;
-	op->left = false;
 	op->may_wait = timeout_ns != 0 && !(flags & MSG_DONTWAIT) && !pv_sock_nonblock(op->so);
 	pv_wait_init(&op->w, &op->so->watch, timeout_ns < 0 && option_ns ? option_ns : timeout_ns);
 }
@@ -85,7 +83,7 @@ static int op_wait(struct op *op)
 	return rc == -ETIMEDOUT ? -EAGAIN : rc;
 }
 
-static void op_end(struct op *op)
+static void op_end_by(struct op *op, bool reads)
 {
 	struct pv_sock *so = op->so;
 
@@ -98,11 +96,16 @@ static void op_end(struct op *op)
 		so->st->sleeps += op->w.sleeps;
 	}
 	/* An event loop reads one socket after the other: its answers leave together, and what this read has posted with them. */
-	if (pv_unlikely(op->left && !op->w.begun))
+	if (reads && !op->w.begun && pv_net_left(pv_engine.net))
 		pv_engine_timers(&pv_engine);
 	else
 		pv_send_done();
 	pv_ready_update(so);
+}
+
+static void op_end(struct op *op)
+{
+	op_end_by(op, false);
 }
 
 /* Moves on by `n` bytes; the first entry of `iov` is changed. */
@@ -464,9 +467,8 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	if (pv_unlikely(n))
 		return n;
 	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
-	op.left = pv_net_dirty(pv_engine.net);
 	n = recv_locked(&op, &iov, 1, len, flags);
-	op_end(&op);
+	op_end_by(&op, true);
 	pv_sock_unlock();
 	return pv_unlikely(n == PV_HANDED) ? op_rest(&op, false, flags, timeout_ns) : n;
 }
