@@ -126,8 +126,7 @@ struct pv_sock {
 	uint16_t pacing_packet; /* PYVMA_SO_PACING; 0: the default */
 	bool paced; /* the progress thread works for it (pacing.c) */
 	bool cloexec; /* of an fd that is made late; set before the socket is shared */
-	bool
-	    named; /* its caller's: a name that the kernel socket has is decided about; it is bound, and need not be again (late.c) */
+	bool named; /* the caller's: its kernel socket's name is decided about, and is bound already (late.c) */
 	/* What is shown at the exported fd (ready.c); blocked: not writable; hung: the end of a connection that it `opened` with. */
 	bool shown : 1, kernel_ready : 1, extra : 1, blocked : 1, opened : 1, hung : 1;
 	bool candidate; /* a UDP or TCP socket that may be offloaded; this and the next are set before the socket is shared */
