@@ -71,6 +71,29 @@ static void queue_ask(struct pv_tcp *c, int64_t now_ns)
 		c->txq = q;
 }
 
+static void queue_tell(struct pv_tcp *c, const struct pv_pacing *p, int64_t now_ns)
+{
+	struct pv_txq_info info;
+
+	pv_txq_set(c->txq, p, now_ns);
+	pv_txq_info(c->txq, &info);
+	c->pace_why = (uint8_t)info.why;
+}
+
+/* Another interface, or another way out by the same one. Then what is in the queue is in front of all that comes, and counts. */
+static void queue_again(struct pv_tcp *c, int64_t now_ns)
+{
+	struct pv_pacing p = wanted(c);
+
+	if (!c->txq || c->path.is_local || pv_txq_iface(c->txq) != c->path.iface) {
+		pv_tcp_pace_end(c);
+		queue_ask(c, now_ns);
+		return;
+	}
+	c->pace_iface = (uint8_t)c->path.iface;
+	queue_tell(c, &p, now_ns);
+}
+
 static bool queue_waits(struct pv_tcp *c, int64_t now_ns)
 {
 	uint64_t least = (uint64_t)DEVICE_SEGS * on_wire(c, c->mss), rate = PV_MIN(c->pacing_rate, UINT64_C(1) << 40);
@@ -105,9 +128,7 @@ static void queue_set(struct pv_tcp *c, const struct pv_pacing *p, int64_t now_n
 	pv_txq_info(c->txq, &info);
 	if (info.pacing.rate == p->rate && info.pacing.burst == p->burst && info.pacing.typical == p->typical)
 		return;
-	pv_txq_set(c->txq, p, now_ns);
-	pv_txq_info(c->txq, &info);
-	c->pace_why = (uint8_t)info.why;
+	queue_tell(c, p, now_ns);
 }
 
 void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns)
@@ -140,10 +161,8 @@ void pv_tcp_pace_begin(struct pv_tcp *c, bool late, int64_t now_ns)
 {
 	int64_t credit = 0;
 
-	if (pv_unlikely(c->pace_iface != c->path.iface) && is_wanted(c)) {
-		pv_tcp_pace_end(c);
-		queue_ask(c, now_ns);
-	}
+	if (pv_unlikely(c->pace_iface != c->path.iface) && is_wanted(c))
+		queue_again(c, now_ns);
 	if (c->txq)
 		return;
 	/* One with a burst is here only when there was no memory for a queue, or within the host. */

@@ -168,6 +168,42 @@ TEST(a_burst_by_us)
 	peer_close(&p);
 }
 
+/* Another way out by the same interface, again and again: what waits in our queue stays in front, and what has left counts. */
+TEST(a_burst_by_us_on_a_leg_that_changes)
+{
+	const uint64_t rate = 125000;
+	const struct peer_seg *s;
+	struct peer p;
+	uint32_t got = 1, moves = 0;
+	uint64_t wire = 0;
+	int64_t start;
+
+	begin(&p, device);
+	pv_tcp_options(p.c)->pacing_burst = 6000;
+	pace(&p, rate);
+	start = p.w.now;
+	while (p.w.now < start + SEC) {
+		if (p.written < got + 60000)
+			(void)peer_try_write(&p, 10000, 0);
+		peer_run(&p, 7 * MS);
+		while ((s = peer_next(&p))) {
+			CHECK_EQ(s->seq, got);
+			got += s->len;
+			wire += s->len + WIRE;
+			CHECK((double)wire <= 6000.1 + (double)(s->at_ns - start) * (double)rate / (double)SEC);
+		}
+		peer_ack(&p, got);
+		CHECK_EQ(pv_stack_iface_moved(p.w.host[0].stack, p.w.host[0].iface, p.w.now), 0);
+		moves++;
+		CHECK_EQ(queue_of(&p).by, PV_TXQ_SOFTWARE);
+		CHECK_EQ(pv_net_paced(p.w.host[0].net), 1);
+	}
+	CHECK(moves > 100);
+	CHECK(wire >= rate - 2 * (MSS + WIRE));
+	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	peer_close(&p);
+}
+
 /* Whoever keeps the rate, however often that changes. */
 TEST(a_connection_that_moves_keeps_its_order)
 {
