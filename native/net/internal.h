@@ -232,11 +232,16 @@ pv_inline void pv_net_timer_del(struct pv_net *net, struct pv_net_timer *t)
 	pv_heap_del(&net->timers, &t->t);
 }
 
-/* Places for all timers that there are, and for those of so many groups and paced queues more. */
+/* All timers that there are, pmtu_timer among them, and those of so many groups and paced queues more. */
+pv_inline uint32_t pv_net_timers_max(const struct pv_net *net, uint32_t groups, uint32_t txqs)
+{
+	return net->cfg.neigh_max + net->cfg.reass_max + PV_IFACE_TIMERS * PV_IFACE_MAX + 1 + 2 * (net->ngroups + groups) +
+	       net->txqs.count + txqs;
+}
+
 pv_inline int pv_net_timers_reserve(struct pv_net *net, uint32_t groups, uint32_t txqs)
 {
-	return pv_heap_reserve(&net->timers, net->cfg.neigh_max + net->cfg.reass_max + PV_IFACE_TIMERS * PV_IFACE_MAX +
-						 2 * (net->ngroups + groups) + net->txqs.count + txqs);
+	return pv_heap_reserve(&net->timers, pv_net_timers_max(net, groups, txqs));
 }
 
 /* Counts and tells of a packet that ends here, or is refused: at net->c.`counter`. pkt may be NULL: there is none to be told of. */

@@ -39,7 +39,6 @@ static void net_free(struct pv_net *net)
 
 static int net_init(struct pv_net *net)
 {
-	uint32_t timers = net->cfg.neigh_max + net->cfg.reass_max + PV_IFACE_TIMERS * PV_IFACE_MAX;
 	int rc;
 
 	net->local = pv_net_alloc(net, PV_LOCAL_SLOTS * sizeof(*net->local));
@@ -49,7 +48,7 @@ static int net_init(struct pv_net *net)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < PV_IP_ID_SLOTS; i++)
 		net->ip_id[i] = pv_rng_u32(&net->rng);
-	rc = pv_heap_init(&net->timers, net->mem, timers);
+	rc = pv_heap_init(&net->timers, net->mem, pv_net_timers_max(net, 0, 0));
 	if (!rc)
 		rc = pv_route_open(net);
 	if (!rc)

@@ -152,6 +152,31 @@ TEST(pmtu_of_many_destinations)
 	bench_close(b);
 }
 
+/* With everything else that may have a timer waiting for it. */
+TEST(pmtu_expires_when_all_timers_run)
+{
+	static struct pv_net_timer others[8 + 8 + PV_IFACE_TIMERS * PV_IFACE_MAX];
+	struct pv_net_cfg cfg = { .neigh_max = 8, .reass_max = 8 };
+	struct pv_addr a = ip("198.51.100.1");
+	struct testmem mem;
+	struct pv_net *net;
+
+	cfg.mem = testmem_init(&mem);
+	CHECK_EQ(pv_net_open(&net, &cfg), 0);
+	for (size_t i = 0; i < pv_array_size(others); i++) {
+		pv_net_timer_set(net, &others[i], 2000 * SEC);
+		CHECK(pv_timer_armed(&others[i].t));
+	}
+	pv_net_pmtu_set(net, &a, 1300, SEC);
+	CHECK_EQ(pv_pmtu_find(net, &a, SEC)->mtu, 1300);
+	(void)pv_net_timers(net, 602 * SEC, UINT32_MAX);
+	for (uint32_t i = 0; i < PV_PMTU_MAX; i++)
+		CHECK_EQ(net->pmtu[i].mtu, 0);
+	for (size_t i = 0; i < pv_array_size(others); i++)
+		pv_net_timer_del(net, &others[i]);
+	pv_net_close(net);
+}
+
 TEST(path_without_room_for_a_neighbour)
 {
 	struct bench *b = bench_open(&(struct bench_cfg){ .net = { .neigh_max = 1 } });
