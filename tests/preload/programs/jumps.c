@@ -149,14 +149,24 @@ static void blocks(int way)
 
 static _Atomic(bool) over;
 
+/* It has no signal from its first moment on. */
+static pthread_t without_signals(void *(*body)(void *), void *arg)
+{
+	sigset_t all, before;
+	pthread_t t;
+
+	sigfillset(&all);
+	CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+	CHECK(pthread_create(&t, NULL, body, arg) == 0);
+	CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+	return t;
+}
+
 static void *goes_on(void *arg)
 {
 	int fd = connected(SOCK_STREAM);
-	sigset_t all;
 
 	(void)arg;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, NULL);
 	while (!over)
 		says(fd, "goes on");
 	close(fd);
@@ -171,7 +181,7 @@ static void out_of_each(void)
 	pthread_t other;
 
 	CHECK(pthread_sigmask(SIG_SETMASK, NULL, &before) == 0);
-	CHECK(pthread_create(&other, NULL, goes_on, NULL) == 0);
+	other = without_signals(goes_on, NULL);
 	CHECK((ep = epoll_create1(0)) >= 0);
 	ways[RECV] = connected(SOCK_STREAM);
 	ways[RECVFROM] = connected(SOCK_DGRAM);
@@ -283,11 +293,8 @@ static void waits(int sig)
 
 static void *interrupts(void *arg)
 {
-	sigset_t all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, NULL);
-	for (int was = asked; !over; was = asked) {
+	/* One for each, also if the next one asks before this thread is on a processor again. */
+	for (int was = 0; !over; was++) {
 		while (asked == was && !over)
 			usleep(100);
 		usleep(3000);
@@ -309,7 +316,7 @@ static void through_a_handler(void)
 	says(fd, "mine");
 	handles(waits, 0);
 	CHECK(signal(SIGUSR2, leaves) == SIG_DFL && signal(SIGUSR2, leaves) == leaves && signal(SIGUSR1, stays) == SIG_DFL);
-	CHECK(pthread_create(&t, NULL, interrupts, &self) == 0);
+	t = without_signals(interrupts, &self);
 	for (turn = 0; turn < 10; turn++) {
 		jumps = 0;
 		if (!sigsetjmp(out, 1)) {
