@@ -48,6 +48,16 @@ static void waiter_key_make(void)
 	pthread_key_create(&waiter_key, waiter_free);
 }
 
+static int waiter_new(void)
+{
+	struct waiter *w = calloc(1, sizeof(*w));
+
+	if (w)
+		pthread_setspecific(waiter_key, w);
+	return 0;
+}
+
+/* Memory is asked for as if by the engine: a jump out of a handler that interrupts malloc would leave its lock behind. */
 static struct waiter *waiter_get(void)
 {
 	struct waiter *w;
@@ -55,9 +65,8 @@ static struct waiter *waiter_get(void)
 	pthread_once(&waiter_once, waiter_key_make);
 	w = pthread_getspecific(waiter_key);
 	if (!w) {
-		w = calloc(1, sizeof(*w));
-		if (w)
-			pthread_setspecific(waiter_key, w);
+		(void)PL_IN(waiter_new());
+		w = pthread_getspecific(waiter_key);
 	}
 	return w;
 }
@@ -119,18 +128,25 @@ static int enter(struct waiter *w, nfds_t i, bool known)
 	return rc == -EPERM || rc == -EBADF ? 0 : rc;
 }
 
+static int waiter_room(struct waiter *w, nfds_t n)
+{
+	struct pollfd *grown = realloc(w->in, n * sizeof(*grown));
+
+	if (!grown)
+		return -ENOMEM;
+	w->in = grown;
+	w->max = n;
+	return 0;
+}
+
 static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
 {
+	int rc = 0;
+
 	if (!waiter_close(w))
 		return -EAGAIN;
-	if (n > w->max) {
-		struct pollfd *grown = realloc(w->in, n * sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		w->in = grown;
-		w->max = n;
-	}
+	if (n > w->max && (rc = (int)PL_IN(waiter_room(w, n))) < 0)
+		return rc;
 	for (nfds_t i = 0; i < n; i++)
 		w->in[i] = (struct pollfd){ .fd = fds[i].fd, .events = fds[i].events, .revents = fds[i].events };
 	w->n = n;
@@ -211,7 +227,7 @@ static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 {
 	struct waiter *w = waiter_get();
 	struct pyvma_event ev[FDS_ON_STACK];
-	int rc = w ? waiter_fill(w, fds, n, anew) : -ENOMEM;
+	int rc = w ? waiter_fill(w, fds, n, anew) : pl_busy() ? -EAGAIN : -ENOMEM;
 
 	if (rc)
 		return rc;
