@@ -453,7 +453,12 @@ int64_t pv_txq_wait_ns(struct pv_txq *q, uint32_t limit)
 		pv_txq_look(q);
 		pv_txq_load(q, &load);
 	}
-	return load.bytes < limit ? 0 : look_after(q, load.bytes - limit / 2);
+	if (load.bytes < limit)
+		return 0;
+	/* Behind a single one there is nothing to send until it leaves, and that is known. */
+	if (q->by == PV_TXQ_SOFTWARE && q->held.count == 1 && pv_timer_armed(&q->timer.t))
+		return PV_MAX(q->timer.t.deadline_ns - q->net->now_ns, 1);
+	return look_after(q, load.bytes - limit / 2);
 }
 
 void pv_txq_want_room(struct pv_txq *q, bool on, int64_t now_ns)

@@ -431,6 +431,14 @@ int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns)
 	return post_run(c, c->unsent, 1, now_ns) ? 0 : -ENOBUFS;
 }
 
+int64_t pv_tcp_held_ns(struct pv_tcp *c, const struct pv_tcp_seg *s)
+{
+	if (pv_likely(!c->txq) || !c->path.gen || !s->pkt || !(s->pkt->flags & PV_PKT_KEPT))
+		return 0;
+	reap(c->t->net, c->path.ring);
+	return s->pkt->flags & PV_PKT_KEPT ? pv_txq_wait_ns(c->txq, 1) : 0;
+}
+
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 {
 	int32_t room;
@@ -453,8 +461,8 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 			return rc;
 		}
 	}
-	/* Behind others that wait for their time in the device's queue: another copy would only wait behind it. */
-	if (pv_unlikely(c->txq) && s->pkt && (s->pkt->flags & PV_PKT_KEPT) && pv_txq_wait_ns(c->txq, 1))
+	/* Another copy would only wait behind it. */
+	if (pv_tcp_held_ns(c, s))
 		return -EBUSY;
 	rc = post_seg(c, s, true, now_ns);
 	if (rc)

@@ -9,15 +9,18 @@
  * Else by us: each segment has a time before which it does not go, the one of the segment before it and what that takes at the rate. The
  * wheel comes up to a tick late, and a busy application later still; what time was lost while segments waited is made up for, at most a
  * millisecond of it, as Linux's fq does. Time in which nothing waited gives no credit, unless the program named a burst: then the frames go
- * by a queue that counts their bytes and knows when they left (net/txq.h), and are bounded in it as in a device's.
+ * by a queue that counts their bytes and knows when they left (net/txq.h), and are bounded in it as in a device's. There what is held is
+ * taken for sent, too: at low rates it is one segment, lest it time out before it has left.
  */
 #include "tcp/tcp_int.h"
 
 #define CREDIT_NS PV_NS_PER_MS
-#define DEVICE_NS (4 * PV_NS_PER_MS)
-#define DEVICE_SEGS 2u
+#define QUEUED_NS (4 * PV_NS_PER_MS)
+#define QUEUED_SEGS 2u
+/* Of those, by us, no more than leave in a time well below any timeout; but one. */
+#define HELD_NS (50 * PV_NS_PER_MS)
 #define RETRY_NS (50 * PV_NS_PER_US)
-/* Not paced any more, but the device's queue is not empty yet: nothing may overtake what is in it. */
+/* Not paced any more, but the queue is not empty yet: nothing may overtake what is in it. */
 #define RATE_LEAVING (UINT64_MAX - 1)
 
 /* What the link carries besides the payload, roughly: Linux paces whole frames, too. */
@@ -96,16 +99,21 @@ static void queue_again(struct pv_tcp *c, int64_t now_ns)
 
 static bool queue_waits(struct pv_tcp *c, int64_t now_ns)
 {
-	uint64_t least = (uint64_t)DEVICE_SEGS * on_wire(c, c->mss), rate = PV_MIN(c->pacing_rate, UINT64_C(1) << 40);
-	uint64_t limit = PV_MAX(least, rate / (uint64_t)(PV_NS_PER_S / DEVICE_NS));
-	int64_t ns = pv_txq_wait_ns(c->txq, (uint32_t)PV_MIN(limit, (uint64_t)INT32_MAX));
+	uint64_t least = (uint64_t)QUEUED_SEGS * on_wire(c, c->mss), rate = PV_MIN(c->pacing_rate, UINT64_C(1) << 40), limit;
+	struct pv_txq_info info;
+	int64_t ns;
 
+	pv_txq_info(c->txq, &info);
+	if (info.by == PV_TXQ_SOFTWARE)
+		least = PV_MIN(least, rate / (uint64_t)(PV_NS_PER_S / HELD_NS) + 1);
+	limit = PV_MAX(least, rate / (uint64_t)(PV_NS_PER_S / QUEUED_NS));
+	ns = pv_txq_wait_ns(c->txq, (uint32_t)PV_MIN(limit, (uint64_t)INT32_MAX));
 	if (ns)
 		pv_tcp_timer_set(c, PV_TT_PACE, now_ns + ns);
 	return ns != 0;
 }
 
-/* The device does not pace any more: we, or nobody, once what it has has left. */
+/* It is not by the queue any more: by us segment for segment, or by nobody, once what is in it has left. */
 static bool leaves_queue(struct pv_tcp *c, int64_t now_ns)
 {
 	if (!pv_txq_settled(c->txq)) {

@@ -538,6 +538,7 @@ static void back_off(struct pv_tcp *c, int64_t now_ns)
 
 void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 {
+	int64_t held;
 	int rc;
 
 	if (!c->in_flight)
@@ -550,6 +551,12 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 	}
 	if (timed_out(c, now_ns)) {
 		pv_tcp_abort(c, c->soft_err ? c->soft_err : ETIMEDOUT);
+		return;
+	}
+	/* Its time begins when it leaves. */
+	held = pv_tcp_held_ns(c, pv_tcp_first(c));
+	if (pv_unlikely(held)) {
+		pv_tcp_timer_set(c, PV_TT_RTO, now_ns + held + pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns));
 		return;
 	}
 	enter_loss(c, now_ns);

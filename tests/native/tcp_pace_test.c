@@ -168,6 +168,57 @@ TEST(a_burst_by_us)
 	peer_close(&p);
 }
 
+/* So slow that what we hold leaves long after a timeout would have come: nobody takes it for lost, and the rate is kept. */
+static void slow(uint64_t rate, uint32_t burst)
+{
+	const int64_t each = (int64_t)((MSS + WIRE) * (uint64_t)SEC / rate), span = 40 * each + SEC;
+	const struct peer_seg *s;
+	const double most = (double)PV_MAX(burst, MSS + WIRE) + 0.1;
+	struct pv_txq_info q;
+	struct peer p;
+	uint32_t got = 1;
+	uint64_t wire = 0;
+	int64_t start;
+
+	begin(&p, device);
+	pv_tcp_options(p.c)->pacing_burst = burst;
+	pv_tcp_options(p.c)->user_timeout_ms = 100;
+	pace(&p, rate);
+	start = p.w.now;
+	while (p.w.now < start + span) {
+		if (p.written < got + 60000)
+			(void)peer_try_write(&p, 20000, 0);
+		q = queue_of(&p);
+		CHECK_EQ(q.by, PV_TXQ_SOFTWARE);
+		CHECK(q.load.frames <= 1 || (int64_t)((q.load.bytes - 1) * (uint64_t)SEC / rate) <= 100 * MS);
+		peer_run(&p, 3 * MS);
+		while ((s = peer_next(&p))) {
+			CHECK(!(s->bits & PV_TH_RST));
+			CHECK_EQ(s->seq, got);
+			got += s->len;
+			wire += s->len + WIRE;
+			CHECK((double)wire <= most + (double)(s->at_ns - start) * (double)rate / (double)SEC);
+		}
+		peer_ack(&p, got);
+	}
+	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->rto, 0);
+	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	CHECK_EQ(p.c->ca, PV_CA_OPEN);
+	CHECK((double)wire >= 0.98 * (double)(p.w.now - start) * (double)rate / (double)SEC - (MSS + WIRE));
+	peer_close(&p);
+}
+
+TEST(what_we_hold_does_not_time_out)
+{
+	static const uint64_t rates[] = { 1500, 6250, 12500, 30000, 45000, 125000, 1250000 };
+
+	for (size_t i = 0; i < pv_array_size(rates); i++) {
+		slow(rates[i], 1000);
+		slow(rates[i], MSS + WIRE);
+		slow(rates[i], 6000);
+	}
+}
+
 /* Another way out by the same interface, again and again: what waits in our queue stays in front, and what has left counts. */
 TEST(a_burst_by_us_on_a_leg_that_changes)
 {
