@@ -596,7 +596,8 @@ void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 	if (!e->leader) {
 		if (!pv_list_empty(&e->followers))
 			pv_engine_wake(pv_list_entry(e->followers.next, struct pv_waiter, on_engine));
-		else if (pv_unlikely(e->progress_parked))
+		/* Whoever was told may be in a signal's handler. */
+		if (pv_unlikely(e->progress_parked))
 			pv_engine_wake(&e->progress);
 	}
 	if (w->masked)

@@ -525,20 +525,25 @@ static bool timed_out(const struct pv_tcp *c, int64_t now_ns)
 
 static void back_off(struct pv_tcp *c, int64_t now_ns)
 {
-	int64_t rto;
-
 	if (c->backoff < UINT8_MAX)
 		c->backoff++;
-	rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns);
-	/* RFC 5482: to the point. */
-	if (c->opts.user_timeout_ms)
-		rto = PV_MIN(rto, PV_MAX(c->stall_ns + c->opts.user_timeout_ms * PV_NS_PER_MS - now_ns, 1));
-	pv_tcp_timer_set(c, PV_TT_RTO, now_ns + rto);
+	pv_tcp_rto_after(c, pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), now_ns);
+}
+
+/* The first segment waits in a queue for its rate: its time begins when it leaves, which a change of the rate may bring nearer. One that has
+ * waited longer than any rate makes it is not in a queue that moves. */
+static bool is_held(struct pv_tcp *c, int64_t now_ns)
+{
+	int64_t rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), held = pv_tcp_held_ns(c, pv_tcp_first(c));
+
+	if (pv_likely(!held) || now_ns - pv_tcp_first(c)->tx_ns >= c->t->cfg.rto_max_ns)
+		return false;
+	pv_tcp_rto_after(c, held <= rto ? held + rto : rto, now_ns);
+	return true;
 }
 
 void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 {
-	int64_t held;
 	int rc;
 
 	if (!c->in_flight)
@@ -553,12 +558,8 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_abort(c, c->soft_err ? c->soft_err : ETIMEDOUT);
 		return;
 	}
-	/* Its time begins when it leaves. */
-	held = pv_tcp_held_ns(c, pv_tcp_first(c));
-	if (pv_unlikely(held)) {
-		pv_tcp_timer_set(c, PV_TT_RTO, now_ns + held + pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns));
+	if (is_held(c, now_ns))
 		return;
-	}
 	enter_loss(c, now_ns);
 	if (!c->stall_ns)
 		c->stall_ns = now_ns;

@@ -585,6 +585,8 @@ void pv_tcp_timer_set(struct pv_tcp *c, enum pv_tcp_timer which, int64_t deadlin
 void pv_tcp_timer_fired(struct pv_tcp *c, int64_t now_ns); /* `c` may be gone afterwards */
 void pv_tcp_syn_arm(struct pv_tcp *c, int64_t now_ns); /* after pv_tcp_send_syn: when it is sent again */
 void pv_tcp_keep_arm(struct pv_tcp *c, int64_t now_ns); /* established, or the options were written: keepalive by opts */
+/* The timeout `wait_ns` from now, but not past the user timeout of what is sent again. */
+void pv_tcp_rto_after(struct pv_tcp *c, int64_t wait_ns, int64_t now_ns);
 void pv_tcp_rearm_rto(struct pv_tcp *c,
 		      int64_t now_ns); /* RFC 6298 5: by what is in flight; the window probe when nothing may go */
 /* The MSS in force from a path MTU, what the peer said, the options, and half the widest window (RFC 9293 3.8.6.2.1): c->mss, c->pmtu.

@@ -72,14 +72,16 @@ static void persist_arm(struct pv_tcp *c, int64_t now_ns)
 	pv_tcp_timer_set(c, PV_TT_RTO, clamp(c, probe_wait_ns(c), c->stall_ns, now_ns));
 }
 
+void pv_tcp_rto_after(struct pv_tcp *c, int64_t wait_ns, int64_t now_ns)
+{
+	pv_tcp_timer_set(c, PV_TT_RTO, c->retransmits && c->stall_ns ? clamp(c, wait_ns, c->stall_ns, now_ns) : now_ns + wait_ns);
+}
+
 void pv_tcp_rearm_rto(struct pv_tcp *c, int64_t now_ns)
 {
-	int64_t rto;
-
 	if (pv_likely(c->in_flight)) {
 		persist_end(c);
-		rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns);
-		pv_tcp_timer_set(c, PV_TT_RTO, c->retransmits && c->stall_ns ? clamp(c, rto, c->stall_ns, now_ns) : now_ns + rto);
+		pv_tcp_rto_after(c, pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), now_ns);
 	} else if (c->unsent && c->deadline_ns[PV_TT_PACE] == PV_NEVER) {
 		/* Nothing would tell us that the window has opened, should that segment be lost. */
 		persist_arm(c, now_ns);

@@ -219,6 +219,63 @@ TEST(what_we_hold_does_not_time_out)
 	}
 }
 
+/* The first segment leaves at once; whatever is behind it would wait for minutes. */
+static void write_at_ten_bytes_a_second(struct peer *p, uint32_t segs, uint32_t user_timeout_ms)
+{
+	struct peer_cfg cfg = device;
+
+	/* Without it there is no tail loss probe: the timeout alone. */
+	cfg.no_sack = true;
+	begin(p, cfg);
+	pv_tcp_options(p->c)->user_timeout_ms = user_timeout_ms;
+	pv_tcp_options(p->c)->pacing_burst = 2000;
+	pace(p, 10);
+	CHECK_EQ(queue_of(p).by, PV_TXQ_SOFTWARE);
+	peer_write(p, segs * MSS);
+	peer_run(p, 10 * MS);
+	CHECK_EQ(p->tail - p->head, 1);
+	CHECK_EQ(queue_of(p).load.frames, segs - 1);
+}
+
+/* What leaves minutes from now by the old rate leaves at once by the new one: when the network loses it, that is noticed soon. */
+TEST(a_rate_that_rises_over_what_we_hold)
+{
+	struct peer p;
+
+	write_at_ten_bytes_a_second(&p, 2, 0);
+	peer_ack(&p, 1 + MSS);
+	peer_skip(&p);
+	peer_run(&p, 5 * SEC);
+	peer_expect_none(&p);
+	pace(&p, 1250000);
+	peer_run(&p, 100 * MS);
+	CHECK_EQ(peer_next(&p)->seq, 1 + MSS);
+	peer_skip(&p);
+	peer_run(&p, 3 * SEC);
+	CHECK(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits > 0);
+	CHECK_EQ(peer_next(&p)->seq, 1 + MSS);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+/* The copy of a lost segment that waits for the rate does not stretch the time that the user gives (RFC 5482). */
+TEST(user_timeout_while_a_copy_is_held)
+{
+	struct peer p;
+	int64_t start;
+
+	write_at_ten_bytes_a_second(&p, 1, 5000);
+	peer_skip(&p);
+	start = p.w.now;
+	while (peer_state(&p) == PV_TCP_ESTABLISHED) {
+		peer_run(&p, 10 * MS);
+		CHECK(p.w.now < start + 20 * SEC);
+	}
+	CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
 /* Another way out by the same interface, again and again: what waits in our queue stays in front, and what has left counts. */
 TEST(a_burst_by_us_on_a_leg_that_changes)
 {
