@@ -194,7 +194,7 @@ struct pv_net {
 	int64_t stamps_until_ns;
 	bool stamps_hw;
 	struct pv_htab txqs; /* paced queues, by id */
-	struct pv_list txq_all;
+	struct pv_list txq_all, txq_going;
 	uint64_t txq_id; /* of the last one */
 
 	int64_t icmp_filled_ns;
@@ -367,6 +367,8 @@ int pv_txq_init(struct pv_net *net);
 void pv_txq_fini(struct pv_net *net);
 void pv_txq_del_iface(struct pv_net *net, uint32_t iface);
 void pv_txq_moved(struct pv_net *net, uint32_t iface, int64_t now_ns);
+/* The doorbell was rung. */
+void pv_txq_left(struct pv_net *net);
 /* A frame with PV_PKT_TX_PACED, from now on the queue's. As pv_tx_post. */
 int pv_txq_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt);
 

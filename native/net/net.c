@@ -135,13 +135,25 @@ static bool waits_for_link(struct pv_net *net, struct pv_iface *ifp)
 	return true;
 }
 
+static pv_noinline int kick_rare(struct pv_net *net)
+{
+	int rc;
+
+	if (net->head.held)
+		return 0;
+	net->head.going = false;
+	rc = pv_net_kick(net);
+	pv_txq_left(net);
+	return rc;
+}
+
 int pv_net_kick(struct pv_net *net)
 {
 	uint32_t dirty = net->head.dirty;
 	int rc = 0;
 
-	if (pv_unlikely(net->head.held))
-		return 0;
+	if (pv_unlikely(net->head.not_plain))
+		return kick_rare(net);
 	net->head.dirty = 0;
 	net->head.left = false;
 	while (dirty) {

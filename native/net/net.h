@@ -251,7 +251,13 @@ int pv_net_path(struct pv_net *net, const struct pv_path_query *q, int64_t now_n
 struct pv_net_head {
 	uint32_t gen; /* never 0: a zeroed path is not valid */
 	uint32_t dirty; /* bit index - 1 of an interface: frames were posted that no doorbell has been rung for */
-	bool held; /* doorbells wait: more is about to be posted */
+	union {
+		struct {
+			bool held; /* doorbells wait: more is about to be posted */
+			bool going; /* queues wait to hear that what they posted has left (txq.c) */
+		};
+		uint16_t not_plain; /* one of them */
+	};
 	bool left; /* ... and was: who held them rings, or any kick before that */
 	struct pv_trace *trace; /* NULL: none */
 	struct pv_trace *stations; /* the same while packets are traced, too, else NULL */

@@ -35,7 +35,7 @@ struct pv_txq {
 	bool room_wanted;
 	int64_t next_ns; /* software: not before; with a burst: the bucket is empty */
 	uint64_t frac; /* with a burst: and frac / rate nanoseconds more */
-	bool going; /* with a burst: frames were posted, into a bucket that is empty at empty_ns, and may not have left yet */
+	struct pv_list going; /* net->txq_going, with a burst: posted, into a bucket empty at empty_ns, waits for the doorbell */
 	int64_t empty_ns;
 	int64_t fence_ns; /* until then wait for what was sent by the first queue; 0: no need */
 	struct pv_pktq held;
@@ -44,6 +44,17 @@ struct pv_txq {
 	uint32_t bytes, left; /* given to devq; of them those that are known to have left */
 	uint32_t end[POSTED_MAX]; /* of frame i: `bytes` behind it */
 };
+
+static int64_t time_of(const struct pv_txq *q, uint64_t bytes)
+{
+	return (int64_t)(bytes * (uint64_t)PV_NS_PER_S / q->pacing.rate);
+}
+
+/* A burst has just left: what a device let go counts, too, when we keep the rate from now on. */
+static void fill(struct pv_txq *q, int64_t now_ns)
+{
+	q->next_ns = now_ns + time_of(q, q->pacing.burst);
+}
 
 /* ---- the device -------------------------------------------------------------------------------------------------------- */
 
@@ -115,6 +126,8 @@ static bool must_wait(struct pv_txq *q, int64_t now_ns)
 		if (q->posted != q->done)
 			return true;
 		devq_close(q);
+		if (q->by == PV_TXQ_SOFTWARE && q->pacing.burst)
+			fill(q, now_ns);
 	}
 	if (q->fence_ns && now_ns < q->fence_ns && (q->ring->tx_pending || pv_ring_txq_pending(q->ring, 0)))
 		return true;
@@ -129,16 +142,20 @@ static uint32_t device_bytes(const struct pv_txq *q)
 
 /* ---- when -------------------------------------------------------------------------------------------------------------- */
 
-static int64_t time_of(const struct pv_txq *q, uint64_t bytes)
+static bool is_going(const struct pv_txq *q)
 {
-	return (int64_t)(bytes * (uint64_t)PV_NS_PER_S / q->pacing.rate);
+	return !pv_list_empty(&q->going);
 }
 
 /* By software: not before. */
 static int64_t due(struct pv_txq *q, uint32_t len, bool late, int64_t now_ns)
 {
-	if (q->pacing.burst)
-		return q->next_ns - (q->pacing.burst > len ? time_of(q, q->pacing.burst - len) : 0);
+	if (q->pacing.burst) {
+		/* While frames of it wait for the doorbell nothing drains. */
+		int64_t stood = is_going(q) ? PV_MAX(now_ns - q->empty_ns, 0) : 0;
+
+		return q->next_ns + stood - (q->pacing.burst > len ? time_of(q, q->pacing.burst - len) : 0);
+	}
 	q->next_ns = PV_MAX(q->next_ns, now_ns - (late ? CREDIT_NS : 0));
 	return q->next_ns;
 }
@@ -151,27 +168,31 @@ static void charge(struct pv_txq *q, uint32_t len, int64_t now_ns)
 		q->next_ns += time_of(q, len);
 		return;
 	}
-	if (!q->going) {
+	if (!is_going(q)) {
 		q->frac = q->next_ns < now_ns ? 0 : q->frac;
 		q->empty_ns = q->next_ns = PV_MAX(q->next_ns, now_ns);
-		q->going = true;
+		if (q->net->cfg.clock) {
+			pv_list_add(&q->net->txq_going, &q->going);
+			q->net->head.going = true;
+		}
 	}
 	ns = (uint64_t)len * (uint64_t)PV_NS_PER_S + q->frac;
 	q->next_ns += (int64_t)(ns / q->pacing.rate);
 	q->frac = ns % q->pacing.rate;
 }
 
-/* By now they have left. */
-static void settle(struct pv_txq *q)
+static void settle(struct pv_txq *q, int64_t left_ns)
 {
-	struct pv_net *net = q->net;
+	pv_list_del(&q->going);
+	q->next_ns += PV_MAX(left_ns - q->empty_ns, 0);
+}
 
-	q->going = false;
-	if (!net->cfg.clock)
-		return;
-	if (!pv_ring_tx_kick(q->ring))
-		net->head.dirty &= ~(1u << (q->cfg.iface - 1));
-	q->next_ns += PV_MAX(net->cfg.clock() - q->empty_ns, 0);
+void pv_txq_left(struct pv_net *net)
+{
+	int64_t now_ns = pv_list_empty(&net->txq_going) ? 0 : net->cfg.clock();
+
+	pv_list_for_each_safe(it, next, &net->txq_going)
+		settle(pv_list_entry(it, struct pv_txq, going), now_ns);
 }
 
 /* How soon there is something to see of `bytes` that a device has. */
@@ -247,7 +268,7 @@ static void sent(struct pv_txq *q, uint32_t len, int64_t now_ns)
 }
 
 /* As many as may go; the time at which to go on, PV_NEVER when none is left. */
-static int64_t post_due(struct pv_txq *q, bool late, int64_t now_ns)
+static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
 {
 	struct pv_pkt *pkt;
 
@@ -279,15 +300,6 @@ static int64_t post_due(struct pv_txq *q, bool late, int64_t now_ns)
 	return PV_NEVER;
 }
 
-static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
-{
-	int64_t at = post_due(q, late, now_ns);
-
-	if (pv_unlikely(q->going))
-		settle(q);
-	return at;
-}
-
 static void txq_free(struct pv_txq *q)
 {
 	struct pv_net *net = q->net;
@@ -301,6 +313,7 @@ static void txq_free(struct pv_txq *q)
 	(void)pv_htab_del(&net->txqs, &q->node);
 	pv_list_del(&q->all);
 	pv_list_del(&q->link);
+	pv_list_del(&q->going);
 	pv_net_free(net, q, sizeof(*q));
 }
 
@@ -394,6 +407,7 @@ int pv_txq_open(struct pv_net *net, const struct pv_txq_cfg *cfg, struct pv_txq 
 	q->timer.fn = timer_fired;
 	pv_pktq_init(&q->held);
 	pv_list_init(&q->link);
+	pv_list_init(&q->going);
 	pv_list_add(&net->txq_all, &q->all);
 	pv_htab_add(&net->txqs, &q->node, (uint32_t)q->id);
 	*out = q;
@@ -411,9 +425,14 @@ void pv_txq_close(struct pv_txq *q, int64_t now_ns)
 void pv_txq_set(struct pv_txq *q, const struct pv_pacing *pacing, int64_t now_ns)
 {
 	struct pv_ring_rate rate = { 0 };
-	bool was = q->by == PV_TXQ_SOFTWARE;
-	uint64_t left = was && q->next_ns > now_ns ? (uint64_t)(q->next_ns - now_ns) * q->pacing.rate / (uint64_t)PV_NS_PER_S : 0;
+	bool was = q->by == PV_TXQ_SOFTWARE, moved = q->by == PV_TXQ_DEVICE;
+	uint64_t left;
 
+	if (is_going(q)) {
+		(void)pv_ring_tx_kick(q->ring);
+		settle(q, q->net->cfg.clock());
+	}
+	left = was && q->next_ns > now_ns ? (uint64_t)(q->next_ns - now_ns) * q->pacing.rate / (uint64_t)PV_NS_PER_S : 0;
 	q->pacing = *pacing;
 	q->frac = 0;
 	q->why = PV_TXQ_OK;
@@ -431,7 +450,9 @@ void pv_txq_set(struct pv_txq *q, const struct pv_pacing *pacing, int64_t now_ns
 		/* Once we keep it we go on, for what is held. */
 		q->by = !q->why ? PV_TXQ_DEVICE : q->cfg.device_only && !pacing->burst && !was ? PV_TXQ_UNPACED : PV_TXQ_SOFTWARE;
 	}
-	if (q->by == PV_TXQ_SOFTWARE && !was)
+	if (q->by == PV_TXQ_SOFTWARE && pacing->burst && moved)
+		fill(q, now_ns);
+	else if (q->by == PV_TXQ_SOFTWARE && !was)
 		q->next_ns = pacing->burst ? 0 : now_ns;
 	else if (q->by == PV_TXQ_SOFTWARE && left)
 		q->next_ns = now_ns + time_of(q, left); /* of the frame that went last, at the new rate */
@@ -444,7 +465,7 @@ void pv_txq_load(const struct pv_txq *q, struct pv_txq_load *out)
 	out->bytes = q->held_bytes + device_bytes(q);
 }
 
-int64_t pv_txq_wait_ns(struct pv_txq *q, uint32_t limit)
+int64_t pv_txq_wait_ns(struct pv_txq *q, uint32_t limit, int64_t now_ns)
 {
 	struct pv_txq_load load;
 
@@ -457,7 +478,7 @@ int64_t pv_txq_wait_ns(struct pv_txq *q, uint32_t limit)
 		return 0;
 	/* Behind a single one there is nothing to send until it leaves, and that is known. */
 	if (q->by == PV_TXQ_SOFTWARE && q->held.count == 1 && pv_timer_armed(&q->timer.t))
-		return PV_MAX(q->timer.t.deadline_ns - q->net->now_ns, 1);
+		return PV_MAX(q->timer.t.deadline_ns - now_ns, 1);
 	return look_after(q, load.bytes - limit / 2);
 }
 
@@ -534,6 +555,7 @@ uint32_t pv_net_paced(const struct pv_net *net)
 int pv_txq_init(struct pv_net *net)
 {
 	pv_list_init(&net->txq_all);
+	pv_list_init(&net->txq_going);
 	return pv_htab_init(&net->txqs, net->mem, 16);
 }
 

@@ -68,7 +68,7 @@ void pv_txq_load(const struct pv_txq *q, struct pv_txq_load *out);
 /* Asks the device what has left of what it was given. */
 void pv_txq_look(struct pv_txq *q);
 /* 0: less than `limit` bytes are in the queue. Else so many ns from now it is worth while to ask again. */
-int64_t pv_txq_wait_ns(struct pv_txq *q, uint32_t limit);
+int64_t pv_txq_wait_ns(struct pv_txq *q, uint32_t limit, int64_t now_ns);
 /* `room` is called, from the stack's timers, each time that some have left, until the owner takes that back. */
 void pv_txq_want_room(struct pv_txq *q, bool on, int64_t now_ns);
 /* Unpaced, and empty: its owner needs it no more. Asks the device. */

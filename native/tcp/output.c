@@ -431,12 +431,12 @@ int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns)
 	return post_run(c, c->unsent, 1, now_ns) ? 0 : -ENOBUFS;
 }
 
-int64_t pv_tcp_held_ns(struct pv_tcp *c, const struct pv_tcp_seg *s)
+int64_t pv_tcp_held_ns(struct pv_tcp *c, const struct pv_tcp_seg *s, int64_t now_ns)
 {
 	if (pv_likely(!c->txq) || !c->path.gen || !s->pkt || !(s->pkt->flags & PV_PKT_KEPT))
 		return 0;
 	reap(c->t->net, c->path.ring);
-	return s->pkt->flags & PV_PKT_KEPT ? pv_txq_wait_ns(c->txq, 1) : 0;
+	return s->pkt->flags & PV_PKT_KEPT ? pv_txq_wait_ns(c->txq, 1, now_ns) : 0;
 }
 
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
@@ -462,7 +462,7 @@ int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns)
 		}
 	}
 	/* Another copy would only wait behind it. */
-	if (pv_tcp_held_ns(c, s))
+	if (pv_tcp_held_ns(c, s, now_ns))
 		return -EBUSY;
 	rc = post_seg(c, s, true, now_ns);
 	if (rc)

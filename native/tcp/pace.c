@@ -107,7 +107,7 @@ static bool queue_waits(struct pv_tcp *c, int64_t now_ns)
 	if (info.by == PV_TXQ_SOFTWARE)
 		least = PV_MIN(least, rate / (uint64_t)(PV_NS_PER_S / HELD_NS) + 1);
 	limit = PV_MAX(least, rate / (uint64_t)(PV_NS_PER_S / QUEUED_NS));
-	ns = pv_txq_wait_ns(c->txq, (uint32_t)PV_MIN(limit, (uint64_t)INT32_MAX));
+	ns = pv_txq_wait_ns(c->txq, (uint32_t)PV_MIN(limit, (uint64_t)INT32_MAX), now_ns);
 	if (ns)
 		pv_tcp_timer_set(c, PV_TT_PACE, now_ns + ns);
 	return ns != 0;

@@ -534,7 +534,7 @@ static void back_off(struct pv_tcp *c, int64_t now_ns)
  * waited longer than any rate makes it is not in a queue that moves. */
 static bool is_held(struct pv_tcp *c, int64_t now_ns)
 {
-	int64_t rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), held = pv_tcp_held_ns(c, pv_tcp_first(c));
+	int64_t rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), held = pv_tcp_held_ns(c, pv_tcp_first(c), now_ns);
 
 	if (pv_likely(!held) || now_ns - pv_tcp_first(c)->tx_ns >= c->t->cfg.rto_max_ns)
 		return false;

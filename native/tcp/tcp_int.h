@@ -562,7 +562,7 @@ void pv_tcp_pace_end(struct pv_tcp *c); /* the connection is over; what is queue
 /* One segment again, at once. 0, -EBUSY (its packet is out still), -ENOBUFS, errors of pv_net_tx. */
 int pv_tcp_retransmit(struct pv_tcp *c, struct pv_tcp_seg *s, int64_t now_ns);
 /* It still waits for its time in a paced queue, and so long it is worth while to wait; 0: it has left. */
-int64_t pv_tcp_held_ns(struct pv_tcp *c, const struct pv_tcp_seg *s);
+int64_t pv_tcp_held_ns(struct pv_tcp *c, const struct pv_tcp_seg *s, int64_t now_ns);
 /* The first segment that was never sent, whatever cwnd and Nagle say (tail loss probe). -EAGAIN: none, or the peer's window is too small; -EBUSY: pacing holds it back. */
 int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns); /* a pure acknowledgement */

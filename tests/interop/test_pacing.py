@@ -1,6 +1,6 @@
 """Rates between two processes over the software NIC: who keeps them, what waits, and that nothing is lost or overtaken.
 
-How exact the rates are is tested in virtual time (udp_pace_test, tcp_pace_test) and shown by tools/pacing_rates.py.
+How exact the rates are is tested in virtual time (udp_pace_test, udp_burst_test, tcp_pace_test) and shown by tools/pacing_rates.py.
 """
 
 from __future__ import annotations

@@ -1,86 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sockets that are held to a rate, by the stack: when each datagram leaves, in virtual time. */
 #include "base/rng.h"
-#include "world.h"
-
-#define MS PV_NS_PER_MS
-#define SEC PV_NS_PER_S
-#define WIRE 42 /* Ethernet, IPv4 and UDP headers */
-
-struct line {
-	struct world w;
-	struct pv_udp *a, *b;
-	struct pv_endpoint to;
-	uint32_t sent, got, frames;
-	uint64_t bytes; /* on the wire, of those that came */
-	int64_t first, last;
-};
-
-static void line_open(struct line *l, const struct world_cfg *cfg)
-{
-	struct pv_udp_recv msg;
-
-	*l = (struct line){ .to = ep(ip4(10, 0, 0, 2), 7000) };
-	world_open(&l->w, cfg);
-	l->a = sock_open(&l->w, 0, PV_AF_INET);
-	l->b = sock_bound(&l->w, 1, PV_AF_INET, any4(), 7000);
-	pv_udp_options(l->b)->rcvbuf = 1 << 30;
-	pv_udp_options_changed(l->b);
-	/* Neighbours are known from here on. */
-	CHECK_EQ(sock_send(&l->w, l->a, &l->to, "", 0), 0);
-	world_run(&l->w, MS);
-	CHECK_EQ(sock_recv(l->b, NULL, 0, &msg), 0);
-}
-
-static void line_close(struct line *l)
-{
-	if (l->a)
-		pv_udp_close(l->a);
-	pv_udp_close(l->b);
-	world_close(&l->w);
-}
-
-static void pace(struct line *l, uint64_t rate, uint32_t burst)
-{
-	CHECK_EQ(pv_udp_set_pacing(l->a, &(struct pv_pacing){ .rate = rate, .burst = burst }, l->w.now), 0);
-}
-
-/* The datagram's number is its payload's beginning. */
-static int64_t put(struct line *l, uint32_t len)
-{
-	static uint8_t buf[65535];
-	int64_t n;
-
-	memcpy(buf, &l->sent, sizeof(l->sent));
-	n = sock_send(&l->w, l->a, &l->to, buf, len);
-	l->sent += n >= 0;
-	return n;
-}
-
-/* Takes what has come, in order; `limit`: no more frames than that at one instant. */
-static void take(struct line *l)
-{
-	static uint8_t buf[65535];
-	struct pv_udp_recv msg;
-	int64_t n;
-
-	while ((n = sock_recv(l->b, buf, sizeof(buf), &msg)) >= 0) {
-		uint32_t number;
-
-		memcpy(&number, buf, sizeof(number));
-		CHECK_EQ(number, l->got);
-		if (!l->got++)
-			l->first = msg.arrival_ns;
-		l->last = msg.arrival_ns;
-		l->bytes += (uint64_t)n + WIRE;
-	}
-	CHECK_EQ(n, -EAGAIN);
-}
-
-static int64_t span(uint64_t bytes, uint64_t rate)
-{
-	return (int64_t)(bytes * (uint64_t)SEC / rate);
-}
+#include "pace_line.h"
 
 /* Each leaves exactly when the one before it has had its time. */
 static void each(uint64_t rate, uint32_t len, uint32_t n)
@@ -160,97 +81,6 @@ TEST(the_send_buffer_bounds_what_waits)
 	take(&l);
 	CHECK_EQ(l.got, l.sent);
 	line_close(&l);
-}
-
-/* Without a burst idle time gives nothing; with one, that many bytes leave at once, and not one more. */
-TEST(bursts)
-{
-	for (uint32_t burst = 0; burst <= 20000; burst += 2500) {
-		struct pv_event ev[4];
-		struct line l;
-		uint32_t at_once;
-
-		line_open(&l, &(struct world_cfg){ .seed = burst });
-		pace(&l, 125000, burst);
-		for (int round = 0; round < 3; round++) {
-			world_run(&l.w, SEC);
-			for (int i = 0; i < 40; i++)
-				CHECK_EQ(put(&l, 958), 958);
-			world_run(&l.w, 1000);
-			at_once = l.got;
-			take(&l);
-			at_once = l.got - at_once;
-			CHECK_EQ(at_once, PV_MAX(burst / 1000, 1u));
-			world_run(&l.w, 39 * span(1000, 125000));
-			take(&l);
-			CHECK_EQ(l.got, l.sent);
-		}
-		(void)pv_udp_events(l.w.host[0].udp, ev, 4);
-		line_close(&l);
-	}
-}
-
-/* Bytes ahead of a rate, as frames come. */
-struct meter {
-	uint64_t rate;
-	double level;
-	int64_t last_ns;
-};
-
-static double meter_add(struct meter *m, uint32_t len, int64_t at_ns)
-{
-	double drained = (double)(at_ns - m->last_ns) * (double)m->rate / (double)SEC;
-
-	m->level = (m->level > drained ? m->level - drained : 0) + len;
-	m->last_ns = at_ns;
-	return m->level;
-}
-
-static const struct world *clock_world;
-static int64_t behind_ns; /* so long ago the turn read its clock */
-
-static int64_t clock_now(void)
-{
-	return clock_world->now + behind_ns;
-}
-
-/* Frames of all lengths, some of which leave later than their turn began: never more than the burst, and all of them leave. */
-TEST(a_burst_counts_from_when_frames_leave)
-{
-	static uint8_t buf[2048];
-	struct pv_rng rng;
-
-	pv_rng_seed(&rng, 7);
-	for (uint32_t seed = 0; seed < 20; seed++) {
-		struct meter m = { .rate = 12500000 };
-		struct pv_udp_recv msg;
-		struct line l;
-		int64_t n;
-
-		clock_world = &l.w;
-		behind_ns = 0;
-		line_open(&l, &(struct world_cfg){ .seed = seed, .net = { .clock = clock_now } });
-		pace(&l, m.rate, 6000);
-		for (int step = 0; step < 300; step++) {
-			behind_ns = pv_rng_below(&rng, 2) ? pv_rng_below(&rng, 400000) : 0;
-			for (uint32_t i = pv_rng_below(&rng, 8); i; i--)
-				(void)put(&l, 4 + pv_rng_below(&rng, 1469));
-			l.w.now += behind_ns;
-			behind_ns = 0;
-			pv_sim_wire_advance(l.w.wire, l.w.now);
-			world_run(&l.w, 1 + pv_rng_below(&rng, 600000));
-			while ((n = sock_recv(l.b, buf, sizeof(buf), &msg)) >= 0) {
-				CHECK(meter_add(&m, (uint32_t)n + WIRE, msg.arrival_ns) <= 6000.1);
-				l.got++;
-				l.bytes += (uint64_t)n + WIRE;
-			}
-		}
-		world_run(&l.w, SEC);
-		while (sock_recv(l.b, buf, sizeof(buf), &msg) >= 0)
-			l.got++;
-		CHECK_EQ(l.got, l.sent);
-		line_close(&l);
-	}
 }
 
 /* A caller that comes late makes up for a millisecond at most. */
@@ -713,6 +543,38 @@ TEST(who_keeps_the_rate_changes_with_the_leg)
 	for (struct pv_udp_recv msg; sock_recv(l.b, NULL, 0, &msg) >= 0;)
 		got++;
 	CHECK_EQ(got, 40);
+	line_close(&l);
+}
+
+/* How long, from the time that the caller has, not from the one that the layer heard of last. */
+TEST(the_wait_is_from_now)
+{
+	struct pv_path_query query = { .dst = ip4(10, 0, 0, 2) };
+	const struct pv_tx_opts opts = { .proto = PV_PROTO_UDP, .ttl = 64, .l4_csum_off = UINT32_MAX };
+	struct pv_txq_cfg cfg;
+	struct pv_txq *q;
+	struct line l;
+
+	line_open(&l, &(struct world_cfg){ .seed = 14 });
+	cfg = (struct pv_txq_cfg){ .iface = l.w.host[0].iface };
+	CHECK_EQ(pv_txq_open(l.w.host[0].net, &cfg, &q), 0);
+	pv_txq_set(q, &(struct pv_pacing){ .rate = 10000 }, l.w.now);
+	for (int i = 0; i < 2; i++) {
+		struct pv_pkt *pkt = pv_pkt_get(l.w.host[0].pool);
+		struct pv_path path;
+
+		CHECK_EQ(pv_net_path(l.w.host[0].net, &query, l.w.now, &path), 0);
+		pkt->data += PV_NET_HEADROOM;
+		pkt->len = pkt->total = 100 - 34;
+		memset(pkt->data, 0, pkt->len);
+		pv_txq_mark(q, &path, pkt);
+		CHECK_EQ(pv_net_tx(l.w.host[0].net, &path, &opts, pkt, l.w.now), 0);
+	}
+	/* The first has gone, and takes 10 ms. */
+	CHECK_EQ(pv_txq_wait_ns(q, 1, l.w.now), 10 * MS);
+	CHECK_EQ(pv_txq_wait_ns(q, 1, l.w.now + 7 * MS), 3 * MS);
+	pv_txq_close(q, l.w.now);
+	world_run(&l.w, SEC);
 	line_close(&l);
 }
 
