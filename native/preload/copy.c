@@ -5,7 +5,6 @@
  * for sockets (tee, vmsplice, copy_file_range) the kernel refuses by the kernel socket.
  */
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -61,8 +60,8 @@ static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
 	int type = SOCK_STREAM;
 	socklen_t len = sizeof(type);
 	struct stat st;
+	void *buf PL_LENT = NULL;
 	int64_t rc;
-	char *buf;
 
 	if (fstat(in, &st) < 0 || PL_REAL(fcntl)(in, F_GETFL) < 0)
 		return -EBADF;
@@ -70,13 +69,12 @@ static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
 		return -EBADF;
 	if ((!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) || at < 0)
 		return -EINVAL;
-	buf = malloc(PIECE);
-	if (!buf)
-		return -ENOMEM;
+	rc = pl_lend(&buf, PIECE);
+	if (rc)
+		return rc;
 	/* Of datagrams Linux, too, takes what it read for a part of the one that is to come. */
 	(void)PL_REAL(getsockopt)(out, SOL_SOCKET, SO_TYPE, &type, &len);
 	rc = send_file(out, in, &at, type == SOCK_STREAM ? st.st_size : INT64_MAX, PV_MIN(count, (size_t)MAX_COUNT), buf);
-	free(buf);
 	if (rc > 0 && offset)
 		*offset = at;
 	else if (rc > 0)
@@ -153,31 +151,11 @@ static int64_t sock_to_pipe(int in, int out, size_t len, unsigned int flags, cha
 	return peek_piece(in, buf, (size_t)n, MSG_DONTWAIT);
 }
 
-struct means {
-	char *buf;
-	int own[2];
-};
-
-static int means_shut(struct means *m)
-{
-	for (int i = 0; i < 2; i++)
-		if (m->own[i] >= 0)
-			(void)PL_REAL(close)(m->own[i]);
-	return 0;
-}
-
-/* Cancellation is off meanwhile: close(2) is a point of its own. Busy, it is so already. */
-static void means_end(struct means *m)
-{
-	if (PL_IN(means_shut(m)))
-		(void)means_shut(m);
-	free(m->buf);
-}
-
 static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool from)
 {
-	struct means m __attribute__((cleanup(means_end))) = { NULL, { -1, -1 } };
+	void *buf PL_LENT = NULL;
 	struct stat st;
+	int *own, rc;
 
 	if (fstat(from ? out : in, &st) < 0)
 		return -EBADF;
@@ -185,12 +163,13 @@ static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool
 		return -EINVAL;
 	if (!len)
 		return 0;
-	m.buf = malloc(PIECE);
-	if (!m.buf)
-		return -ENOMEM;
-	if (pipe2(m.own, O_CLOEXEC) < 0)
+	rc = pl_lend(&buf, PIECE);
+	if (rc)
+		return rc;
+	own = pl_lent_pipe(buf);
+	if (pipe2(own, O_CLOEXEC) < 0)
 		return -errno;
-	return from ? sock_to_pipe(in, out, len, flags, m.buf, m.own) : pipe_to_sock(in, out, len, flags, m.buf, m.own);
+	return from ? sock_to_pipe(in, out, len, flags, buf, own) : pipe_to_sock(in, out, len, flags, buf, own);
 }
 
 PL_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t len, unsigned int flags)

@@ -174,8 +174,10 @@ _Noreturn static void jump(struct __jmp_buf_tag *to, int val, jump_fn real)
 		to = first->back;
 		val = 1;
 		real = PL_REAL(siglongjmp);
-	} else if (!depth()) {
-		pl_jumps();
+	} else {
+		if (!depth())
+			pl_jumps();
+		pl_loans_left(target(to));
 	}
 	real(to, val);
 	__builtin_unreachable();

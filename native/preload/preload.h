@@ -195,6 +195,17 @@ pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 void pl_free(void *at);
 #define PL_FREED __attribute__((cleanup(pl_free)))
 
+/* ---- loan.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Memory of this call's, which ends with it, also if a thread's end or a handler's jump ends that: `PL_LENT void *at = NULL`. 0, -ENOMEM, or -EAGAIN: busy. */
+int pl_lend(void **at, size_t len);
+/* Two fds, -1 as long as there are none, which are closed then. */
+int *pl_lent_pipe(void *at);
+void pl_give_back(void *at);
+#define PL_LENT __attribute__((cleanup(pl_give_back)))
+/* A jump is about to set the stack pointer to `to`; UINTPTR_MAX: nobody knows, and nothing is given back. */
+void pl_loans_left(uintptr_t to);
+
 /* ---- wait.c ------------------------------------------------------------------------------------------------------------ */
 
 #define PL_NS_PER_S INT64_C(1000000000)

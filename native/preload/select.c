@@ -3,7 +3,6 @@
  * select and pselect, as poll: the sets are turned into fds and back with the masks that Linux has for them (POLLIN_SET and its kin in
  * fs/select.c). Sets may be longer than fd_set where the program made them so.
  */
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -99,14 +98,16 @@ static int from_fds(const struct pollfd *fds, nfds_t count, int n, fd_set *const
 
 static int select_ours(int n, fd_set *const sets[3], int64_t timeout_ns, const sigset_t *mask)
 {
-	struct pollfd some[FDS_ON_STACK], *more PL_FREED = NULL, *fds = some;
+	struct pollfd some[FDS_ON_STACK], *fds = some;
 	nfds_t count = to_fds(n, sets, NULL);
+	void *more PL_LENT = NULL;
 	int rc;
 
 	if (count > FDS_ON_STACK) {
-		fds = more = malloc(count * sizeof(*fds));
-		if (!fds)
-			return -ENOMEM;
+		rc = pl_lend(&more, count * sizeof(*fds));
+		if (rc)
+			return rc;
+		fds = more;
 	}
 	to_fds(n, sets, fds);
 	rc = pl_poll(fds, count, timeout_ns, &(struct pl_wait){ PYVMA_WAITS_SELECT, mask });

@@ -6,11 +6,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "preload/preload.h"
 
-#define FDS_ON_STACK 64
+#define PIECE 64 /* fds or events on the stack */
 #define LONGEST_S (INT64_C(1) << 32)
 
 /* ---- the thread's set -------------------------------------------------------------------------------------------------- */
@@ -25,20 +26,20 @@ struct waiter {
 static pthread_key_t waiter_key;
 static pthread_once_t waiter_once = PTHREAD_ONCE_INIT;
 
-/* False: busy. */
-static bool waiter_close(struct waiter *w)
+/* Within the engine. */
+static int waiter_close(struct waiter *w)
 {
-	if (w->ep && PL_IN((pyvma_epoll_close(w->ep), 0)))
-		return false;
+	if (w->ep)
+		pyvma_epoll_close(w->ep);
 	w->ep = NULL;
-	return true;
+	return 0;
 }
 
 static void waiter_free(void *arg)
 {
 	struct waiter *w = arg;
 
-	(void)waiter_close(w);
+	(void)PL_IN(waiter_close(w));
 	free(w->in);
 	free(w);
 }
@@ -79,7 +80,7 @@ void pl_wait_forked(void)
 	pthread_once(&waiter_once, waiter_key_make);
 	w = pthread_getspecific(waiter_key);
 	if (w)
-		(void)waiter_close(w);
+		(void)PL_IN(waiter_close(w));
 }
 
 static bool same(const struct waiter *w, const struct pollfd *fds, nfds_t n)
@@ -96,18 +97,18 @@ static bool same(const struct waiter *w, const struct pollfd *fds, nfds_t n)
 static int ctl(struct waiter *w, int op, const struct pollfd *p)
 {
 	struct pyvma_event ev = { .events = (uint16_t)p->revents, .data = (uint64_t)p->fd };
-	pyvma_sock *h = pl_sock(p->fd);
+	pyvma_sock *h = pl_peek(p->fd);
 
-	return (int)PL_IN(h ? pyvma_epoll_ctl_sock(w->ep, op, h, &ev) : pyvma_epoll_ctl(w->ep, op, p->fd, &ev));
+	return h ? pyvma_epoll_ctl_sock(w->ep, op, h, &ev) : pyvma_epoll_ctl(w->ep, op, p->fd, &ev);
 }
 
 /* By two numbers, or asked for twice: both have the events of both. */
 static int merge(struct waiter *w, nfds_t i)
 {
-	pyvma_sock *h = pl_sock(w->in[i].fd);
+	pyvma_sock *h = pl_peek(w->in[i].fd);
 
 	for (nfds_t j = 0; j < i; j++) {
-		if (w->in[j].fd != w->in[i].fd && (!h || pl_sock(w->in[j].fd) != h))
+		if (w->in[j].fd != w->in[i].fd && (!h || pl_peek(w->in[j].fd) != h))
 			continue;
 		w->in[i].revents |= w->in[j].revents;
 		w->in[j].revents = w->in[i].revents;
@@ -141,20 +142,19 @@ static int waiter_room(struct waiter *w, nfds_t n)
 
 static int waiter_open(struct waiter *w, const struct pollfd *fds, nfds_t n)
 {
-	int rc = 0;
+	int rc = n > w->max ? waiter_room(w, n) : 0;
 
-	if (!waiter_close(w))
-		return -EAGAIN;
-	if (n > w->max && (rc = (int)PL_IN(waiter_room(w, n))) < 0)
+	(void)waiter_close(w);
+	if (rc)
 		return rc;
 	for (nfds_t i = 0; i < n; i++)
 		w->in[i] = (struct pollfd){ .fd = fds[i].fd, .events = fds[i].events, .revents = fds[i].events };
 	w->n = n;
 	w->waits = PYVMA_WAITS_EPOLL;
-	return (int)PL_IN(pyvma_epoll_open(&w->ep));
+	return pyvma_epoll_open(&w->ep);
 }
 
-/* The set has the fds. `anew`: something is in it that is none of them. */
+/* The set has the fds, and no handler sees it with some of them. `anew`: something is in it that is none of them. */
 static int waiter_fill(struct waiter *w, const struct pollfd *fds, nfds_t n, bool anew)
 {
 	bool known = !anew && same(w, fds, n);
@@ -181,12 +181,18 @@ int64_t pl_timespec_ns(const struct timespec *ts)
 
 /* ---- poll -------------------------------------------------------------------------------------------------------------- */
 
-/* `theirs` is room for n: those that are the kernel's. How many are ready, or -errno. `last`: it is the only look, and pending signals that
- * `mask` lets in are told. */
-static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigset_t *mask, bool last)
+/* A look: `last`, it is the only one, and pending signals that `mask` lets in are told. */
+struct looks {
+	const sigset_t *mask;
+	bool last;
+};
+
+/* At up to PIECE of them, the last of all if `how` is given. How many are ready with those before, or -errno. */
+static int look_at(struct pollfd *fds, nfds_t n, int ready, const struct looks *how)
 {
+	struct pollfd theirs[PIECE];
 	struct timespec zero = { 0 };
-	int ready = 0, rc, others = 0;
+	int rc, others = 0;
 
 	for (nfds_t i = 0; i < n; i++) {
 		pyvma_sock *h = fds[i].fd >= 0 ? pl_sock(fds[i].fd) : NULL;
@@ -208,9 +214,9 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigse
 			others += fds[i].fd >= 0;
 		}
 	}
-	if (!others && !last)
+	if (!others && !(how && how->last))
 		return ready;
-	rc = PL_REAL(ppoll)(theirs, n, &zero, mask);
+	rc = PL_REAL(ppoll)(theirs, n, &zero, how ? how->mask : NULL);
 	if (rc < 0)
 		return ready ? ready : -errno;
 	for (nfds_t i = 0; i < n; i++) {
@@ -222,12 +228,22 @@ static int look(struct pollfd *fds, nfds_t n, struct pollfd *theirs, const sigse
 	return ready;
 }
 
+/* By pieces: memory for all is nothing that a handler could ask for, or jump away from. */
+static int look(struct pollfd *fds, nfds_t n, const struct looks *how)
+{
+	int ready = 0;
+
+	for (nfds_t at = 0; at < n && ready >= 0; at += PIECE)
+		ready = look_at(fds + at, PV_MIN(n - at, (nfds_t)PIECE), ready, n - at > PIECE ? NULL : how);
+	return ready;
+}
+
 /* Until something is, or may be, ready. */
 static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how, bool anew)
 {
 	struct waiter *w = waiter_get();
-	struct pyvma_event ev[FDS_ON_STACK];
-	int rc = w ? waiter_fill(w, fds, n, anew) : pl_busy() ? -EAGAIN : -ENOMEM;
+	struct pyvma_event ev[PIECE];
+	int rc = w ? (int)PL_IN(waiter_fill(w, fds, n, anew)) : pl_busy() ? -EAGAIN : -ENOMEM;
 
 	if (rc)
 		return rc;
@@ -235,7 +251,7 @@ static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 		w->waits = how->waits;
 		(void)PL_IN((pyvma_epoll_waits(w->ep, w->waits), 0));
 	}
-	return (int)PL_POINT(pl_wait_epoll(w->ep, ev, FDS_ON_STACK, timeout_ns, how->mask));
+	return (int)PL_POINT(pl_wait_epoll(w->ep, ev, PIECE, timeout_ns, how->mask));
 }
 
 static int wait_sock(pyvma_sock *h, short events, int64_t timeout_ns, const sigset_t *mask)
@@ -263,7 +279,7 @@ static int poll_alone(struct pollfd *fds, int64_t timeout_ns, const sigset_t *ma
 	return rc > 0 ? 1 : rc;
 }
 
-static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how, struct pollfd *theirs)
+static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how)
 {
 	int64_t until = timeout_ns > 0 ? pl_now_ns() + timeout_ns : 0;
 
@@ -272,7 +288,7 @@ static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 
 		if (timeout_ns > 0 && vain)
 			timeout_ns = PV_MAX(until - pl_now_ns(), INT64_C(0));
-		rc = look(fds, n, theirs, how->mask, timeout_ns == 0);
+		rc = look(fds, n, &(struct looks){ how->mask, timeout_ns == 0 });
 		if (rc || timeout_ns == 0)
 			return rc;
 		/* What wakes us again and again and is nothing is a file that was closed by its number, and has another one. */
@@ -284,14 +300,15 @@ static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 
 int pl_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how)
 {
-	struct pollfd some[FDS_ON_STACK], *more PL_FREED = NULL;
 	int rc = n == 1 ? poll_alone(fds, timeout_ns, how->mask) : -EBADF;
+	struct rlimit most;
 
 	if (rc != -EBADF)
 		return rc;
-	if (n > FDS_ON_STACK && !(more = malloc(n * sizeof(*more))))
-		return -ENOMEM;
-	return poll_many(fds, n, timeout_ns, how, more ? more : some);
+	/* Linux says so of all, and is asked by pieces here. */
+	if (n > PIECE && how->waits == PYVMA_WAITS_POLL && getrlimit(RLIMIT_NOFILE, &most) == 0 && n > most.rlim_cur)
+		return -EINVAL;
+	return poll_many(fds, n, timeout_ns, how);
 }
 
 bool pl_polls_ours(int fd)

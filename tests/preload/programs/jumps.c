@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,7 +18,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -250,6 +253,95 @@ static void at_any_moment(void)
 	CHECK(close(fd) == 0);
 }
 
+/* ---- jumps out of calls that have memory of their own ------------------------------------------------------------------ */
+
+enum { MANY_OURS = 60, MANY = 200, MANY_TURNS = 1000 };
+enum { POLL_MANY, SELECT_MANY, SENDFILE, TO_PIPE, FROM_PIPE, MANY_WAYS };
+
+static struct pollfd many[MANY];
+static int stream, file, pipes[2];
+
+static int fds_open(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void goes_on_for_ever(int way)
+{
+	fd_set set;
+
+	FD_ZERO(&set);
+	for (int i = 0; i < MANY; i++)
+		FD_SET(many[i].fd, &set);
+	for (;;) {
+		off_t at = 0;
+
+		switch (way) {
+		case POLL_MANY:
+			CHECK(poll(many, MANY, -1) == -2);
+			break;
+		case SELECT_MANY:
+			CHECK(select(FD_SETSIZE, &set, NULL, NULL, NULL) == -2);
+			break;
+		case SENDFILE:
+			CHECK(sendfile(stream, file, &at, 1 << 20) > 0);
+			break;
+		case TO_PIPE:
+			CHECK(splice(stream, NULL, pipes[1], NULL, 4096, 0) == -2);
+			break;
+		case FROM_PIPE:
+			CHECK(write(pipes[1], "x", 1) == 1 && splice(pipes[0], NULL, stream, NULL, 1, 0) == 1);
+			break;
+		}
+	}
+}
+
+/* What a thread has of the heap afterwards it gets, so no lock is left; and what is left behind each time would be seen. */
+static void leaves_nothing(int way)
+{
+	volatile size_t had = 0;
+	volatile int turn, open = 0;
+
+	stream = connected(SOCK_STREAM);
+	CHECK(pipe(pipes) == 0);
+	for (turn = -50; turn < MANY_TURNS; turn++) {
+		if (turn == 0) {
+			had = mallinfo2().uordblks;
+			open = fds_open();
+		}
+		if (!sigsetjmp(out, 1)) {
+			alarm_us(1 + (turn + 50) * 7 % 400);
+			goes_on_for_ever(way);
+		}
+		free(malloc(100000));
+	}
+	CHECK(fds_open() == open);
+	CHECK(mallinfo2().uordblks < had + MANY_TURNS * 64);
+	CHECK(close(stream) == 0 && close(pipes[0]) == 0 && close(pipes[1]) == 0);
+}
+
+static void out_of_many(void)
+{
+	int quiet[2];
+
+	handles(leaves, SA_RESTART);
+	CHECK(pipe(quiet) == 0 && (file = memfd_create("file", 0)) >= 0 && ftruncate(file, 1 << 20) == 0);
+	for (int i = 0; i < MANY; i++)
+		many[i] =
+		    (struct pollfd){ .fd = i % 3 || i >= 3 * MANY_OURS ? dup(quiet[0]) : connected(SOCK_DGRAM), .events = POLLIN };
+	for (int way = 0; way < MANY_WAYS; way++)
+		leaves_nothing(way);
+	for (int i = 0; i < MANY; i++)
+		CHECK(close(many[i].fd) == 0);
+	CHECK(close(quiet[0]) == 0 && close(quiet[1]) == 0 && close(file) == 0);
+}
+
+/* ---- handlers that wait ------------------------------------------------------------------------------------------------ */
+
 static sigjmp_buf within;
 static volatile sig_atomic_t inner, asked;
 static volatile int other;
@@ -457,9 +549,13 @@ static void signals_refused(void)
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
 static const struct check_case cases[] = {
-	{ "out_of_each", out_of_each },           { "at_any_moment", at_any_moment },
-	{ "within_a_handler", within_a_handler }, { "through_a_handler", through_a_handler },
-	{ "signals_of_input", signals_of_input }, { "signals_refused", signals_refused },
+	{ "out_of_each", out_of_each },
+	{ "at_any_moment", at_any_moment },
+	{ "out_of_many", out_of_many },
+	{ "within_a_handler", within_a_handler },
+	{ "through_a_handler", through_a_handler },
+	{ "signals_of_input", signals_of_input },
+	{ "signals_refused", signals_refused },
 };
 
 int main(int argc, char **argv)
