@@ -213,7 +213,7 @@ class Vma:
         self._redirect(process, flow, tap)
 
     def _redirect(self, process: Process, flow: Flow, tap: int) -> None:
-        """A rule and the same for what the host itself sends (lo); in force when this returns. RefusedError."""
+        """A rule and the same for what the host itself sends (lo); in force when this returns. RefusedError, OSError."""
         grants, wanted = self._server.grants, [flow]
         if not (flow.whole and grants.links.is_own(flow.src)):
             wanted.append(_on_lo(flow))
@@ -223,15 +223,18 @@ class Vma:
                 grants.may_have(process, flow, tap)
             elif grants.flows.holder(each) and not grants.may_share(process, each, tap):
                 raise RefusedError(errno.EEXIST, f"{flow} is another process's")
-        for each in wanted:
-            grants.add(process, each, tap)
-        self._server.commit()
-        if flow not in process.flows:
+        try:
+            for each in wanted:
+                grants.add(process, each, tap)
+            self._server.commit()
+            if flow not in process.flows:
+                raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
+        except (OSError, RefusedError):
             for each in wanted:
                 if each in process.flows:
                     grants.remove(process, each)
             self._server.commit()
-            raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
+            raise
 
     def _remove(self, process: Process, flow: Flow) -> None:
         """Undoes `_redirect`. RefusedError."""

@@ -370,8 +370,8 @@ def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
         loop("server.close()")
 
 
-def test_a_rule_that_the_kernel_refuses_leaves_no_copy(pair: Pair) -> None:
-    """Of a VMA process: the rule for what the host itself sends goes with the one that the interface does not get."""
+def test_of_two_rules_none_stays_alone(pair: Pair) -> None:
+    """Of a VMA process: the rule for what the host itself sends goes with the one that the interface does not get, and the other way round."""
     here = pair[0]
     for name in ("going", "sink"):
         here.ip("link", "add", name, "type", "veth", "peer", "name", f"{name}-end")
@@ -385,6 +385,13 @@ def test_a_rule_that_the_kernel_refuses_leaves_no_copy(pair: Pair) -> None:
         loop("index, tap = (std.if_nametoindex(name) for name in ('going', 'sink'))")
         loop("process = server.grants.process(_tc.Owner(os.getpid(), 1), 0, os.pidfd_open(os.getpid()))\nprocess.taps[tap] = index")
         loop("first, flow = (p.Flow(index, 17, bytes([10, 79, 0, 1]), port, bytes(4), 0) for port in (98, 99))")
+        here.run("tc", "qdisc", "add", "dev", "lo", "ingress")
+        theirs = ("dev", "lo", "parent", "ffff:", "protocol", "ip", "pref", str(loop("_tc.PREF4")))
+        here.run("tc", "filter", "add", *theirs, "bpf", "bytecode", "1,6 0 0 0")
+        loop("failed = False\ntry:\n    vma._redirect(process, first, tap)\nexcept OSError:\n    failed = True")
+        assert loop("failed, len(process.flows)") == (True, 0)
+        assert [sum("terminal" in text for text in ours(here, name)) for name in ("going", "lo")] == [0, 0]
+        here.run("tc", "filter", "del", *theirs, "bpf")
         loop("vma._redirect(process, first, tap)\nboth = dict(process.flows)")
         assert [sum("terminal" in text for text in ours(here, name)) for name in ("going", "lo")] == [1, 1]
         here.ip("link", "del", "going")  # which the daemon has not yet heard
