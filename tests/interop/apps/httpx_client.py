@@ -17,20 +17,22 @@ import httpx
 
 def synchronous(url: str, own: str, size: int, verify: Any) -> dict[str, object]:
     done: dict[str, object] = {}
+    # Before there is a connection: the server ends one that idles for as long as this may take, and the next request would meet its end.
+    whole, digest = content.body(size), content.digest(size)
     with httpx.Client(verify=verify, timeout=60) as client:
         for number in (0, 1, 1000, 70_000):
             answer = client.post(f"{url}/echo", content=content.body(number))
             assert (answer.status_code, answer.content) == (200, content.body(number)), number
         assert client.get(f"{url}/peer").text == own
         assert [client.get(f"{url}/").text for _ in range(30)] == ["hello\n"] * 30
-        digest = hashlib.sha256()
+        got = hashlib.sha256()
         with client.stream("GET", f"{url}/bytes/{size}") as streamed:
             for piece in streamed.iter_bytes():
-                digest.update(piece)
-        assert digest.hexdigest() == content.digest(size)
-        form = client.post(f"{url}/form", files={"file": io.BytesIO(content.body(size))})
+                got.update(piece)
+        assert got.hexdigest() == digest
+        form = client.post(f"{url}/form", files={"file": io.BytesIO(whole)})
         if form.status_code != 404:
-            assert form.json() == {"file": content.digest(size)}
+            assert form.json() == {"file": digest}
         try:
             client.get(f"{url}/slow/30", timeout=0.3)
         except httpx.ReadTimeout:
@@ -53,9 +55,10 @@ async def sent(size: int) -> AsyncIterator[bytes]:
 
 
 async def asynchronous(url: str, own: str, size: int, verify: Any) -> dict[str, object]:
+    digest = content.digest(size)
     async with httpx.AsyncClient(verify=verify, timeout=60, limits=httpx.Limits(max_connections=50)) as client:
         assert (await client.get(f"{url}/peer")).text == own
-        assert (await client.post(f"{url}/digest", content=sent(size))).text == content.digest(size)
+        assert (await client.post(f"{url}/digest", content=sent(size))).text == digest
         answers = await asyncio.gather(*(client.get(f"{url}/bytes/{number}") for number in range(10_000, 10_100)))
         assert [answer.content for answer in answers] == [content.body(number) for number in range(10_000, 10_100)]
         try:

@@ -25,6 +25,8 @@ def downloaded(session: requests.Session, url: str, size: int) -> str:
 
 def main(url: str, own: str, size: int, ca: str = "") -> dict[str, object]:
     done: dict[str, object] = {}
+    # Before there is a connection: the server ends one that idles for as long as this may take, and the next request would meet its end.
+    whole, digest = content.body(size), content.digest(size)
     with requests.Session() as session:
         session.verify = ca or True
         pool = HTTPAdapter(pool_connections=4, pool_maxsize=20)
@@ -37,12 +39,12 @@ def main(url: str, own: str, size: int, ca: str = "") -> dict[str, object]:
         assert [session.get(f"{url}/", timeout=60).text for _ in range(30)] == ["hello\n"] * 30
         pools = pool.poolmanager.pools
         assert [pools[key].num_connections for key in list(pools.keys())] == [1]
-        assert downloaded(session, url, size) == content.digest(size)
+        assert downloaded(session, url, size) == digest
         sent = session.post(f"{url}/digest", data=content.pieces(size), timeout=60)  # a generator: sent chunked
-        assert sent.text == content.digest(size)
-        form = session.post(f"{url}/form", files={"file": io.BytesIO(content.body(size)), "other": ("n", b"small")}, timeout=60)
+        assert sent.text == digest
+        form = session.post(f"{url}/form", files={"file": io.BytesIO(whole), "other": ("n", b"small")}, timeout=60)
         if form.status_code != 404:
-            assert form.json() == {"file": content.digest(size), "other": hashlib.sha256(b"small").hexdigest()}
+            assert form.json() == {"file": digest, "other": hashlib.sha256(b"small").hexdigest()}
             done["form"] = True
         try:
             session.get(f"{url}/slow/30", timeout=0.3)
