@@ -371,7 +371,7 @@ def test_errors_of_the_kernel_are_lived_through(pair: Pair) -> None:
 
 
 def test_of_two_rules_none_stays_alone(pair: Pair) -> None:
-    """Of a VMA process: the rule for what the host itself sends goes with the one that the interface does not get, and the other way round."""
+    """Of a VMA process: the rule for what the host itself sends goes with the interface's when the kernel refuses either."""
     here = pair[0]
     for name in ("going", "sink"):
         here.ip("link", "add", name, "type", "veth", "peer", "name", f"{name}-end")

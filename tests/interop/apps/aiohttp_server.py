@@ -76,7 +76,7 @@ async def main(hosts: list[str], port: int, certificate: str = "") -> None:
     app.add_routes([web.get("/", hello), web.post("/echo", echo), web.get("/peer", peer), web.post("/digest", digest)])
     app.add_routes([web.post("/form", form), web.get("/bytes/{size}", download), web.get("/slow/{seconds}", slow)])
     app.add_routes([web.get("/ws", websocket)])
-    runner = web.AppRunner(app, handler_cancellation=True, keepalive_timeout=2, shutdown_timeout=20)
+    runner = web.AppRunner(app, handler_cancellation=True, keepalive_timeout=20, shutdown_timeout=20)
     await runner.setup()
     await web.TCPSite(runner, hosts, port, backlog=1024).start()
     if certificate:
