@@ -135,12 +135,11 @@ static bool waits_for_link(struct pv_net *net, struct pv_iface *ifp)
 	return true;
 }
 
+/* Not held, but queues wait for it. */
 static pv_noinline int kick_rare(struct pv_net *net)
 {
 	int rc;
 
-	if (net->head.held)
-		return 0;
 	net->head.going = false;
 	rc = pv_net_kick(net);
 	pv_txq_left(net);
@@ -149,11 +148,12 @@ static pv_noinline int kick_rare(struct pv_net *net)
 
 int pv_net_kick(struct pv_net *net)
 {
-	uint32_t dirty = net->head.dirty;
+	uint32_t dirty;
 	int rc = 0;
 
 	if (pv_unlikely(net->head.not_plain))
-		return kick_rare(net);
+		return net->head.held ? 0 : kick_rare(net);
+	dirty = net->head.dirty;
 	net->head.dirty = 0;
 	net->head.left = false;
 	while (dirty) {
