@@ -210,8 +210,14 @@ bool pv_tcp_writable(const struct pv_tcp *c)
 
 void pv_tcp_space(struct pv_tcp *c)
 {
-	if (!(c->flags & PV_TF_NOSPACE) || !pv_tcp_writable(c))
+	if (!(c->flags & PV_TF_NOSPACE))
 		return;
+	if (!pv_tcp_writable(c)) {
+		/* This may have been its last acknowledgement, and the packets are others'. */
+		if (pv_tcp_starved(c))
+			pv_tcp_block(c);
+		return;
+	}
 	c->flags &= ~PV_TF_NOSPACE;
 	pv_tcp_tell(c, PV_EV_OUT);
 }

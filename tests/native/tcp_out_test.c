@@ -527,6 +527,48 @@ TEST(the_starved_are_told)
 	world_close(&w);
 }
 
+/* The buffer was full, and when all of it is acknowledged others have the packets: nothing of its own will bring it back. */
+TEST(a_full_buffer_and_then_no_packets)
+{
+	struct peer p;
+	struct pv_event ev[4];
+	struct pv_pkt *pkt, *taken = NULL;
+	uint32_t got = 1;
+
+	begin(&p, (struct peer_cfg){ .pool = 576, .rx_depth = 512 });
+	pv_tcp_set_user(p.c, &p);
+	pv_tcp_options(p.c)->sndbuf = 12000;
+	pv_tcp_options(p.c)->sndbuf_locked = true;
+	while (peer_try_write(&p, 100000, 0) > 0)
+		;
+	CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
+	CHECK(!pv_tcp_starved(p.c));
+	(void)pv_tcp_events(table(&p), ev, 4);
+	while ((pkt = pv_pkt_get(p.w.host[0].pool))) {
+		pkt->next = taken;
+		taken = pkt;
+	}
+	while (got < p.written) {
+		for (const struct peer_seg *s; (s = peer_next(&p));)
+			got += s->len;
+		peer_ack(&p, got);
+	}
+	peer_run(&p, 100 * MS);
+	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 0);
+	CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
+	while ((pkt = taken)) {
+		taken = pkt->next;
+		pkt->next = NULL;
+		pv_pkt_put(pkt);
+	}
+	peer_run(&p, 100 * MS);
+	CHECK(pv_tcp_ready_bits(p.c) & PV_EV_OUT);
+	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 1);
+	CHECK(ev[0].bits & PV_EV_OUT);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
 /* Receive queues that nobody empties leave packets to whoever has an answer to send first. */
 TEST(unread_data_does_not_keep_from_sending)
 {
