@@ -422,7 +422,7 @@ static void update_entry(struct pv_engine *e, struct host_entry *en, struct pv_p
 	e->host->moved = true;
 }
 
-static void tell_routes(struct pv_engine *e)
+static void routes_changed(struct pv_engine *e)
 {
 	struct pv_host *h = e->host;
 
@@ -431,6 +431,17 @@ static void tell_routes(struct pv_engine *e)
 	if (h->routes)
 		pv_net_host_changed(e->net, h->by_ports);
 	h->routes = h->rules = false;
+}
+
+/* Who sends next asks the kernel, with the engine's lock: where there is a thread to wait for the kernel's own, it does so before. */
+static void tell_routes(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+
+	if (!e->have_thread || e->progress_stop)
+		routes_changed(e);
+	else if (h->fresh && e->progress.asleep)
+		pv_engine_wake(&e->progress);
 }
 
 /* 0, or with `strict` the first failure to open a ring, with a text; else all that can be opened are. */
@@ -479,19 +490,19 @@ static void change(void *ctx, const struct pv_nl_msg *m)
 		/* Of bonds any may be a leg, or what a leg is told by. */
 		h->legs |= h->bonds;
 		/* A link of others may still be where a route leads. */
-		h->routes = true;
+		h->routes = h->fresh = true;
 		break;
 	case PV_NL_ADDR:
 		h->addrs |= en != NULL;
 		e->kernel_addrs++;
-		h->routes = true;
+		h->routes = h->fresh = true;
 		break;
 	case PV_NL_NEIGH:
 		if (en && en->iface)
 			tell_neigh(e, m);
 		break;
 	case PV_NL_ROUTE:
-		h->routes = true;
+		h->routes = h->fresh = true;
 		h->rules |= m->rule;
 		break;
 	}
@@ -504,6 +515,23 @@ static void wake_sleepers(struct pv_engine *e)
 		pv_engine_wake(e->leader);
 	if (e->progress.asleep)
 		pv_engine_wake(&e->progress);
+}
+
+void pv_host_routes(struct pv_engine *e)
+{
+	struct pv_host *h = e->host;
+
+	h->fresh = false;
+	pv_lock_put(&e->lock);
+	pv_nl_pass(h->nl);
+	pv_lock_get(&e->lock);
+	/* What came meanwhile may be of another turn of the kernel's lock. */
+	if (h->fresh)
+		return;
+	routes_changed(e);
+	pv_net_kick(e->net);
+	pv_engine_route(e);
+	wake_sleepers(e);
 }
 
 /* Without the tables: who takes an interface away has the kernel's lock of them meanwhile, and traffic is not to wait for that. */
@@ -545,7 +573,7 @@ bool pv_host_read(struct pv_engine *e)
 	h->moved = false;
 	n = pv_nl_read(h->nl, change, e);
 	if (n < 0) {
-		h->links = h->addrs = h->routes = h->rules = true;
+		h->links = h->addrs = h->routes = h->rules = h->fresh = true;
 		e->kernel_addrs++;
 		pv_net_neigh_doubt(e->net);
 	}
@@ -634,6 +662,11 @@ bool pv_host_read(struct pv_engine *e)
 	return false;
 }
 
+void pv_host_routes(struct pv_engine *e)
+{
+	(void)e;
+}
+
 int pv_host_fd(const struct pv_engine *e)
 {
 	(void)e;
@@ -697,6 +730,11 @@ void pv_host_stop(struct pv_engine *e)
 	close_netlink(e->host);
 	free(e->host);
 	e->host = NULL;
+}
+
+bool pv_host_routes_due(const struct pv_engine *e)
+{
+	return e->host && e->host->routes && e->host->nl;
 }
 
 int64_t pv_host_deadline(const struct pv_engine *e)

@@ -48,6 +48,10 @@ int pv_host_fd(const struct pv_engine *e);
 bool pv_host_read(struct pv_engine *e);
 /* Entries without a ring may have one now, though nothing of the kernel's changed: pyvmad is there. */
 void pv_host_again(struct pv_engine *e);
+/* Routes have changed, and who sends is to ask anew. The progress thread says so when the kernel has time for questions, which it waits for without
+ * the engine's lock. */
+bool pv_host_routes_due(const struct pv_engine *e);
+void pv_host_routes(struct pv_engine *e);
 /* Has a change been read that could not be acted upon? The progress thread tries again. */
 bool pv_host_due(struct pv_engine *e);
 /* When a ring is to be opened that could not be because the interface was taken; PV_NEVER: none. */

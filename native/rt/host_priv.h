@@ -24,6 +24,7 @@ struct pv_host {
 	struct host_entry entry[PV_IFACE_MAX];
 	uint32_t n;
 	bool links, addrs, routes, rules; /* changed since the last round */
+	bool fresh; /* so did routes, since the progress thread began to wait for the kernel */
 	bool by_ports; /* routes may depend on them */
 	bool bonds; /* some entry has several devices beneath */
 	bool legs; /* links changed that may be such */

@@ -70,6 +70,9 @@ struct pv_nl_answer {
 };
 /* What the kernel would do now. 0, -ENETUNREACH, -EHOSTUNREACH, -EACCES (prohibit), -EINVAL (blackhole, wrong source), ... */
 int pv_nl_route_get(struct pv_nl *nl, const struct pv_nl_query *q, struct pv_nl_answer *out);
+/* The kernel tells of a change of links while it holds the lock that questions about routes wait for. Returns when it has let go of it. Any
+ * thread, one at a time, beside all the others. */
+void pv_nl_pass(struct pv_nl *nl);
 /* Whether the answer may depend on ports or the protocol: 1 when a policy rule looks at them, or equal routes are chosen from by them; 0: not.
  * -errno. */
 int pv_nl_route_by_ports(struct pv_nl *nl);

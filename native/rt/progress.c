@@ -83,7 +83,7 @@ static bool sleep_on(struct pv_engine *e, struct pollfd *fds, nfds_t n, int64_t 
 	bool graced = false;
 	uint64_t count;
 
-	if (pv_legs_due(e))
+	if (pv_legs_due(e) || pv_host_routes_due(e))
 		return false;
 
 	until = PV_MIN(until, pv_host_deadline(e));
@@ -235,6 +235,8 @@ static void *progress_main(void *arg)
 			leave(e);
 		if (pv_legs_due(e))
 			pv_legs_work(e);
+		if (pv_host_routes_due(e))
+			pv_host_routes(e);
 		if (e->leader || (e->stat->polls != s.seen && !e->exports))
 			stand_by(e, &s);
 		else
