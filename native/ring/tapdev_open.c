@@ -10,6 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -70,6 +71,39 @@ static void kind_of(const char *ifname, char *kind, size_t size)
 	snprintf(kind, size, "%.7s", ours ? info.bus_info : "");
 }
 
+/* A text of the interface's in sysfs, without its end; -1: there is none. */
+static int sysfs(const char *ifname, const char *what)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/sys/class/net/%s/%s", ifname, what);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static bool read_text(int fd, char *text, size_t size)
+{
+	ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+/* What is mounted there may be of another network namespace, with an interface of that name; addresses of TAP devices are random. */
+static bool in_sysfs(const struct tapdev *t)
+{
+	struct ifreq ifr = { 0 };
+	uint8_t mac[PV_ETH_ALEN];
+	char text[64], want[32];
+	int fd = sysfs(t->ifname, "address");
+	bool found = read_text(fd, text, sizeof(text)) && !ask(SIOCGIFHWADDR, t->ifname, &ifr);
+
+	if (fd >= 0)
+		close(fd);
+	memcpy(mac, ifr.ifr_hwaddr.sa_data, sizeof(mac));
+	snprintf(want, sizeof(want), "%02x:%02x:%02x:%02x:%02x:%02x\n", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+	return found && !strcmp(text, want);
+}
+
 /* The kernel answers within the call that asks; what an answer that did not fit left behind is of another number. */
 static ssize_t answer(const struct tapdev *t, uint8_t *buf, size_t size)
 {
@@ -84,8 +118,8 @@ static ssize_t answer(const struct tapdev *t, uint8_t *buf, size_t size)
 	return NLMSG_OK(nlh, (uint32_t)n) && nlh->nlmsg_type == RTM_NEWLINK ? n : -1;
 }
 
-/* What the kernel dropped on the way to us, by RTM_GETLINK; 0 where it does not say. */
-static uint64_t dropped(struct tapdev *t)
+/* By RTM_GETLINK; 0 where it does not say. */
+static uint64_t dropped_by_link(struct tapdev *t)
 {
 	struct {
 		struct nlmsghdr nlh;
@@ -108,6 +142,17 @@ static uint64_t dropped(struct tapdev *t)
 		if (a->rta_type == IFLA_STATS64)
 			memcpy(&stats, RTA_DATA(a), PV_MIN(sizeof(stats), (size_t)RTA_PAYLOAD(a)));
 	return stats.tx_dropped;
+}
+
+/* What the kernel dropped on the way to us. Rtnetlink has whoever asks wait while an interface, any one, comes or goes, and this is asked with
+ * the engine's lock: it is for where sysfs does not have the device. */
+static uint64_t dropped(struct tapdev *t)
+{
+	char text[32];
+
+	if (t->drops_fd < 0)
+		return dropped_by_link(t);
+	return read_text(t->drops_fd, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
 }
 
 uint64_t pv_tapdev_drops(struct tapdev *t)
@@ -350,6 +395,8 @@ void pv_tapdev_release(struct tapdev *t)
 			close(t->fd[i]);
 	if (t->epoll_fd >= 0)
 		close(t->epoll_fd);
+	if (t->drops_fd >= 0)
+		close(t->drops_fd);
 	if (t->link_fd >= 0)
 		close(t->link_fd);
 	if (t->posted)
@@ -401,7 +448,10 @@ static int open_device(struct tapdev *t, const struct pv_tapdev_cfg *cfg, char *
 	rc = open_epoll(t);
 	if (rc)
 		return say_errno(err, errsize, rc, "epoll", t->ifname);
-	t->link_fd = pv_ownfd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+	if (in_sysfs(t))
+		t->drops_fd = pv_ownfd(sysfs(t->ifname, "statistics/tx_dropped"));
+	if (t->drops_fd < 0)
+		t->link_fd = pv_ownfd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
 	t->drops = dropped(t);
 	fill_caps(t, cfg, uso);
 	return 0;
@@ -451,7 +501,7 @@ int pv_tapdev_open(struct pv_ring **out, const struct pv_mem *mem, struct pv_poo
 	t->mem = mem;
 	t->nqueues = cfg->queues;
 	t->offload = !cfg->no_offload;
-	t->epoll_fd = t->send_fd = t->link_fd = -1;
+	t->epoll_fd = t->send_fd = t->drops_fd = t->link_fd = -1;
 	memset(t->fd, -1, sizeof(t->fd));
 	if (cfg->steer)
 		t->steer = *cfg->steer;

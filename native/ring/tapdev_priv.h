@@ -50,7 +50,7 @@ struct tapdev {
 	bool offload, gone, gone_told;
 	uint32_t events; /* times that event was called */
 	uint64_t drops; /* of the kernel's count, what we told */
-	int link_fd; /* to ask for it by, or -1 */
+	int drops_fd, link_fd; /* to read it by, to ask for it by where that is -1 */
 	uint32_t asked;
 	uint32_t ifindex;
 	char ifname[IFNAMSIZ];

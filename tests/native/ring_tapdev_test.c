@@ -14,6 +14,7 @@
 #include <net/if.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 
 #include "netns.h"
@@ -391,8 +392,25 @@ TEST(datagrams_as_one)
 	close_lone(&l);
 }
 
-/* The kernel's queue is as long as its txqueuelen: what it drops is counted as ours. */
-TEST(kernel_drops_are_counted)
+static bool has_open(const char *end)
+{
+	char path[64], name[256];
+
+	for (int fd = 0; fd < 256; fd++) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, name, sizeof(name) - 1);
+		if (n < (ssize_t)strlen(end))
+			continue;
+		name[n] = '\0';
+		if (!strcmp(name + n - strlen(end), end))
+			return true;
+	}
+	return false;
+}
+
+static void drops_are_counted(bool by_sysfs)
 {
 	static struct long_frame f = { .payload = 100 };
 	double until = rig_now() + RIG_PATIENCE_S;
@@ -400,6 +418,7 @@ TEST(kernel_drops_are_counted)
 	struct lone l;
 
 	open_lone(&l, 1);
+	CHECK_EQ(has_open("/statistics/tx_dropped"), by_sysfs);
 	ip_here("link set %s txqueuelen 8", pv_tapdev_ifname(l.ring));
 	for (uint32_t i = 0; i < 40; i++)
 		send_long(&l, &f, 1);
@@ -412,6 +431,22 @@ TEST(kernel_drops_are_counted)
 		pv_pkt_put(lone_recv(&l));
 	lone_fill(&l);
 	close_lone(&l);
+}
+
+/* The kernel's queue is as long as its txqueuelen: what it drops is counted as ours. What is mounted at /sys is another namespace's. */
+TEST(kernel_drops_are_counted)
+{
+	drops_are_counted(false);
+}
+
+TEST(kernel_drops_are_counted_by_sysfs)
+{
+	quiet_namespace();
+	CHECK_EQ(unshare(CLONE_NEWNS), 0);
+	CHECK_EQ(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	CHECK_EQ(mount("sysfs", "/sys", "sysfs", 0, NULL), 0);
+	drops_are_counted(true);
+	CHECK_EQ(umount("/sys"), 0);
 }
 
 /* Each flow has one queue, whatever we send for it; all queues are used. */
