@@ -232,7 +232,7 @@ uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
 	if (so->dead)
 		return ALWAYS;
 	if (so->stream) {
-		r = (uint32_t)pv_stream_revents(so, kernel);
+		r = (uint32_t)pv_stream_revents(so, events, kernel);
 	} else {
 		/* As Linux: an error alone is no datagram. */
 		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))

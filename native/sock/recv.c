@@ -280,21 +280,40 @@ static int64_t recvfrom_core(struct pyvma_sock *h, struct pv_sock *so, struct pv
 	return n;
 }
 
+/* Others than those that only bring bytes. */
+static pv_noinline int64_t recvfrom_other(struct pyvma_sock *h, struct pv_sock *so, struct iovec *iov, int flags,
+					  struct msghdr *name, int64_t timeout_ns)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 1, .msg_name = name->msg_name, .msg_namelen = name->msg_namelen };
+	int64_t n = recv_other(h, so, &msg, flags, timeout_ns);
+
+	name->msg_namelen = msg.msg_namelen;
+	return n;
+}
+
 int64_t pyvma_sock_recvfrom(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addrlen,
 			    int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	struct iovec iov = { buf, len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_name = addr, .msg_namelen = addr && addrlen ? *addrlen : 0 };
+	struct msghdr msg;
+	int64_t n;
 
 	if (addr && addrlen && (int)*addrlen < 0)
 		return -EINVAL;
-	int64_t n;
-
-	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && addr && addrlen))
+	msg.msg_name = addr;
+	msg.msg_namelen = addr && addrlen ? *addrlen : 0;
+	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && addr && addrlen)) {
 		n = recvfrom_core(h, so, (struct pv_iov *)(void *)&iov, flags, &msg, timeout_ns);
-	else
-		n = recv_other(h, so, &msg, flags, timeout_ns);
+	} else if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM && !(flags & MSG_ERRQUEUE))) {
+		n = pv_stream_read(h, so, buf, len, flags, timeout_ns);
+		if (pv_unlikely(n == PV_HANDED))
+			n = recvfrom_other(h, so, &iov, flags, &msg, timeout_ns);
+		else
+			msg.msg_namelen = 0; /* a stream tells none */
+	} else {
+		n = recvfrom_other(h, so, &iov, flags, &msg, timeout_ns);
+	}
 	if (n >= 0 && addr && addrlen)
 		*addrlen = msg.msg_namelen;
 	return n;

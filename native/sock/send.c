@@ -339,6 +339,11 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 			pv_sock_unlock();
 		}
 	}
+	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM)) {
+		n = pv_stream_write(h, so, buf, len, flags, timeout_ns); /* whatever the address */
+		if (pv_likely(n != PV_HANDED))
+			return n;
+	}
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0

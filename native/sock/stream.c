@@ -744,7 +744,7 @@ int pv_stream_ioctl(struct pyvma_sock *h, struct pv_sock *so, unsigned long requ
 	return 0;
 }
 
-int pv_stream_revents(struct pv_sock *so, bool kernel)
+int pv_stream_revents(struct pv_sock *so, uint32_t events, bool kernel)
 {
 	static const struct {
 		uint32_t ev;
@@ -757,7 +757,7 @@ int pv_stream_revents(struct pv_sock *so, bool kernel)
 		{ PV_EV_RDHUP, POLLRDHUP },
 		{ PV_EV_PRI, POLLPRI },
 	};
-	uint32_t bits = pv_tcp_ready_bits(so->tc);
+	uint32_t bits = pv_tcp_ready_of(so->tc, events & (POLLOUT | POLLWRNORM) ? PV_EV_OUT : 0);
 	int r = 0;
 
 	for (size_t i = 0; i < pv_array_size(map); i++)

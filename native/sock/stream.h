@@ -40,8 +40,8 @@ void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so);
 int pv_stream_open(struct pv_sock *so); /* a TCP socket in the stack, with the kernel socket's options. 0 or -ENOMEM */
 void pv_stream_drop(struct pv_sock *so); /* takes it away */
 void pv_stream_close(struct pv_sock *so); /* the program's close: as that, and connections that are not over keep their port */
-/* What poll(2) shows of it; `kernel`: its kernel half as a listener included. */
-int pv_stream_revents(struct pv_sock *so, bool kernel);
+/* What poll(2) shows of it, that it can be written only where `events` asks; `kernel`: its kernel half as a listener included. */
+int pv_stream_revents(struct pv_sock *so, uint32_t events, bool kernel);
 
 /* ---- stream_host.c: on interfaces of the kernel's; all with the lock ---------------------------------------------------- */
 

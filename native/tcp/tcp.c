@@ -510,7 +510,7 @@ int pv_tcp_error(struct pv_tcp *c)
 	return err;
 }
 
-uint32_t pv_tcp_ready_bits(const struct pv_tcp *c)
+uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked)
 {
 	bool rd_over = c->flags & (PV_TF_FIN_RCVD | PV_TF_SHUT_RD | PV_TF_CLOSED_BY_ERR), wr_over = c->sock & PV_SK_SHUT_WR;
 	uint32_t bits = c->err ? PV_EV_ERR : 0;
@@ -526,7 +526,7 @@ uint32_t pv_tcp_ready_bits(const struct pv_tcp *c)
 		return bits;
 	if (pv_tcp_readable(c))
 		bits |= PV_EV_IN;
-	if (wr_over || c->state == PV_TCP_CLOSED || pv_tcp_writable(c))
+	if (asked & PV_EV_OUT && (wr_over || c->state == PV_TCP_CLOSED || pv_tcp_writable(c)))
 		bits |= PV_EV_OUT;
 	if (c->flags & PV_TF_URG_VALID)
 		bits |= PV_EV_PRI;

@@ -151,8 +151,12 @@ uint32_t pv_tcp_in_flight(const struct pv_tcp *c); /* segments that were sent an
 bool pv_tcp_cuts(const struct pv_tcp *c); /* several segments leave as one packet, which the ring cuts */
 bool pv_tcp_at_mark(const struct pv_tcp *c); /* SIOCATMARK */
 int pv_tcp_error(struct pv_tcp *c); /* SO_ERROR: errno (positive) and clears it */
-/* PV_EV_* that hold now, as poll(2) shows them. */
-uint32_t pv_tcp_ready_bits(const struct pv_tcp *c);
+/* PV_EV_* that hold now, as poll(2) shows them; PV_EV_OUT, which costs the most, only if it is `asked` for. */
+uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked);
+pv_inline uint32_t pv_tcp_ready_bits(const struct pv_tcp *c)
+{
+	return pv_tcp_ready_of(c, PV_EV_OUT);
+}
 
 /* Options; the socket layer translates setsockopt to these fields and back. Inherited from a listener by what it accepts. */
 struct pv_tcp_opts {
