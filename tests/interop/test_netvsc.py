@@ -487,7 +487,7 @@ def test_how_long_a_switch_takes(machine: Guest, tmp_path: Path) -> None:
         assert [leg["name"].startswith("tap:") for leg in legs(app)] == [True]
         stack.callback(lambda: machine.plug_out() if machine.plugged else None)
         assert machine.uplink
-        first = stack.enter_context(before_others(*(part.process.pid for part in (app, peer)), machine.uplink.pid))
+        first = stack.enter_context(before_others(*(part.process.pid for part in (app, peer, machine.bridge)), machine.uplink.pid))
         for end in (app, peer):
             end.begin()
         time.sleep(0.3)
