@@ -58,13 +58,14 @@ static int end(struct loan **where)
 	return 0;
 }
 
+/* It is no more where a jump away from it was followed by one back: a user thread that is left for another stack, and goes on later. */
 static int give_back(const struct loan *l)
 {
 	struct loan **where = &loans;
 
-	while (*where != l)
+	while (*where && *where != l)
 		where = &(*where)->next;
-	return end(where);
+	return *where ? end(where) : 0;
 }
 
 void pl_give_back(void *at)

@@ -49,9 +49,10 @@ static void waiter_key_make(void)
 	pthread_key_create(&waiter_key, waiter_free);
 }
 
+/* A handler that waited before this was within the engine has made it. */
 static int waiter_new(void)
 {
-	struct waiter *w = calloc(1, sizeof(*w));
+	struct waiter *w = pthread_getspecific(waiter_key) ? NULL : calloc(1, sizeof(*w));
 
 	if (w)
 		pthread_setspecific(waiter_key, w);
