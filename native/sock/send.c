@@ -361,7 +361,7 @@ void pyvma_flush(void)
 {
 	pv_lock_get(&pv_engine.lock);
 	/* A forked child has its parent's stack still, and must not touch it. */
-	if (pv_engine.stack && pv_engine_state() == PV_ENGINE_RUNNING)
+	if (pv_engine.stack && pv_engine_state() == PV_ENGINE_RUNNING && pv_net_dirty(pv_engine.net))
 		pv_send_done();
 	pv_lock_put(&pv_engine.lock);
 }

@@ -83,7 +83,7 @@ static int op_wait(struct op *op)
 	return rc == -ETIMEDOUT ? -EAGAIN : rc;
 }
 
-static void op_end_by(struct op *op, bool flushed)
+static void op_end_by(struct op *op, bool reads)
 {
 	struct pv_sock *so = op->so;
 
@@ -95,9 +95,10 @@ static void op_end_by(struct op *op, bool flushed)
 		so->st->misses += op->w.sleeps != 0;
 		so->st->sleeps += op->w.sleeps;
 	}
-	/* An event loop reads one socket after the other: its answers leave together, and what this read has posted with them. Whoever
-	 * sleeps is told of deadlines behind the doorbell, not in front of it. */
-	if (!flushed || op->w.begun || !pv_net_left(pv_engine.net))
+	/* An event loop reads one socket after the other: its answers leave together, and what this read has posted with them. */
+	if (reads && !op->w.begun && pv_net_left(pv_engine.net))
+		pv_engine_timers(&pv_engine);
+	else
 		pv_send_done();
 	pv_ready_update(so);
 }
@@ -326,8 +327,8 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	if (pv_unlikely(flags & PYVMA_MSG_BATCH) && !op.may_wait) {
 		pv_net_hold(pv_engine.net, true);
 		n = send_locked(&op, &iov, 1, len, flags);
+		op_end(&op);
 		pv_net_hold(pv_engine.net, false);
-		op_end_by(&op, true);
 	} else {
 		n = send_locked(&op, &iov, 1, len, flags);
 		op_end(&op);

@@ -50,34 +50,6 @@ static void *echo(void *arg)
 	return NULL;
 }
 
-/* One connection after the other. */
-static void *echo_stream(void *arg)
-{
-	pyvma_sock *l = arg, *s;
-	static char buf[70000];
-
-	while (pyvma_sock_accept(l, NULL, NULL, SOCK_CLOEXEC, -1, &s) == 0) {
-		int64_t n;
-
-		while ((n = pyvma_sock_recv(s, buf, sizeof(buf), 0, -1)) > 0)
-			CHECK_EQ(pyvma_sock_send(s, buf, (size_t)n, 0, -1), n);
-		CHECK_EQ(pyvma_sock_close(s), 0);
-	}
-	return NULL;
-}
-
-static pyvma_sock *stream_listener(void)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(ECHO_PORT) };
-	pyvma_sock *l;
-
-	CHECK_EQ(inet_pton(AF_INET, PEER4, &a.sin_addr), 1);
-	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &l), 0);
-	CHECK_EQ(pyvma_sock_bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
-	CHECK_EQ(pyvma_sock_listen(l, 8), 0);
-	return l;
-}
-
 static int peer(const char *fabric)
 {
 	char text[256];
@@ -99,7 +71,6 @@ static int peer(const char *fabric)
 	CHECK_EQ(sk_bind(s6, ip("::", ECHO_PORT)), 0);
 	CHECK_EQ(pthread_create(&t, NULL, echo, &s4), 0);
 	CHECK_EQ(pthread_create(&t, NULL, echo, &s6), 0);
-	CHECK_EQ(pthread_create(&t, NULL, echo_stream, stream_listener()), 0);
 	CHECK_EQ(write(1, "r", 1), 1);
 	/* Until whoever started us ends. */
 	while (read(0, &byte, 1) > 0)
@@ -359,42 +330,6 @@ TEST(the_peer_is_killed)
 	CHECK_EQ(sk_send(s, "x", 1, 0), 1);
 	CHECK_EQ(pyvma_sock_recv(s.h, &b, 1, 0, LONG_NS), 1);
 	sk_close(s);
-	peer_end(r);
-}
-
-static bool progress_sleeps(void)
-{
-	bool sleeps;
-
-	pv_lock_get(&pv_engine.lock);
-	sleeps = pv_engine.progress.asleep && pv_engine.sleeper && pv_engine.progress.until > 0;
-	pv_lock_put(&pv_engine.lock);
-	return sleeps;
-}
-
-/* Telling the progress thread of a deadline is a system call, and it would want the lock: not before the frame is on its way. */
-TEST(a_batched_send_wakes_nobody)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(ECHO_PORT) };
-	struct remote r = peer_start();
-	uint64_t woken;
-	pyvma_sock *s;
-	char buf[4];
-
-	CHECK_EQ(inet_pton(AF_INET, PEER4, &a.sin_addr), 1);
-	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &s), 0);
-	CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&a, sizeof(a), LONG_NS), 0);
-	for (int i = 0; i < 20; i++) {
-		while (!progress_sleeps())
-			usleep(1000);
-		woken = pv_engine.stat->wakeups;
-		CHECK_EQ(pyvma_sock_send(s, "bulk", 4, PYVMA_MSG_BATCH | MSG_DONTWAIT, 0), 4);
-		CHECK_EQ(pv_engine.stat->wakeups, woken);
-		pyvma_flush();
-		CHECK_EQ(pyvma_sock_recv(s, buf, 4, MSG_WAITALL, LONG_NS), 4);
-		CHECK_EQ(memcmp(buf, "bulk", 4), 0);
-	}
-	CHECK_EQ(pyvma_sock_close(s), 0);
 	peer_end(r);
 }
 
