@@ -515,10 +515,10 @@ void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns)
 		c->flags &= ~PV_TF_ACK_NOW;
 }
 
-void pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns)
+int pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns)
 {
 	c->t->c.tx_probes++;
-	(void)send_empty(c, pv_seq_add(c->snd_una, UINT32_MAX), PV_TH_ACK, now_ns);
+	return send_empty(c, pv_seq_add(c->snd_una, UINT32_MAX), PV_TH_ACK, now_ns);
 }
 
 int pv_tcp_wakeup(struct pv_tcp *c, int64_t now_ns)
@@ -527,10 +527,8 @@ int pv_tcp_wakeup(struct pv_tcp *c, int64_t now_ns)
 	uint32_t room;
 	int rc;
 
-	if (!s || pv_seq_ge(s->seq, pv_tcp_wnd_end(c))) {
-		pv_tcp_send_probe(c, now_ns);
-		return c->flags & PV_TF_BLOCKED ? -ENOBUFS : 0;
-	}
+	if (!s || pv_seq_ge(s->seq, pv_tcp_wnd_end(c)))
+		return pv_tcp_send_probe(c, now_ns) == -ENOBUFS ? -ENOBUFS : 0;
 	rc = pv_tcp_path_check(c, now_ns);
 	if (rc)
 		return rc;

@@ -531,7 +531,7 @@ static void back_off(struct pv_tcp *c, int64_t now_ns)
 }
 
 /* The first segment waits in a queue for its rate: its time begins when it leaves, which a change of the rate may bring nearer. One that has
- * waited longer than any rate makes it is not in a queue that moves. */
+ * waited for longer than the longest timeout may be in a queue that does not move. */
 static bool is_held(struct pv_tcp *c, int64_t now_ns)
 {
 	int64_t rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), held = pv_tcp_held_ns(c, pv_tcp_first(c), now_ns);
@@ -568,12 +568,12 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 	c->t->c.rto++;
 	pv_tcp_traced(c, PV_TRACE_timeout, (uint32_t)(pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns) / PV_NS_PER_US), c->retransmits);
 	rc = pv_tcp_retransmit(c, pv_tcp_first(c), now_ns);
-	if (rc == -EBUSY || rc == -ENOBUFS) {
+	if (rc == -ENOBUFS || (rc == -EBUSY && !pv_tcp_held_ns(c, pv_tcp_first(c), now_ns))) {
 		pv_tcp_timer_set(c, PV_TT_RTO, now_ns + PV_MIN(c->rto_ns, RETRY_NS));
 		return;
 	}
 	/* The way there is broken, as far as we can see: told if it stays so. */
-	if (rc)
+	if (rc && rc != -EBUSY)
 		c->soft_err = -rc;
 	back_off(c, now_ns);
 }

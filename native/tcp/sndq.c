@@ -195,17 +195,21 @@ uint32_t pv_tcp_sndbuf_room(const struct pv_tcp *c)
 	return c->snd_mem < sndbuf ? sndbuf - c->snd_mem : 0;
 }
 
-bool pv_tcp_writable(const struct pv_tcp *c)
+/* Of its own. */
+static bool has_room(const struct pv_tcp *c)
 {
 	const struct pv_tcp_opts *o = &c->opts;
 
 	/* Linux wakes writers when half of the low-water mark is left, and takes writes below all of it (tcp_stream_memory_free). */
 	if (o->notsent_lowat && (uint64_t)pv_seq_dist(c->snd_nxt, c->write_seq) * 2 >= o->notsent_lowat)
 		return false;
-	if ((uint64_t)c->snd_mem * 3 > (uint64_t)sndbuf_now(c) * 2)
-		return false;
+	return (uint64_t)c->snd_mem * 3 <= (uint64_t)sndbuf_now(c) * 2;
+}
+
+bool pv_tcp_writable(const struct pv_tcp *c)
+{
 	/* Only whoever has met it is waited for and told (pv_tcp_room); others find out. */
-	return !(c->flags & PV_TF_NOSPACE) || !pv_tcp_starved(c);
+	return has_room(c) && (!(c->flags & PV_TF_NOSPACE) || !pv_tcp_starved(c));
 }
 
 void pv_tcp_space(struct pv_tcp *c)
@@ -214,7 +218,7 @@ void pv_tcp_space(struct pv_tcp *c)
 		return;
 	if (!pv_tcp_writable(c)) {
 		/* This may have been its last acknowledgement, and the packets are others'. */
-		if (pv_tcp_starved(c))
+		if (has_room(c) && pv_tcp_starved(c))
 			pv_tcp_block(c);
 		return;
 	}

@@ -8,6 +8,7 @@
 static int fill_cfg(struct pv_tcp_cfg *c)
 {
 #define PV_TCP_DEFAULT(field, value) c->field = c->field ? c->field : (value)
+#define ROOM_BUDGET 64u /* connections a turn: what waits for long must not make each poll a long one */
 	if (c->port_lo > c->port_hi || (c->port_hi && !c->port_lo))
 		return -EINVAL;
 	PV_TCP_DEFAULT(sockets_hint, 1024);
@@ -159,15 +160,13 @@ void pv_tcp_rx_done(struct pv_tcp_table *t, int64_t now_ns)
 /* Those that meet the end of the room again wait again, behind the others. */
 uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns)
 {
-	struct pv_list waiting;
 	uint32_t n = 0;
 
 	t->head.now_ns = now_ns;
-	pv_list_init(&waiting);
-	pv_list_add(&t->head.blocked, &waiting);
-	pv_list_del(&t->head.blocked);
-	while (!pv_list_empty(&waiting)) {
-		struct pv_tcp *c = pv_list_entry(waiting.next, struct pv_tcp, blocked);
+	/* Whoever goes on waiting does so behind it. */
+	pv_list_add(&t->head.blocked, &t->room_end);
+	while (t->head.blocked.next != &t->room_end && n < ROOM_BUDGET) {
+		struct pv_tcp *c = pv_list_entry(t->head.blocked.next, struct pv_tcp, blocked);
 
 		pv_list_del(&c->blocked);
 		c->flags &= ~PV_TF_BLOCKED;
@@ -181,6 +180,7 @@ uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns)
 		}
 		n++;
 	}
+	pv_list_del(&t->room_end);
 	return n;
 }
 

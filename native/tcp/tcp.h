@@ -235,7 +235,7 @@ void pv_tcp_rx_done(struct pv_tcp_table *t, int64_t now_ns);
 void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int64_t now_ns);
 /* Runs at most `budget` due timers. Returns how many ran. */
 uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget);
-/* Packets came back to pools, or rings took some: connections that had met a full ring or an empty pool go on. */
+/* Packets came back to pools, or rings took some: connections that had met a full ring or an empty pool go on; some of them, in turns. */
 uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns);
 /* An interface of the kernel's came or its addresses changed: rules are brought in line. */
 void pv_tcp_steer_changed(struct pv_tcp_table *t);

@@ -450,6 +450,7 @@ struct pv_tcp_table {
 	struct pv_tcp_run *runs; /* gro.h */
 	uint32_t nruns;
 	struct pv_tcp_chunk *chunks; /* memory of segments and records, for the end */
+	struct pv_list room_end; /* where pv_tcp_room stops: in head.blocked while that runs */
 };
 
 /* Memory for segments and records comes in chunks, which only pv_tcp_table_close gives back. */
@@ -567,7 +568,8 @@ int64_t pv_tcp_held_ns(struct pv_tcp *c, const struct pv_tcp_seg *s, int64_t now
 int pv_tcp_output_one(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_send_ack(struct pv_tcp *c, int64_t now_ns); /* a pure acknowledgement */
 int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns); /* SYN or SYN-ACK by state */
-void pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns); /* zero window and keepalive: one byte behind the window, as Linux */
+/* Zero window and keepalive: one byte behind the window, as Linux. As pv_tcp_retransmit. */
+int pv_tcp_send_probe(struct pv_tcp *c, int64_t now_ns);
 /* What waits, as far as the window goes, whatever Nagle says; else a probe. 0 or why nothing could be sent. */
 int pv_tcp_wakeup(struct pv_tcp *c, int64_t now_ns);
 /* A header without a connection (reset, SYN-ACK of a record or cookie, ACK of a TIME_WAIT). Options may be empty. */

@@ -240,8 +240,7 @@ static void keep_fired(struct pv_tcp *c, int64_t now_ns)
 		give_up(c);
 		return;
 	}
-	pv_tcp_send_probe(c, now_ns);
-	if (c->flags & PV_TF_BLOCKED) {
+	if (pv_tcp_send_probe(c, now_ns) == -ENOBUFS) {
 		pv_tcp_timer_set(c, PV_TT_KEEP, now_ns + RETRY_NS);
 		return;
 	}

@@ -59,7 +59,7 @@ static inline int64_t put(struct line *l, uint32_t len)
 	return n;
 }
 
-/* Takes what has come, in order; `limit`: no more frames than that at one instant. */
+/* Takes what has come, in order. */
 static inline void take(struct line *l)
 {
 	static uint8_t buf[65535];

@@ -97,44 +97,104 @@ TEST(the_starved_are_told)
 	world_close(&w);
 }
 
-/* The buffer was full, and when all of it is acknowledged others have the packets: nothing of its own will bring it back. */
+/* The buffer was full, and when all of it is acknowledged others have the packets. Those, to be given back. */
+static struct pv_pkt *park(struct peer *p)
+{
+	struct pv_pkt *pkt, *taken = NULL;
+	struct pv_event ev[4];
+	uint32_t got = 1;
+
+	begin(p, (struct peer_cfg){ .pool = 576, .rx_depth = 512 });
+	pv_tcp_set_user(p->c, p);
+	pv_tcp_options(p->c)->sndbuf = 12000;
+	pv_tcp_options(p->c)->sndbuf_locked = true;
+	while (peer_try_write(p, 100000, 0) > 0)
+		;
+	CHECK(!(pv_tcp_ready_bits(p->c) & PV_EV_OUT));
+	CHECK(!pv_tcp_starved(p->c));
+	(void)pv_tcp_events(table(p), ev, 4);
+	while ((pkt = pv_pkt_get(p->w.host[0].pool))) {
+		pkt->next = taken;
+		taken = pkt;
+	}
+	while (got < p->written) {
+		for (const struct peer_seg *s; (s = peer_next(p));)
+			got += s->len;
+		peer_ack(p, got);
+	}
+	peer_run(p, 100 * MS);
+	CHECK_EQ(pv_tcp_events(table(p), ev, 4), 0);
+	CHECK(!(pv_tcp_ready_bits(p->c) & PV_EV_OUT));
+	CHECK(pv_tcp_waiting(table(p)));
+	return taken;
+}
+
+static void give(struct pv_pkt *pkt)
+{
+	while (pkt) {
+		struct pv_pkt *next = pkt->next;
+
+		pkt->next = NULL;
+		pv_pkt_put(pkt);
+		pkt = next;
+	}
+}
+
+/* Nothing of its own will bring it back. */
 TEST(a_full_buffer_and_then_no_packets)
 {
 	struct peer p;
 	struct pv_event ev[4];
-	struct pv_pkt *pkt, *taken = NULL;
-	uint32_t got = 1;
+	struct pv_pkt *taken = park(&p);
 
-	begin(&p, (struct peer_cfg){ .pool = 576, .rx_depth = 512 });
-	pv_tcp_set_user(p.c, &p);
-	pv_tcp_options(p.c)->sndbuf = 12000;
-	pv_tcp_options(p.c)->sndbuf_locked = true;
-	while (peer_try_write(&p, 100000, 0) > 0)
-		;
-	CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
-	CHECK(!pv_tcp_starved(p.c));
-	(void)pv_tcp_events(table(&p), ev, 4);
-	while ((pkt = pv_pkt_get(p.w.host[0].pool))) {
-		pkt->next = taken;
-		taken = pkt;
-	}
-	while (got < p.written) {
-		for (const struct peer_seg *s; (s = peer_next(&p));)
-			got += s->len;
-		peer_ack(&p, got);
-	}
-	peer_run(&p, 100 * MS);
-	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 0);
-	CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
-	while ((pkt = taken)) {
-		taken = pkt->next;
-		pkt->next = NULL;
-		pv_pkt_put(pkt);
-	}
+	give(taken);
 	peer_run(&p, 100 * MS);
 	CHECK(pv_tcp_ready_bits(p.c) & PV_EV_OUT);
 	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 1);
 	CHECK(ev[0].bits & PV_EV_OUT);
+	CHECK(!pv_tcp_waiting(table(&p)));
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+TEST(a_connection_that_ends_while_it_waits_for_packets)
+{
+	struct peer p;
+	struct pv_pkt *taken = park(&p);
+
+	peer_send(&p, "R", p.seq_max, 0, 0);
+	CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
+	CHECK(!pv_tcp_waiting(table(&p)));
+	give(taken);
+	peer_close(&p);
+	taken = park(&p);
+	pv_tcp_options(p.c)->linger = true;
+	pv_tcp_close(p.c, p.w.now);
+	p.c = NULL;
+	CHECK(!pv_tcp_waiting(table(&p)));
+	give(taken);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+/* Its probes leave by the few packets that there are, and are counted. */
+TEST(a_dead_peer_is_noticed_by_whoever_waits_for_packets)
+{
+	struct peer p;
+	struct pv_pkt *taken = park(&p);
+	struct pv_tcp_opts *o = pv_tcp_options(p.c);
+
+	o->keepalive = true;
+	o->keepidle_s = 2;
+	o->keepintvl_s = 1;
+	o->keepcnt = 3;
+	pv_tcp_options_changed(p.c, p.w.now);
+	for (int i = 0; i < 100 && peer_state(&p) == PV_TCP_ESTABLISHED; i++)
+		peer_run(&p, 100 * MS);
+	CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
+	CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
+	CHECK_EQ(pv_tcp_table_counters(table(&p))->tx_probes, 3);
+	give(taken);
 	peer_skip(&p);
 	peer_close(&p);
 }

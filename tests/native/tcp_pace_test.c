@@ -258,6 +258,24 @@ TEST(a_rate_that_rises_over_what_we_hold)
 	peer_close(&p);
 }
 
+/* Longer than any timeout waits: it may be lost, but is not asked for all the time. */
+TEST(what_we_hold_for_minutes)
+{
+	struct peer p;
+
+	write_at_ten_bytes_a_second(&p, 2, 0);
+	peer_ack(&p, 1 + MSS);
+	peer_skip(&p);
+	for (int i = 0; i < 200 && p.tail == p.head; i++)
+		peer_run(&p, SEC);
+	CHECK_EQ(peer_next(&p)->seq, 1 + MSS);
+	CHECK(pv_tcp_table_counters(p.w.host[0].tcp)->rto <= 8);
+	peer_ack(&p, 1 + 2 * MSS);
+	CHECK_EQ(peer_state(&p), PV_TCP_ESTABLISHED);
+	peer_skip(&p);
+	peer_close(&p);
+}
+
 /* The copy of a lost segment that waits for the rate does not stretch the time that the user gives (RFC 5482). */
 TEST(user_timeout_while_a_copy_is_held)
 {
