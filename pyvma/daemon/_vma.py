@@ -227,7 +227,7 @@ class Vma:
             for each in wanted:
                 grants.add(process, each, tap)
             self._server.commit()
-            if flow not in process.flows:
+            if any(each not in process.flows for each in wanted):
                 raise RefusedError(errno.EIO, f"{flow}: the kernel refuses the rule")
         except (OSError, RefusedError):
             for each in wanted:

@@ -394,8 +394,15 @@ def test_of_two_rules_none_stays_alone(pair: Pair) -> None:
         here.run("tc", "filter", "del", *theirs, "bpf")
         loop("vma._redirect(process, first, tap)\nboth = dict(process.flows)")
         assert [sum("terminal" in text for text in ours(here, name)) for name in ("going", "lo")] == [1, 1]
+        ask = "code = 0\ntry:\n    vma._redirect(process, flow, tap)\nexcept _types.RefusedError as error:\n    code = error.code"
+        loop("link, lacking = server.grants._netlink, [std.errno.ENOMEM]\nwhole = link.batch")
+        loop("link.batch = lambda asked: [*whole(asked[:1]), *lacking * (len(asked) - 1)]")
+        loop(ask)
+        loop("link.batch = whole")
+        assert loop("code, process.flows == both") == (errno.EIO, True)
+        assert [sum("terminal" in text for text in ours(here, name)) for name in ("going", "lo")] == [1, 1]
         here.ip("link", "del", "going")  # which the daemon has not yet heard
-        loop("code = 0\ntry:\n    vma._redirect(process, flow, tap)\nexcept _types.RefusedError as error:\n    code = error.code")
+        loop(ask)
         assert loop("code, process.flows == both") == (errno.EIO, True)
         assert sum("terminal" in text for text in ours(here, "lo")) == 1
         loop("vma.close(); server.close()")
