@@ -56,7 +56,7 @@ def main(url: str, own: str, size: int, ca: str = "") -> dict[str, object]:
         # aiohttp's server ends idle connections; the next request has a new one. Only where there is time for it: in less than this a busy
         # machine would let a connection idle that a client is about to use.
         if done.get("form") and not ca and size >= 1 << 26:
-            time.sleep(21)
+            time.sleep(25)
         assert session.get(f"{url}/", timeout=60, headers={"Connection": "close"}).text == "hello\n"
         assert session.get(f"{url}/", timeout=60).text == "hello\n"
         assert session.get(f"{url}/nothing", timeout=60).status_code == 404
