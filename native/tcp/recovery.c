@@ -532,9 +532,9 @@ static void back_off(struct pv_tcp *c, int64_t now_ns)
 
 /* The first segment waits in a queue for its rate: its time begins when it leaves, which a change of the rate may bring nearer. One that has
  * waited for longer than the longest timeout may be in a queue that does not move. */
-static bool is_held(struct pv_tcp *c, int64_t now_ns)
+static bool wait_held(struct pv_tcp *c, int64_t held, int64_t now_ns)
 {
-	int64_t rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), held = pv_tcp_held_ns(c, pv_tcp_first(c), now_ns);
+	int64_t rto = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns);
 
 	if (pv_likely(!held) || now_ns - pv_tcp_first(c)->tx_ns >= c->t->cfg.rto_max_ns)
 		return false;
@@ -544,6 +544,7 @@ static bool is_held(struct pv_tcp *c, int64_t now_ns)
 
 void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 {
+	int64_t held;
 	int rc;
 
 	if (!c->in_flight)
@@ -558,7 +559,8 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_abort(c, c->soft_err ? c->soft_err : ETIMEDOUT);
 		return;
 	}
-	if (is_held(c, now_ns))
+	held = pv_tcp_held_ns(c, pv_tcp_first(c), now_ns);
+	if (wait_held(c, held, now_ns))
 		return;
 	enter_loss(c, now_ns);
 	if (!c->stall_ns)
@@ -568,7 +570,7 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 	c->t->c.rto++;
 	pv_tcp_traced(c, PV_TRACE_timeout, (uint32_t)(pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns) / PV_NS_PER_US), c->retransmits);
 	rc = pv_tcp_retransmit(c, pv_tcp_first(c), now_ns);
-	if (rc == -ENOBUFS || (rc == -EBUSY && !pv_tcp_held_ns(c, pv_tcp_first(c), now_ns))) {
+	if (rc == -ENOBUFS || (rc == -EBUSY && !held)) {
 		pv_tcp_timer_set(c, PV_TT_RTO, now_ns + PV_MIN(c->rto_ns, RETRY_NS));
 		return;
 	}

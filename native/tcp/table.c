@@ -3,12 +3,14 @@
 #include "tcp/conn.h"
 #include "tcp/gro.h"
 
+/* Connections a turn: what waits for long must not make each poll a long one. */
+#define ROOM_BUDGET 64u
+
 /* ---- table ------------------------------------------------------------------------------------------------------------------ */
 
 static int fill_cfg(struct pv_tcp_cfg *c)
 {
 #define PV_TCP_DEFAULT(field, value) c->field = c->field ? c->field : (value)
-#define ROOM_BUDGET 64u /* connections a turn: what waits for long must not make each poll a long one */
 	if (c->port_lo > c->port_hi || (c->port_hi && !c->port_lo))
 		return -EINVAL;
 	PV_TCP_DEFAULT(sockets_hint, 1024);
