@@ -297,9 +297,7 @@ TEST(options_that_the_peer_does_not_have)
 /* RFC 5961 3.2 */
 TEST(resets)
 {
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_passive(&p);
-	peer_skip(&p);
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_send(&p, "R", 0, 0, 0); /* to the left of the window */
 	peer_send(&p, "R", 1u << 30, 0, 0);
 	peer_expect_none(&p);
@@ -338,9 +336,7 @@ TEST(reset_behind_a_hole)
 /* RFC 5961 4.2 */
 TEST(syn_on_a_connection)
 {
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_passive(&p);
-	peer_skip(&p);
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_send(&p, "S", 1, 0, 0);
 	peer_expect(&p, ".", 1, 1, 0);
 	peer_run(&p, 1 * S);
@@ -357,9 +353,7 @@ TEST(syn_on_a_connection)
 /* RFC 5961 5.2 */
 TEST(acks_of_nothing)
 {
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_passive(&p);
-	peer_skip(&p);
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_send(&p, "P.", 1, 1000, 10);
 	peer_expect(&p, ".", 1, 1, 0);
 	peer_run(&p, 1 * S);
@@ -375,9 +369,7 @@ TEST(acks_of_nothing)
 
 TEST(outside_the_window)
 {
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_passive(&p);
-	peer_skip(&p);
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_send(&p, "P.", 1u << 24, 1, 10);
 	peer_expect(&p, ".", 1, 1, 0);
 	peer_send(&p, "P.", 1, 1, 100);
@@ -409,9 +401,7 @@ TEST(old_timestamps)
 	struct pv_wire_tcp_opts o = { .has_ts = true };
 	uint32_t ts;
 
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_passive(&p);
-	peer_skip(&p);
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	ts = peer_ts_now(&p);
 	o.ts_val = ts - 10;
 	o.ts_ecr = p.ts_recent;
@@ -437,9 +427,7 @@ TEST(old_timestamps)
 
 TEST(flags_that_make_no_sense)
 {
-	peer_open(&p, &(struct peer_cfg){ 0 });
-	peer_passive(&p);
-	peer_skip(&p);
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_send(&p, "P", 1, 0, 10);
 	peer_send(&p, "F", 1, 0, 0);
 	peer_send(&p, "", 1, 0, 10);

@@ -11,14 +11,7 @@
 
 static uint64_t merged(const struct peer *p)
 {
-	return pv_tcp_table_counters(p->w.host[0].tcp)->rx_merged;
-}
-
-static void begin(struct peer *p, struct peer_cfg cfg)
-{
-	peer_open(p, &cfg);
-	peer_passive(p);
-	peer_skip(p);
+	return pv_tcp_table_counters(peer_table(p))->rx_merged;
 }
 
 /* What was sent since p->hold was set, in one batch. Returns how many were put in with one before. */
@@ -47,7 +40,7 @@ TEST(one_pass_and_one_acknowledgement)
 			struct pv_tcp_info info;
 			struct peer p;
 
-			begin(&p, (struct peer_cfg){ .family = family, .no_ts = !ts });
+			peer_begin(&p, (struct peer_cfg){ .family = family, .no_ts = !ts });
 			hold_segments(&p, 1, 20, 1200);
 			CHECK_EQ(batch(&p), 19);
 			peer_expect(&p, ".", 1, 1 + 20 * 1200, 0);
@@ -69,7 +62,7 @@ TEST(small_ones_share_buffers)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	hold_segments(&p, 1, 30, 40);
 	CHECK_EQ(batch(&p), 29);
 	CHECK(p.c->rcvq.count <= 2);
@@ -82,7 +75,7 @@ TEST(turned_off)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ .tcp.no_gro = true });
+	peer_begin(&p, (struct peer_cfg){ .tcp.no_gro = true });
 	hold_segments(&p, 1, 20, MSS);
 	CHECK_EQ(batch(&p), 0);
 	peer_expect(&p, ".", 1, 1 + 20 * MSS, 0);
@@ -144,7 +137,7 @@ static void with_an_odd_one(const struct odd *o, int family)
 	struct peer p;
 	uint32_t len = 1000 - o->shorter, end = 1 + 9 * 1000 + len;
 
-	begin(&p, (struct peer_cfg){ .family = family, .ecn = true, .tcp.ecn = 3 });
+	peer_begin(&p, (struct peer_cfg){ .family = family, .ecn = true, .tcp.ecn = 3 });
 	hold_segments(&p, 1, 4, 1000);
 	s.seq = 4001;
 	s.ack = 1;
@@ -196,7 +189,7 @@ TEST(urgent_data_and_the_end)
 	uint8_t byte;
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	hold_segments(&p, 1, 4, 1000);
 	peer_send_seg(&p, &(struct peer_seg){ .flags = "U.", .seq = 4001, .ack = 1, .len = 1000, .urp = 10 });
 	hold_segments(&p, 5001, 4, 1000);
@@ -221,7 +214,7 @@ TEST(a_reset_behind_data)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	hold_segments(&p, 1, 5, 1000);
 	peer_send(&p, "R", 5001, 0, 0);
 	CHECK_EQ(batch(&p), 4);
@@ -236,7 +229,7 @@ TEST(acknowledgements_that_advance)
 	struct pv_tcp_info info;
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 10 * MSS);
 	/* Slow start counts each. */
 	p.hold = true;
@@ -272,7 +265,7 @@ TEST(duplicates_count_one_by_one)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ .no_sack = true });
+	peer_begin(&p, (struct peer_cfg){ .no_sack = true });
 	p.c->ssthresh = 5;
 	peer_write(&p, 10 * MSS);
 	peer_skip(&p);
@@ -338,8 +331,8 @@ static void same_answers(struct twins *t)
 
 static void same_state(struct twins *t)
 {
-	const struct pv_tcp_counters *n = pv_tcp_table_counters(t->p[0].w.host[0].tcp);
-	struct pv_tcp_counters m = *pv_tcp_table_counters(t->p[1].w.host[0].tcp);
+	const struct pv_tcp_counters *n = pv_tcp_table_counters(peer_table(&t->p[0]));
+	struct pv_tcp_counters m = *pv_tcp_table_counters(peer_table(&t->p[1]));
 	struct pv_tcp_info a, b;
 
 	CHECK_EQ(m.rx_merged, 0);
@@ -456,7 +449,7 @@ static uint64_t one_by_one_or_not(struct twins *t, uint64_t seed)
 	t->timeless = seed & 16;
 	for (int i = 0; i < 2; i++) {
 		cfg.tcp.no_gro = i;
-		begin(&t->p[i], cfg);
+		peer_begin(&t->p[i], cfg);
 		pv_tcp_options(t->p[i].c)->oobinline = true;
 	}
 	for (uint32_t step = 0; step < 60 && peer_state(&t->p[0]) == PV_TCP_ESTABLISHED; step++) {

@@ -160,9 +160,7 @@ static uint64_t cut(struct peer *p)
 static void begin(struct peer *p, struct peer_cfg cfg)
 {
 	cfg.tso_max = cfg.tso_max ? cfg.tso_max : TSO;
-	peer_open(p, &cfg);
-	peer_passive(p);
-	peer_skip(p);
+	peer_begin(p, cfg);
 	/* One message, so that the path has its headers. */
 	peer_write(p, 1);
 	peer_expect(p, "P.", 1, 1, 1);

@@ -5,24 +5,12 @@
 #define MS PV_NS_PER_MS
 #define MSS 1448u
 
-static struct pv_tcp_table *table(struct peer *p)
-{
-	return p->w.host[0].tcp;
-}
-
-static void begin(struct peer *p, struct peer_cfg cfg)
-{
-	peer_open(p, &cfg);
-	peer_passive(p);
-	peer_skip(p);
-}
-
 TEST(an_empty_pool_is_waited_for)
 {
 	struct peer p;
 	uint32_t acked = 1;
 
-	begin(&p, (struct peer_cfg){ .pool = 128, .rx_depth = 64, .tcp = { .sndbuf = 1 << 20 } });
+	peer_begin(&p, (struct peer_cfg){ .pool = 128, .rx_depth = 64, .tcp = { .sndbuf = 1 << 20 } });
 	while (p.written < 400000) {
 		int64_t n = peer_try_write(&p, 100000, 0);
 		const struct peer_seg *s;
@@ -36,7 +24,7 @@ TEST(an_empty_pool_is_waited_for)
 		/* What is received into stays. */
 		CHECK(p.w.host[0].pool->nfree > 0);
 	}
-	CHECK(pv_tcp_table_counters(table(&p))->tx_no_buf > 0);
+	CHECK(pv_tcp_table_counters(peer_table(&p))->tx_no_buf > 0);
 	for (int i = 0; i < 1000 && acked < p.written; i++) {
 		const struct peer_seg *s;
 
@@ -104,7 +92,7 @@ static struct pv_pkt *park(struct peer *p)
 	struct pv_event ev[4];
 	uint32_t got = 1;
 
-	begin(p, (struct peer_cfg){ .pool = 576, .rx_depth = 512 });
+	peer_begin(p, (struct peer_cfg){ .pool = 576, .rx_depth = 512 });
 	pv_tcp_set_user(p->c, p);
 	pv_tcp_options(p->c)->sndbuf = 12000;
 	pv_tcp_options(p->c)->sndbuf_locked = true;
@@ -112,7 +100,7 @@ static struct pv_pkt *park(struct peer *p)
 		;
 	CHECK(!(pv_tcp_ready_bits(p->c) & PV_EV_OUT));
 	CHECK(!pv_tcp_starved(p->c));
-	(void)pv_tcp_events(table(p), ev, 4);
+	(void)pv_tcp_events(peer_table(p), ev, 4);
 	while ((pkt = pv_pkt_get(p->w.host[0].pool))) {
 		pkt->next = taken;
 		taken = pkt;
@@ -123,9 +111,9 @@ static struct pv_pkt *park(struct peer *p)
 		peer_ack(p, got);
 	}
 	peer_run(p, 100 * MS);
-	CHECK_EQ(pv_tcp_events(table(p), ev, 4), 0);
+	CHECK_EQ(pv_tcp_events(peer_table(p), ev, 4), 0);
 	CHECK(!(pv_tcp_ready_bits(p->c) & PV_EV_OUT));
-	CHECK(pv_tcp_waiting(table(p)));
+	CHECK(pv_tcp_waiting(peer_table(p)));
 	return taken;
 }
 
@@ -150,9 +138,9 @@ TEST(a_full_buffer_and_then_no_packets)
 	give(taken);
 	peer_run(&p, 100 * MS);
 	CHECK(pv_tcp_ready_bits(p.c) & PV_EV_OUT);
-	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 1);
+	CHECK_EQ(pv_tcp_events(peer_table(&p), ev, 4), 1);
 	CHECK(ev[0].bits & PV_EV_OUT);
-	CHECK(!pv_tcp_waiting(table(&p)));
+	CHECK(!pv_tcp_waiting(peer_table(&p)));
 	peer_skip(&p);
 	peer_close(&p);
 }
@@ -164,14 +152,14 @@ TEST(a_connection_that_ends_while_it_waits_for_packets)
 
 	peer_send(&p, "R", p.seq_max, 0, 0);
 	CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
-	CHECK(!pv_tcp_waiting(table(&p)));
+	CHECK(!pv_tcp_waiting(peer_table(&p)));
 	give(taken);
 	peer_close(&p);
 	taken = park(&p);
 	pv_tcp_options(p.c)->linger = true;
 	pv_tcp_close(p.c, p.w.now);
 	p.c = NULL;
-	CHECK(!pv_tcp_waiting(table(&p)));
+	CHECK(!pv_tcp_waiting(peer_table(&p)));
 	give(taken);
 	peer_skip(&p);
 	peer_close(&p);
@@ -193,7 +181,7 @@ TEST(a_dead_peer_is_noticed_by_whoever_waits_for_packets)
 		peer_run(&p, 100 * MS);
 	CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
 	CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
-	CHECK_EQ(pv_tcp_table_counters(table(&p))->tx_probes, 3);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->tx_probes, 3);
 	give(taken);
 	peer_skip(&p);
 	peer_close(&p);

@@ -6,14 +6,9 @@
 #define SEC PV_NS_PER_S
 #define MSS 1448u /* of Ethernet over IPv4, timestamps taken off */
 
-static struct pv_tcp_table *table(struct peer *p)
-{
-	return p->w.host[0].tcp;
-}
-
 static const struct pv_tcp_counters *counters(struct peer *p)
 {
-	return pv_tcp_table_counters(table(p));
+	return pv_tcp_table_counters(peer_table(p));
 }
 
 static uint64_t doorbells(struct peer *p)
@@ -22,13 +17,6 @@ static uint64_t doorbells(struct peer *p)
 
 	pv_ring_counters(p->w.host[0].ring, &rc);
 	return rc.doorbells;
-}
-
-static void begin(struct peer *p, struct peer_cfg cfg)
-{
-	peer_open(p, &cfg);
-	peer_passive(p);
-	peer_skip(p);
 }
 
 /* A pure acknowledgement with a window of its own, in bytes. */
@@ -61,24 +49,24 @@ TEST(a_small_message_is_one_packet)
 	uint64_t bells;
 	uint32_t segs;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 64);
 	peer_expect(&p, "P.", 1, 1, 64);
 	peer_ack(&p, 65);
 	peer_run(&p, SEC);
 	bells = doorbells(&p);
-	segs = table(&p)->nfree_seg;
+	segs = peer_table(&p)->nfree_seg;
 	pv_pool_get_stats(p.w.host[0].pool, &before);
 	CHECK_EQ(try_quiet(&p, 64), 64);
 	pv_pool_get_stats(p.w.host[0].pool, &after);
 	CHECK_EQ(doorbells(&p), bells + 1);
-	CHECK_EQ(table(&p)->nfree_seg, segs - 1);
+	CHECK_EQ(peer_table(&p)->nfree_seg, segs - 1);
 	CHECK_EQ(after.free, before.free - 1);
 	peer_run(&p, 0);
 	peer_expect(&p, "P.", 65, 1, 64);
 	peer_expect_none(&p);
 	peer_ack(&p, 129);
-	CHECK_EQ(table(&p)->nfree_seg, segs);
+	CHECK_EQ(peer_table(&p)->nfree_seg, segs);
 	CHECK_EQ(p.c->snd_mem, 0);
 	peer_close(&p);
 }
@@ -88,7 +76,7 @@ TEST(many_segments_one_doorbell)
 	struct peer p;
 	uint64_t bells;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	bells = doorbells(&p);
 	peer_write(&p, 10 * MSS);
 	CHECK_EQ(doorbells(&p), bells + 1);
@@ -104,7 +92,7 @@ TEST(a_turn_takes_so_many_segments)
 	uint8_t buf[5 * MSS];
 	struct pv_iov iov = { buf, sizeof(buf) };
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	for (uint32_t i = 0; i < sizeof(buf); i++)
 		buf[i] = peer_byte(1 + i);
 	/* It is pushed like the end of a write: nobody knows when the rest comes. */
@@ -135,7 +123,7 @@ TEST(gathers_from_many_pieces)
 	uint8_t buf[5000];
 	struct pv_iov iov[5] = { { buf, 1 }, { buf, 0 }, { buf + 1, 1446 }, { buf + 1447, 3 }, { buf + 1450, 3000 } };
 
-	begin(&p, (struct peer_cfg){ .family = 6 });
+	peer_begin(&p, (struct peer_cfg){ .family = 6 });
 	for (uint32_t i = 0; i < sizeof(buf); i++)
 		buf[i] = peer_byte(1 + i);
 	CHECK_EQ(pv_tcp_send(p.c, iov, 5, 0, p.w.now), 4450);
@@ -153,7 +141,7 @@ TEST(nagle_with_minshalls_change)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	/* A short segment behind full ones goes; one behind a short one waits, and grows meanwhile. */
 	peer_write(&p, MSS + 100);
 	peer_expect(&p, ".", 1, 1, MSS);
@@ -177,7 +165,7 @@ TEST(nodelay_sends_at_once)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 10);
 	peer_write(&p, 20);
 	peer_expect(&p, "P.", 1, 1, 10);
@@ -197,7 +185,7 @@ TEST(cork_holds_short_segments_for_200_ms_at_most)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->cork = true;
 	pv_tcp_options_changed(p.c, p.w.now);
 	peer_write(&p, 100);
@@ -222,7 +210,7 @@ TEST(more_and_eor)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	CHECK_EQ(peer_try_write(&p, 100, PV_TCP_MSG_MORE), 100);
 	CHECK_EQ(peer_try_write(&p, 100, PV_TCP_MSG_MORE), 100);
 	peer_expect_none(&p);
@@ -245,7 +233,7 @@ TEST(fin_rides_with_the_last_data)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 10);
 	peer_write(&p, 20);
 	peer_expect(&p, "P.", 1, 1, 10);
@@ -256,7 +244,7 @@ TEST(fin_rides_with_the_last_data)
 	peer_ack(&p, 32);
 	CHECK_EQ(peer_state(&p), PV_TCP_FIN_WAIT_2);
 	peer_close(&p);
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	CHECK_EQ(pv_tcp_shutdown(p.c, 2, p.w.now), 0);
 	peer_run(&p, 0);
 	peer_expect(&p, "F.", 1, 1, 0);
@@ -268,7 +256,7 @@ TEST(urgent_pointer)
 	struct peer p;
 	const struct peer_seg *s;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 10);
 	peer_expect(&p, "P.", 1, 1, 10);
 	/* Urgent data does not wait for Nagle. */
@@ -286,7 +274,7 @@ TEST(timestamps_tick_in_milliseconds)
 	struct peer p;
 	uint32_t first, ecr;
 
-	begin(&p, (struct peer_cfg){ .seed = 3 });
+	peer_begin(&p, (struct peer_cfg){ .seed = 3 });
 	peer_write(&p, 10);
 	first = peer_expect(&p, "P.", 1, 1, 10)->opt.ts_val;
 	peer_ack(&p, 11);
@@ -304,14 +292,14 @@ TEST(sizes_follow_the_mss)
 	struct peer p;
 
 	/* No timestamps; the peer's MSS. */
-	begin(&p, (struct peer_cfg){ .mss = 1000, .no_ts = true });
+	peer_begin(&p, (struct peer_cfg){ .mss = 1000, .no_ts = true });
 	peer_write(&p, 2500);
 	peer_expect(&p, ".", 1, 1, 1000);
 	peer_expect(&p, ".", 1001, 1, 1000);
 	peer_expect(&p, "P.", 2001, 1, 500);
 	peer_close(&p);
 	/* What waits is cut when the MSS has become less, and what was sent when it goes again. */
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	ack_wnd(&p, 1, 0);
 	peer_write(&p, 2 * MSS);
 	peer_expect_none(&p);
@@ -323,7 +311,7 @@ TEST(sizes_follow_the_mss)
 	peer_expect(&p, "P.", 2449, 1, 448);
 	peer_close(&p);
 	/* Two segments fit into the widest window that the peer ever offered. */
-	begin(&p, (struct peer_cfg){ .no_wscale = true, .wnd = 1000, .no_ts = true });
+	peer_begin(&p, (struct peer_cfg){ .no_wscale = true, .wnd = 1000, .no_ts = true });
 	peer_write(&p, 2000);
 	peer_expect(&p, ".", 1, 1, 500);
 	peer_expect(&p, ".", 501, 1, 500);
@@ -337,7 +325,7 @@ TEST(the_window_is_not_overrun)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	/* Less of a window is believed only of a later segment, or when it is none at all. */
 	ack_wnd(&p, 1, 0);
 	ack_wnd(&p, 1, 4096);
@@ -358,7 +346,7 @@ TEST(a_closed_window_is_probed_for_ever_while_it_answers)
 	struct peer p;
 	int64_t wait = 200 * MS;
 
-	begin(&p, (struct peer_cfg){ .tcp = { .retries2 = 4, .rto_max_ns = 10 * SEC } });
+	peer_begin(&p, (struct peer_cfg){ .tcp = { .retries2 = 4, .rto_max_ns = 10 * SEC } });
 	ack_wnd(&p, 1, 0);
 	peer_write(&p, 100);
 	peer_expect_none(&p);
@@ -382,7 +370,7 @@ TEST(probes_without_an_answer_end_the_connection)
 	struct peer p;
 	uint32_t probes = 0;
 
-	begin(&p, (struct peer_cfg){ .tcp = { .retries2 = 5 } });
+	peer_begin(&p, (struct peer_cfg){ .tcp = { .retries2 = 5 } });
 	ack_wnd(&p, 1, 0);
 	peer_write(&p, 100);
 	for (int i = 0; i < 100 && peer_state(&p) == PV_TCP_ESTABLISHED; i++) {
@@ -403,7 +391,7 @@ TEST(silly_windows_are_avoided)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	ack_wnd(&p, 1, 0);
 	ack_wnd(&p, 1, 640);
 	peer_write(&p, 2000);
@@ -419,7 +407,7 @@ TEST(a_window_that_is_taken_back)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 3 * MSS);
 	peer_expect(&p, ".", 1, 1, MSS);
 	peer_expect(&p, ".", 1 + MSS, 1, MSS);
@@ -439,7 +427,7 @@ TEST(a_full_ring_is_waited_for)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ .tx_depth = 4 });
+	peer_begin(&p, (struct peer_cfg){ .tx_depth = 4 });
 	peer_write(&p, 10 * MSS);
 	for (uint32_t i = 0; i < 10; i++)
 		peer_expect(&p, ".", 1 + i * MSS, 1, MSS);
@@ -490,7 +478,7 @@ TEST(a_packet_that_is_out_is_copied_to_be_sent_again)
 	struct pv_tcp_seg *s;
 	const struct pv_pkt *first;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->cork = true;
 	CHECK_EQ(try_quiet(&p, 300), 300);
 	pv_tcp_options(p.c)->cork = false;
@@ -517,7 +505,7 @@ TEST(an_acknowledgement_while_the_packet_is_out)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->cork = true;
 	CHECK_EQ(try_quiet(&p, 300), 300);
 	pv_tcp_options(p.c)->cork = false;
@@ -533,7 +521,7 @@ TEST(what_was_acknowledged_alone_is_not_sent_again)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	peer_write(&p, 1000);
 	peer_expect(&p, "P.", 1, 1, 1000);
 	peer_ack(&p, 301);
@@ -557,12 +545,12 @@ TEST(the_send_buffer_fills_and_empties)
 	int64_t n;
 	uint32_t charge;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->sndbuf = 20000;
 	pv_tcp_options(p.c)->sndbuf_locked = true;
 	ack_wnd(&p, 1, 0);
 	CHECK(pv_tcp_ready_bits(p.c) & PV_EV_OUT);
-	(void)pv_tcp_events(table(&p), ev, 4);
+	(void)pv_tcp_events(peer_table(&p), ev, 4);
 	n = peer_try_write(&p, 100000, 0);
 	CHECK(n > 10000 && n < 20000);
 	CHECK_EQ(n % MSS, 0);
@@ -572,10 +560,10 @@ TEST(the_send_buffer_fills_and_empties)
 	charge = p.c->snd_mem;
 	CHECK(charge >= 20000);
 	ack_wnd(&p, 1, 65536);
-	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 0);
+	CHECK_EQ(pv_tcp_events(peer_table(&p), ev, 4), 0);
 	/* One acknowledged: not a third yet. */
 	ack_wnd(&p, 1 + MSS, 65536);
-	CHECK_EQ(pv_tcp_events(table(&p), ev, 4), 0);
+	CHECK_EQ(pv_tcp_events(peer_table(&p), ev, 4), 0);
 	CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
 	ack_wnd(&p, 1 + 5 * MSS, 65536);
 	CHECK(p.c->snd_mem * 3 <= 40000);
@@ -589,7 +577,7 @@ TEST(the_send_buffer_grows_with_the_window)
 	struct peer p;
 	uint32_t acked = 1, first;
 
-	begin(&p, (struct peer_cfg){ .pool = 4096 });
+	peer_begin(&p, (struct peer_cfg){ .pool = 4096 });
 	CHECK_EQ(pv_tcp_options(p.c)->sndbuf_locked, false);
 	first = (uint32_t)peer_try_write(&p, 1000000, 0);
 	/* Twice the initial window, as Linux counts: 87040 bytes. */
@@ -613,7 +601,7 @@ TEST(not_sent_low_water_mark)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->notsent_lowat = 3000;
 	ack_wnd(&p, 1, 0);
 	CHECK_EQ(peer_try_write(&p, 100000, 0), 3 * MSS);

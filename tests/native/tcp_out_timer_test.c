@@ -6,18 +6,6 @@
 #define SEC PV_NS_PER_S
 #define MSS 1448u
 
-static struct pv_tcp_table *table(struct peer *p)
-{
-	return p->w.host[0].tcp;
-}
-
-static void begin(struct peer *p, struct peer_cfg cfg)
-{
-	peer_open(p, &cfg);
-	peer_passive(p);
-	peer_skip(p);
-}
-
 static void close_window(struct peer *p)
 {
 	peer_send_seg(p, &(struct peer_seg){ .flags = ".", .seq = p->seq_max, .ack = 1, .zero_wnd = true });
@@ -31,7 +19,7 @@ TEST(syn_goes_again_and_times_out)
 	struct peer_cfg cfg = { 0 };
 
 	peer_open(&p, &cfg);
-	CHECK_EQ(pv_tcp_open(table(&p), PV_AF_INET, NULL, &p.c), 0);
+	CHECK_EQ(pv_tcp_open(peer_table(&p), PV_AF_INET, NULL, &p.c), 0);
 	pv_tcp_options(p.c)->syncnt = 3;
 	CHECK_EQ(pv_tcp_connect(p.c, &(struct pv_endpoint){ .addr = p.addr, .port = p.port }, p.w.now), -EINPROGRESS);
 	{
@@ -61,7 +49,7 @@ TEST(user_timeout_of_connects)
 	struct peer_cfg cfg = { 0 };
 
 	peer_open(&p, &cfg);
-	CHECK_EQ(pv_tcp_open(table(&p), PV_AF_INET, NULL, &p.c), 0);
+	CHECK_EQ(pv_tcp_open(peer_table(&p), PV_AF_INET, NULL, &p.c), 0);
 	pv_tcp_options(p.c)->user_timeout_ms = 2500;
 	CHECK_EQ(pv_tcp_connect(p.c, &(struct pv_endpoint){ .addr = p.addr, .port = p.port }, p.w.now), -EINPROGRESS);
 	peer_run(&p, 2499 * MS);
@@ -77,7 +65,7 @@ TEST(user_timeout_of_data_and_of_closed_windows)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->user_timeout_ms = 5000;
 	peer_write(&p, 100);
 	peer_run(&p, 4900 * MS);
@@ -88,7 +76,7 @@ TEST(user_timeout_of_data_and_of_closed_windows)
 	peer_skip(&p);
 	peer_close(&p);
 	/* Also while the peer answers every probe. */
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->user_timeout_ms = 5000;
 	close_window(&p);
 	peer_write(&p, 100);
@@ -109,7 +97,7 @@ static void keepalive(struct peer *p)
 {
 	struct pv_tcp_opts *o;
 
-	begin(p, (struct peer_cfg){ 0 });
+	peer_begin(p, (struct peer_cfg){ 0 });
 	o = pv_tcp_options(p->c);
 	o->keepalive = true;
 	o->keepidle_s = 10;
@@ -162,17 +150,17 @@ TEST(fin_wait_2_of_orphans_ends)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ .tcp = { .fin_timeout_ns = 5 * SEC } });
+	peer_begin(&p, (struct peer_cfg){ .tcp = { .fin_timeout_ns = 5 * SEC } });
 	pv_tcp_close(p.c, p.w.now);
 	p.c = NULL;
 	peer_run(&p, 0);
 	peer_expect(&p, "F.", 1, 1, 0);
 	peer_ack(&p, 2);
-	CHECK_EQ(pv_tcp_count(table(&p), PV_TCP_FIN_WAIT_2), 1);
+	CHECK_EQ(pv_tcp_count(peer_table(&p), PV_TCP_FIN_WAIT_2), 1);
 	peer_run(&p, 4900 * MS);
-	CHECK_EQ(pv_tcp_count(table(&p), PV_TCP_FIN_WAIT_2), 1);
+	CHECK_EQ(pv_tcp_count(peer_table(&p), PV_TCP_FIN_WAIT_2), 1);
 	peer_run(&p, 200 * MS);
-	CHECK_EQ(pv_tcp_count(table(&p), PV_TCP_FIN_WAIT_2), 0);
+	CHECK_EQ(pv_tcp_count(peer_table(&p), PV_TCP_FIN_WAIT_2), 0);
 	peer_close(&p);
 }
 
@@ -185,7 +173,7 @@ static void paced(uint64_t rate, uint32_t total)
 	int64_t start = 0, last = 0;
 	uint32_t got = 1, before = 0, wire = 14 + 20 + 32;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->pacing_rate = rate;
 	pv_tcp_options_changed(p.c, p.w.now);
 	for (int i = 0; i < 1000000 && got < total + 1; i++) {
@@ -223,7 +211,7 @@ TEST(pacing_gives_no_credit_for_idle_time)
 {
 	struct peer p;
 
-	begin(&p, (struct peer_cfg){ 0 });
+	peer_begin(&p, (struct peer_cfg){ 0 });
 	pv_tcp_options(p.c)->pacing_rate = 151400;
 	pv_tcp_options_changed(p.c, p.w.now);
 	peer_run(&p, 10 * SEC);

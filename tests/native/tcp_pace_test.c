@@ -10,13 +10,6 @@
 
 static const struct peer_cfg device = { .txqs = 2, .pacing_min_kbps = 10, .pacing_max_kbps = 1000000 };
 
-static void begin(struct peer *p, struct peer_cfg cfg)
-{
-	peer_open(p, &cfg);
-	peer_passive(p);
-	peer_skip(p);
-}
-
 static void pace(struct peer *p, uint64_t rate)
 {
 	pv_tcp_options(p->c)->pacing_rate = rate;
@@ -51,7 +44,7 @@ static void paced(uint64_t rate, uint32_t total)
 	int64_t start;
 	uint32_t got = 1, segs = 0;
 
-	begin(&p, device);
+	peer_begin(&p, device);
 	pace(&p, rate);
 	start = p.w.now;
 	for (int i = 0; i < 100000 && got < total + 1; i++) {
@@ -70,7 +63,7 @@ static void paced(uint64_t rate, uint32_t total)
 	CHECK(p.w.now - start >= (int64_t)((wire - 2 * (MSS + WIRE)) * (uint64_t)SEC / rate) - MS);
 	CHECK(p.w.now - start <= (int64_t)(wire * (uint64_t)SEC / rate) + MS);
 	/* What waits in the device is not sent again, however long that is. */
-	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->tx_retransmits, 0);
 	peer_close(&p);
 }
 
@@ -86,7 +79,7 @@ TEST(what_the_device_cannot_do_we_do)
 {
 	struct peer p;
 
-	begin(&p, device);
+	peer_begin(&p, device);
 	pace(&p, 1000);
 	CHECK_EQ(queue_of(&p).by, PV_TXQ_SOFTWARE);
 	CHECK_EQ(queue_of(&p).why, PV_TXQ_BELOW);
@@ -120,7 +113,7 @@ TEST(a_burst_by_us)
 	double level = 0;
 
 	pv_rng_seed(&rng, 9);
-	begin(&p, device);
+	peer_begin(&p, device);
 	pv_tcp_options(p.c)->pacing_burst = 6000;
 	pv_tcp_options(p.c)->nodelay = true;
 	pace(&p, rate);
@@ -156,7 +149,7 @@ TEST(a_burst_by_us)
 		CHECK(got == p.written || (wire + 2 * (MSS + WIRE) >= rate / 100 && wire <= rate / 100 + 6000));
 	}
 	CHECK(busy > 0);
-	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->tx_retransmits, 0);
 	/* Without the burst the queue stays for what is in it; without a rate it goes. */
 	pv_tcp_options(p.c)->pacing_burst = 0;
 	pace(&p, rate);
@@ -180,7 +173,7 @@ static void slow(uint64_t rate, uint32_t burst)
 	uint64_t wire = 0;
 	int64_t start;
 
-	begin(&p, device);
+	peer_begin(&p, device);
 	pv_tcp_options(p.c)->pacing_burst = burst;
 	pv_tcp_options(p.c)->user_timeout_ms = 100;
 	pace(&p, rate);
@@ -201,8 +194,8 @@ static void slow(uint64_t rate, uint32_t burst)
 		}
 		peer_ack(&p, got);
 	}
-	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->rto, 0);
-	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->rto, 0);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->tx_retransmits, 0);
 	CHECK_EQ(p.c->ca, PV_CA_OPEN);
 	CHECK((double)wire >= 0.98 * (double)(p.w.now - start) * (double)rate / (double)SEC - (MSS + WIRE));
 	peer_close(&p);
@@ -226,7 +219,7 @@ static void write_at_ten_bytes_a_second(struct peer *p, uint32_t segs, uint32_t 
 
 	/* Without it there is no tail loss probe: the timeout alone. */
 	cfg.no_sack = true;
-	begin(p, cfg);
+	peer_begin(p, cfg);
 	pv_tcp_options(p->c)->user_timeout_ms = user_timeout_ms;
 	pv_tcp_options(p->c)->pacing_burst = 2000;
 	pace(p, 10);
@@ -252,7 +245,7 @@ TEST(a_rate_that_rises_over_what_we_hold)
 	CHECK_EQ(peer_next(&p)->seq, 1 + MSS);
 	peer_skip(&p);
 	peer_run(&p, 3 * SEC);
-	CHECK(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits > 0);
+	CHECK(pv_tcp_table_counters(peer_table(&p))->tx_retransmits > 0);
 	CHECK_EQ(peer_next(&p)->seq, 1 + MSS);
 	peer_skip(&p);
 	peer_close(&p);
@@ -269,7 +262,7 @@ TEST(what_we_hold_for_minutes)
 	for (int i = 0; i < 200 && p.tail == p.head; i++)
 		peer_run(&p, SEC);
 	CHECK_EQ(peer_next(&p)->seq, 1 + MSS);
-	CHECK(pv_tcp_table_counters(p.w.host[0].tcp)->rto <= 8);
+	CHECK(pv_tcp_table_counters(peer_table(&p))->rto <= 8);
 	peer_ack(&p, 1 + 2 * MSS);
 	CHECK_EQ(peer_state(&p), PV_TCP_ESTABLISHED);
 	peer_skip(&p);
@@ -304,7 +297,7 @@ TEST(a_burst_by_us_on_a_leg_that_changes)
 	uint64_t wire = 0;
 	int64_t start;
 
-	begin(&p, device);
+	peer_begin(&p, device);
 	pv_tcp_options(p.c)->pacing_burst = 6000;
 	pace(&p, rate);
 	start = p.w.now;
@@ -326,7 +319,7 @@ TEST(a_burst_by_us_on_a_leg_that_changes)
 	}
 	CHECK(moves > 100);
 	CHECK(wire >= rate - 2 * (MSS + WIRE));
-	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->tx_retransmits, 0);
 	peer_close(&p);
 }
 
@@ -339,7 +332,7 @@ TEST(a_connection_that_moves_keeps_its_order)
 	uint32_t got = 1;
 
 	pv_rng_seed(&rng, 5);
-	begin(&p, device);
+	peer_begin(&p, device);
 	for (int i = 0; i < 2000; i++) {
 		if (pv_rng_below(&rng, 5) == 0)
 			pace(&p, rates[pv_rng_below(&rng, pv_array_size(rates))]);
@@ -355,7 +348,7 @@ TEST(a_connection_that_moves_keeps_its_order)
 	}
 	CHECK_EQ(got, p.written);
 	CHECK(got > 200000);
-	CHECK_EQ(pv_tcp_table_counters(p.w.host[0].tcp)->tx_retransmits, 0);
+	CHECK_EQ(pv_tcp_table_counters(peer_table(&p))->tx_retransmits, 0);
 	peer_close(&p);
 }
 
@@ -367,7 +360,7 @@ TEST(close)
 	const struct peer_seg *s;
 	bool fin = false;
 
-	begin(&p, device);
+	peer_begin(&p, device);
 	pace(&p, 125000);
 	peer_write(&p, 10 * MSS);
 	pv_tcp_close(p.c, p.w.now);

@@ -11,6 +11,7 @@
  *                                              scaling unless told otherwise) and how the stack's table is configured
  *   peer_passive(&p)                           the stack listens at PEER_STACK_PORT and the script connects: p.l, p.c, accepted
  *   peer_active(&p)                            the stack connects and the script answers: p.c
+ *   peer_begin(&p, cfg)                        peer_open and peer_passive, and what the stack said so far is forgotten
  *   peer_listen(&p, backlog)                   only the listener p.l
  *   peer_connect(&p)                           only the call: -EINPROGRESS; the SYN waits to be expected
  *   peer_send(&p, "P.", seq, ack, len)         one segment, delivered at once; what the stack answers at this instant can be expected
@@ -25,6 +26,7 @@
  *   peer_run(&p, ns)                           time passes
  *   peer_icmp(&p, type, code, mtu, seq)        an ICMP error that quotes a segment of the stack with that sequence number
  *   peer_write(&p, n)  peer_read(&p, n)        the application: send n bytes of the pattern (all are taken); read and compare n bytes
+ *   peer_table(&p)                             the stack's table of connections
  *   peer_state(&p)                             p.c's state; after every step the invariants of tcp_check.h hold
  */
 #ifndef TCP_PEER_H
@@ -550,6 +552,11 @@ static inline void peer_close(struct peer *p)
 	world_close(&p->w);
 }
 
+static inline struct pv_tcp_table *peer_table(const struct peer *p)
+{
+	return p->w.host[0].tcp;
+}
+
 static inline enum pv_family peer_family(const struct peer *p)
 {
 	return p->cfg.family == 4 ? PV_AF_INET : PV_AF_INET6;
@@ -603,6 +610,13 @@ static inline void peer_passive(struct peer *p)
 	peer_send(p, ".", 1, 1, 0);
 	CHECK_EQ(pv_tcp_accept(p->l, &p->c), 0);
 	CHECK_EQ(pv_tcp_state(p->c), PV_TCP_ESTABLISHED);
+}
+
+static inline void peer_begin(struct peer *p, struct peer_cfg cfg)
+{
+	peer_open(p, &cfg);
+	peer_passive(p);
+	peer_skip(p);
 }
 
 static inline void peer_connect(struct peer *p)

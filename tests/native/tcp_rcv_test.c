@@ -9,9 +9,7 @@ static struct peer peer;
 
 static struct peer *open_peer(const struct peer_cfg *cfg)
 {
-	peer_open(&peer, cfg);
-	peer_passive(&peer);
-	peer_skip(&peer);
+	peer_begin(&peer, *cfg);
 	return &peer;
 }
 
