@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from .._cli import WrongOptionsError
 from . import _paths
 from ._proof import holds, start_time
 from ._protocol import Flow, is_peer
@@ -86,7 +85,7 @@ class Vma:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             with _paths.usable(self._path):  # the folder is another matter: who is in its way in /tmp may go
                 _paths.bind(self._socket, self._path, gid)
-        except (OSError, WrongOptionsError):
+        except BaseException:
             self._socket.close()
             os.close(self._notify)
             raise
