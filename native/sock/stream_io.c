@@ -21,11 +21,13 @@
 
 /* A long write goes in turns of so many segments, and between them the stack looks at what has come. While other sockets have had news
  * lately turns are short, and a write that may not wait ends with the turn in which they have some: the program is to come to it before
- * the rest of the stream does. Where the ring cuts a packet of some segments holds the others up no longer than two packets of one; on the
- * kernel's interfaces, where a packet may be a system call, shorter ones would cost the stream a third of its rate. */
+ * the rest of the stream does. It ends, too, or does not begin, while LOOK_SEGMENTS are under way and the peer has not come to the first of
+ * them in time: what is put into that queue now, the others' next messages have to wait for. Where the ring cuts a packet of some segments
+ * holds the others up no longer than two packets of one; on the kernel's interfaces, where a packet may be a system call, shorter ones would
+ * cost the stream a third of its rate. */
 #define TURN_SEGMENTS 64u
 #define TURN_SHORT 2u
-#define TURN_SHORT_CUT 4u
+#define TURN_SHORT_CUT 6u
 #define TURN_SHORT_HOST 8u
 #define TURN_POLL 8u
 #define LATELY_NS PV_NS_PER_MS
@@ -211,23 +213,37 @@ static uint32_t turn_short(const struct pv_tcp *tc)
 	return pv_iface_is_host(pv_tcp_iface(tc)) ? TURN_SHORT_HOST : TURN_SHORT_CUT;
 }
 
-/* Before a long write: how many segments a turn has. *news: as look says. */
-static uint32_t turn_begin(struct pv_sock *so, bool *news)
+/* Is a write to end because of what stands before the peer, and before what others send? An fd that somebody waits for could not tell when
+ * it may go on. */
+static bool crowded(const struct op *op, int64_t at)
 {
+	struct pv_sock *so = op->so;
+
+	return at < others.until && !op->may_wait && so->sig_fd < 0 && pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS &&
+	       pv_tcp_holds_back(so->tc, at);
+}
+
+/* Before a long write, whose flags learn how many segments a turn has. *news: as look says. False: nothing goes now. */
+static bool turn_begin(const struct op *op, uint32_t *how, bool *news)
+{
+	struct pv_sock *so = op->so;
 	int64_t at = now();
 
 	if (others_news())
 		others.until = at + LATELY_NS;
 	*news = pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS && look(so, pv_engine.rx_budget);
-	return PV_TCP_MSG_TURN(at < others.until ? turn_short(so->tc) : TURN_SEGMENTS);
+	*how |= PV_TCP_MSG_TURN(at < others.until ? turn_short(so->tc) : TURN_SEGMENTS);
+	return !crowded(op, at);
 }
 
 /* After a turn that left something. True: the write ends here. */
-static bool turn_end(struct op *op, bool news)
+static bool turn_end(const struct op *op, bool news)
 {
 	struct pv_sock *so = op->so;
 
 	news |= look(so, TURN_POLL);
+	if (crowded(op, now()))
+		return true;
 	/* An fd that somebody waits for could not tell once more that there is room. */
 	if (!news || op->may_wait || so->sig_fd >= 0)
 		return false;
@@ -244,8 +260,10 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	int rc;
 
 	pv_shown_sends(so);
-	if (pv_unlikely(turns))
-		how |= turn_begin(so, &news);
+	if (pv_unlikely(turns) && !turn_begin(op, &how, &news)) {
+		pv_shown_refused(&so->st->tx, -EAGAIN);
+		return -EAGAIN;
+	}
 	for (;;) {
 		n = pv_tcp_send(so->tc, iov, cnt, how, now());
 		if (n > 0 || (!n && !total)) {

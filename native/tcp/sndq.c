@@ -13,6 +13,9 @@
 /* As Linux charges a full segment: header room, shared info and descriptor (tcp_sndbuf_expand). */
 #define LINUX_SKB_ROOM 640u
 #define LINUX_SKB_SIZE 256u
+/* What is under way for longer than so many of the shortest round trips stands in a queue; but for longer than that it may be anything. */
+#define QUEUE_RTTS 8
+#define QUEUE_MAX_NS PV_NS_PER_MS
 
 /* ---- segments ------------------------------------------------------------------------------------------------------------ */
 
@@ -420,6 +423,19 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 bool pv_tcp_no_room(const struct pv_tcp *c)
 {
 	return c->flags & PV_TF_NOSPACE;
+}
+
+bool pv_tcp_holds_back(struct pv_tcp *c, int64_t now_ns)
+{
+	int64_t age;
+
+	if (pv_list_empty(&c->by_time) || !can_write(c))
+		return false;
+	age = now_ns - pv_list_entry(c->by_time.next, struct pv_tcp_seg, by_time)->tx_ns;
+	if (age > QUEUE_MAX_NS || age / QUEUE_RTTS <= c->min_rtt_ns)
+		return false;
+	c->flags |= PV_TF_NOSPACE;
+	return true;
 }
 
 void pv_tcp_send_again(struct pv_tcp *c)

@@ -120,6 +120,9 @@ bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: n
 int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
 /* The last send found the buffer full, or filled it: PV_EV_OUT tells when there is room again. */
 bool pv_tcp_no_room(const struct pv_tcp *c);
+/* Does what is under way wait in a queue before the peer? It has been out for more than eight of the shortest round trips, and not for
+ * longer than a millisecond, when it may be anything. True, as if the buffer were full: PV_EV_OUT tells when the peer has taken some of it. */
+bool pv_tcp_holds_back(struct pv_tcp *c, int64_t now_ns);
 /* PV_EV_OUT once more: the caller has sent less than there is room for. */
 void pv_tcp_send_again(struct pv_tcp *c);
 /* Bytes copied, 0 at the end of the stream, -EAGAIN, -ENOTCONN, -EINVAL (MSG_OOB without urgent data), or the pending error once. Reads

@@ -572,6 +572,51 @@ TEST(the_send_buffer_fills_and_empties)
 	peer_close(&p);
 }
 
+TEST(what_waits_before_the_peer_holds_back)
+{
+	struct peer p;
+	struct pv_event ev[4];
+	struct pv_tcp_info info;
+
+	peer_open(&p, &(struct peer_cfg){ 0 });
+	peer_connect(&p);
+	pv_tcp_set_user(p.c, &p);
+	peer_agree(&p, peer_next(&p));
+	peer_run(&p, 10 * PV_NS_PER_US);
+	peer_syn_ack(&p);
+	peer_skip(&p);
+	pv_tcp_get_info(p.c, &info, p.w.now);
+	CHECK_EQ(info.min_rtt_us, 10);
+	CHECK(!pv_tcp_holds_back(p.c, p.w.now)); /* nothing is under way */
+	peer_write(&p, 4 * MSS);
+	peer_run(&p, 80 * PV_NS_PER_US);
+	CHECK(!pv_tcp_holds_back(p.c, p.w.now));
+	CHECK(!pv_tcp_no_room(p.c));
+	peer_run(&p, PV_NS_PER_US);
+	CHECK(pv_tcp_holds_back(p.c, p.w.now));
+	CHECK(pv_tcp_no_room(p.c));
+	(void)pv_tcp_events(peer_table(&p), ev, 4);
+	/* Told by the first that the peer has taken. */
+	peer_ack(&p, 1 + MSS);
+	CHECK_EQ(pv_tcp_events(peer_table(&p), ev, 4), 1);
+	CHECK(ev[0].bits & PV_EV_OUT);
+	CHECK(!pv_tcp_no_room(p.c));
+	/* Half a millisecond is a queue, more than a whole one is not known to be. */
+	peer_run(&p, 500 * PV_NS_PER_US);
+	CHECK(pv_tcp_holds_back(p.c, p.w.now));
+	peer_run(&p, 500 * PV_NS_PER_US);
+	CHECK(!pv_tcp_holds_back(p.c, p.w.now));
+	/* Sending is to say why it does not. */
+	peer_ack(&p, 1 + 4 * MSS);
+	peer_write(&p, MSS);
+	peer_run(&p, 500 * PV_NS_PER_US);
+	CHECK(pv_tcp_holds_back(p.c, p.w.now));
+	CHECK_EQ(pv_tcp_shutdown(p.c, 2, p.w.now), 0);
+	CHECK(!pv_tcp_holds_back(p.c, p.w.now));
+	peer_skip(&p);
+	peer_close(&p);
+}
+
 TEST(the_send_buffer_grows_with_the_window)
 {
 	struct peer p;
