@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a call has of its own while it is made, and is too much for the stack: memory, and a pipe. The call has calls of the engine's within it but is
+ * What a call has of its own while it is made, and is too much for the stack: memory, a pipe, a set. The call has calls of the engine's within it but is
  * none, so a handler's jump leaves it at once, wherever it is. Therefore each loan is known to its thread, with where on the stack it was taken,
  * and a jump gives back those of the frames that it leaves. Asked for and given back is within the engine, where no jump leaves malloc.
  */
@@ -14,6 +14,7 @@ struct loan {
 	struct loan *next;
 	uintptr_t frame; /* of who has it, or one beneath */
 	int pipe[2];
+	pyvma_epoll *set;
 	_Alignas(max_align_t) char mem[];
 };
 
@@ -46,6 +47,11 @@ int *pl_lent_pipe(void *at)
 	return loan_of(at)->pipe;
 }
 
+pyvma_epoll **pl_lent_set(void *at)
+{
+	return &loan_of(at)->set;
+}
+
 static int end(struct loan **where)
 {
 	struct loan *l = *where;
@@ -54,6 +60,8 @@ static int end(struct loan **where)
 	for (int i = 0; i < 2; i++)
 		if (l->pipe[i] >= 0)
 			(void)PL_REAL(close)(l->pipe[i]);
+	if (l->set)
+		pyvma_epoll_close(l->set);
 	free(l);
 	return 0;
 }

@@ -201,6 +201,8 @@ void pl_free(void *at);
 int pl_lend(void **at, size_t len);
 /* Two fds, -1 as long as there are none, which are closed then. */
 int *pl_lent_pipe(void *at);
+/* A set that is closed then; NULL as long as there is none. */
+pyvma_epoll **pl_lent_set(void *at);
 void pl_give_back(void *at);
 #define PL_LENT __attribute__((cleanup(pl_give_back)))
 /* A jump is about to set the stack pointer to `to`; UINTPTR_MAX: nobody knows, and nothing is given back. */

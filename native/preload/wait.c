@@ -2,6 +2,7 @@
 /*
  * poll, select and their kin. What is ready is asked of each socket of ours and, in one call, of the kernel for the rest. To wait the thread
  * has a set of the engine's, which is kept as it is while the program waits for the same again; what it tells is only that it is time to ask.
+ * A handler that interrupts such a wait, and waits itself, has a set of its own for that.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@ struct waiter {
 	struct pollfd *in; /* what it was asked for; `revents` is what the set has of each, where one socket is there twice */
 	nfds_t n, max;
 	enum pyvma_waits waits; /* as the set says */
+	bool busy; /* a wait is under way */
+	pyvma_epoll **lent; /* where the set is left to a loan; NULL: the thread's own */
 };
 
 static pthread_key_t waiter_key;
@@ -73,14 +76,17 @@ static struct waiter *waiter_get(void)
 	return w;
 }
 
-/* The thread's set is, in the kernel, its parent's too: what is put into it here would wake that. */
+/* The thread's set is, in the kernel, its parent's too: what is put into it here would wake that. Where a handler has forked the wait that it
+ * interrupted needs the set until it ends; the next one finds it filled with nothing. */
 void pl_wait_forked(void)
 {
 	struct waiter *w;
 
 	pthread_once(&waiter_once, waiter_key_make);
 	w = pthread_getspecific(waiter_key);
-	if (w)
+	if (w && w->busy)
+		w->n = 0;
+	else if (w)
 		(void)PL_IN(waiter_close(w));
 }
 
@@ -202,7 +208,10 @@ static int look_at(struct pollfd *fds, nfds_t n, int ready, const struct looks *
 		fds[i].revents = 0;
 		if (h) {
 			rc = (int)PL_IN(pyvma_sock_poll(h, fds[i].events, 0));
-			rc = rc == -EAGAIN ? 0 : rc;
+			/* The kernel's looks do not wait, and say so all the same when a signal comes. */
+			if (rc == -EINTR && !ready)
+				return rc;
+			rc = rc == -EAGAIN || rc == -EINTR ? 0 : rc;
 			/* Closed or left to the kernel meanwhile: that knows. */
 			if (rc == -EBADF) {
 				others++;
@@ -239,20 +248,44 @@ static int look(struct pollfd *fds, nfds_t n, const struct looks *how)
 	return ready;
 }
 
+/* Within the engine, so that no handler fills the set with something else in between. */
+static int fill_and_wait(struct waiter *w, const struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how,
+			 bool anew)
+{
+	struct pyvma_event ev[PIECE];
+	int rc;
+
+	w->busy = true;
+	rc = waiter_fill(w, fds, n, anew);
+	if (w->lent)
+		*w->lent = w->ep;
+	if (!rc && w->waits != how->waits) {
+		w->waits = how->waits;
+		pyvma_epoll_waits(w->ep, w->waits);
+	}
+	if (!rc)
+		rc = pl_wait_epoll(w->ep, ev, PIECE, timeout_ns, how->mask);
+	w->busy = false;
+	return rc;
+}
+
 /* Until something is, or may be, ready. */
 static int sleep_for(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how, bool anew)
 {
 	struct waiter *w = waiter_get();
-	struct pyvma_event ev[PIECE];
-	int rc = w ? (int)PL_IN(waiter_fill(w, fds, n, anew)) : pl_busy() ? -EAGAIN : -ENOMEM;
+	void *lent PL_LENT = NULL;
+	int rc;
 
-	if (rc)
-		return rc;
-	if (w->waits != how->waits) {
-		w->waits = how->waits;
-		(void)PL_IN((pyvma_epoll_waits(w->ep, w->waits), 0));
+	if (!w)
+		return pl_busy() ? -EAGAIN : -ENOMEM;
+	if (w->busy) {
+		rc = pl_lend(&lent, sizeof(*w) + n * sizeof(*fds));
+		if (rc)
+			return rc;
+		w = lent;
+		*w = (struct waiter){ .in = (struct pollfd *)(w + 1), .max = n, .lent = pl_lent_set(lent) };
 	}
-	return (int)PL_POINT(pl_wait_epoll(w->ep, ev, PIECE, timeout_ns, how->mask));
+	return (int)PL_POINT(fill_and_wait(w, fds, n, timeout_ns, how, anew));
 }
 
 static int wait_sock(pyvma_sock *h, short events, int64_t timeout_ns, const sigset_t *mask)

@@ -295,9 +295,14 @@ void pv_engine_fork_unlock(void)
 
 static bool at_exit; /* since the load */
 
+/* A handler that interrupts it meets a busy thread, as in any call: it must not wait for the locks that are held. */
 static void stop_at_exit(void)
 {
+	struct pyvma_thread *me = pyvma_thread_get();
+
+	me->busy = 1;
 	pyvma_stop();
+	me->busy = 0;
 }
 
 /* Handlers run in reverse. A program under the preload library knows of no engine: what its own handlers send, the earliest, too, is sent. */

@@ -450,8 +450,9 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	e->sleeper = e->progress.asleep;
 	watch_del(e, w);
 	was_asleep(w, now, pv_clock_now(&e->clock));
-	if (pv_unlikely(!e->stack))
-		return 0; /* stopped meanwhile: the caller's socket is gone */
+	/* Stopped meanwhile: the caller's socket is gone. Or forked by a handler, and this is the child: the rings are its parent's. */
+	if (pv_unlikely(!e->stack || pv_engine_state() != PV_ENGINE_RUNNING))
+		return slept(w, rc);
 	pv_ports_events(e);
 	if (fds[2].revents || pv_host_due(e))
 		pv_host_read(e);

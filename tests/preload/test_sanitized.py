@@ -88,7 +88,7 @@ EDGES = (
     *("execs_twice", "spawns", "shells", "careless", "forked_asleep", "handler_writes", "handler_closes", "handler_waits"),
     *("cancelled_before", "cancelled_waits", "cancelled_by_itself"),
 )
-JUMPS = ("at_any_moment", "out_of_many", "within_a_handler", "signals_of_input", "signals_refused")
+JUMPS = ("at_any_moment", "out_of_many", "within_a_handler", "handlers_poll", "signals_of_input", "signals_refused")
 
 
 @pytest.mark.parametrize("name", ["calls", "edges", "jumps"])

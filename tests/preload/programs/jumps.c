@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -425,6 +426,133 @@ static void through_a_handler(void)
 	CHECK(close(fd) == 0 && close(other) == 0);
 }
 
+/* Handlers that wait for several, having interrupted a wait for several others: that one is interrupted, and no more. */
+enum { ASLEEP_TURNS = 15, RANDOM_SIGNALS = 1000 };
+
+static struct pollfd others[2]; /* the first is a stream */
+static volatile sig_atomic_t failed, ticks;
+static volatile pid_t child;
+
+static void polls(int sig)
+{
+	int fd = others[0].fd;
+	char c = 'c';
+
+	(void)sig;
+	failed |= poll(others, 2, 10) != 0;
+	failed |= send(fd, &c, 1, 0) != 1 || poll(others, 2, LIMIT_MS) != 1 || recv(fd, &c, 1, 0) != 1 || c != 'c';
+	ticks = ticks + 1;
+}
+
+static void forks(int sig)
+{
+	(void)sig;
+	child = fork();
+}
+
+/* Itself, by the next signal. */
+static void polls_and_is_left(int sig)
+{
+	(void)sig;
+	ticks = ticks + 1;
+	if (ticks % 2 == 0)
+		siglongjmp(out, 1);
+	alarm_us(3000);
+	failed |= poll(others, 2, -1) != 2;
+}
+
+static void ends_well(void)
+{
+	int status;
+
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+static int waits_for_two(int way, struct pollfd p[2])
+{
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(p[0].fd, &set);
+	FD_SET(p[1].fd, &set);
+	return way == 0 ? poll(p, 2, -1) : way == 1 ? ppoll(p, 2, NULL, NULL) : select(FD_SETSIZE, &set, NULL, NULL, NULL);
+}
+
+static void asleep(struct pollfd p[2])
+{
+	volatile int turn, open = 0;
+	char c;
+
+	handles(polls, 0);
+	for (turn = 0; turn < ASLEEP_TURNS; turn++) {
+		alarm_us(20000);
+		CHECK(waits_for_two(turn % 3, p) == -1 && errno == EINTR && ticks == turn + 1 && !failed);
+		says(p[turn % 2].fd, "still there");
+	}
+	handles(polls_and_is_left, SA_NODEFER);
+	for (ticks = turn = 0; turn < ASLEEP_TURNS; turn++) {
+		if (!sigsetjmp(out, 1)) {
+			alarm_us(3000);
+			CHECK(waits_for_two(turn % 3, p) == -2);
+		}
+		CHECK(ticks == 2 * (turn + 1) && (!turn || open == fds_open()));
+		open = fds_open();
+	}
+	handles(forks, 0);
+	alarm_us(20000);
+	CHECK(poll(p, 2, -1) == -1 && errno == EINTR);
+	if (!child) {
+		CHECK(poll(p, 2, 10) == 0);
+		_exit(0);
+	}
+	ends_well();
+	alarm_us(20000);
+	CHECK(recv(others[0].fd, &c, 1, 0) == -1 && (errno == EINTR || !child));
+	if (!child)
+		_exit(0);
+	ends_well();
+	says(p[0].fd, "still there");
+}
+
+static void polls_at_random(int sig)
+{
+	static unsigned int seed;
+	int rc;
+
+	(void)sig;
+	seed = seed * 1103515245u + 12345;
+	rc = poll(others, 2, seed >> 16 & 1);
+	failed |= rc > 0 || (rc < 0 && errno != EAGAIN);
+	ticks = ticks + 1;
+	if (ticks < RANDOM_SIGNALS)
+		alarm_us(1 + (int)((seed >> 17) % 700));
+}
+
+static void handlers_poll(void)
+{
+	struct pollfd p[2] = { { .fd = connected(SOCK_STREAM), .events = POLLIN },
+			       { .fd = connected(SOCK_STREAM), .events = POLLIN } };
+
+	others[0] = (struct pollfd){ .fd = connected(SOCK_STREAM), .events = POLLIN };
+	others[1] = (struct pollfd){ .fd = connected(SOCK_DGRAM), .events = POLLIN };
+	asleep(p);
+	handles(polls_at_random, SA_RESTART);
+	ticks = 0;
+	alarm_us(100);
+	for (int i = 0; ticks < RANDOM_SIGNALS; i++) {
+		int rc, fd = p[i % 2].fd;
+		char c = 'x';
+
+		CHECK(send(fd, &c, 1, 0) == 1);
+		while ((rc = poll(p, 2, LIMIT_MS)) < 0)
+			CHECK(errno == EINTR);
+		CHECK(rc == 1 && p[i % 2].revents == POLLIN && recv(fd, &c, 1, 0) == 1);
+	}
+	CHECK(!failed);
+	for (int i = 0; i < 2; i++)
+		CHECK(close(p[i].fd) == 0 && close(others[i].fd) == 0);
+}
+
 /* ---- SIGIO ------------------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t told;
@@ -549,13 +677,9 @@ static void signals_refused(void)
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
 static const struct check_case cases[] = {
-	{ "out_of_each", out_of_each },
-	{ "at_any_moment", at_any_moment },
-	{ "out_of_many", out_of_many },
-	{ "within_a_handler", within_a_handler },
-	{ "through_a_handler", through_a_handler },
-	{ "signals_of_input", signals_of_input },
-	{ "signals_refused", signals_refused },
+	{ "out_of_each", out_of_each },           { "at_any_moment", at_any_moment },         { "out_of_many", out_of_many },
+	{ "within_a_handler", within_a_handler }, { "through_a_handler", through_a_handler }, { "handlers_poll", handlers_poll },
+	{ "signals_of_input", signals_of_input }, { "signals_refused", signals_refused },
 };
 
 int main(int argc, char **argv)
