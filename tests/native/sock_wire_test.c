@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two processes on one fabric: this one on port 0, a peer (this program run again as `--peer`) on port 5 that echoes. */
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <signal.h>
+#include <sys/epoll.h>
 
 #include "rt/engine.h"
 #include "sock_env.h"
@@ -50,10 +52,38 @@ static void *echo(void *arg)
 	return NULL;
 }
 
+/* Takes what streams bring, one after the other; single bytes go back. */
+static void *sink(void *arg)
+{
+	struct sk l = *(struct sk *)arg;
+	static char buf[70000];
+	pyvma_sock *s;
+	int64_t n;
+
+	while (!pyvma_sock_accept(l.h, NULL, NULL, SOCK_CLOEXEC, -1, &s)) {
+		while ((n = pyvma_sock_recv(s, buf, sizeof(buf), 0, -1)) > 0)
+			if (n == 1)
+				CHECK_EQ(pyvma_sock_send(s, buf, 1, 0, -1), 1);
+		pyvma_sock_close(s);
+	}
+	return NULL;
+}
+
+static pyvma_sock *stream_listener(const char *addr)
+{
+	struct any_addr a = ip(addr, ECHO_PORT);
+	pyvma_sock *l;
+
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &l), 0);
+	CHECK_EQ(pyvma_sock_bind(l, (struct sockaddr *)&a.ss, a.len), 0);
+	CHECK_EQ(pyvma_sock_listen(l, 8), 0);
+	return l;
+}
+
 static int peer(const char *fabric)
 {
 	char text[256];
-	struct sk s4, s6;
+	struct sk s4, s6, l;
 	pthread_t t;
 	char byte;
 
@@ -71,6 +101,8 @@ static int peer(const char *fabric)
 	CHECK_EQ(sk_bind(s6, ip("::", ECHO_PORT)), 0);
 	CHECK_EQ(pthread_create(&t, NULL, echo, &s4), 0);
 	CHECK_EQ(pthread_create(&t, NULL, echo, &s6), 0);
+	l.h = stream_listener(PEER4);
+	CHECK_EQ(pthread_create(&t, NULL, sink, &l), 0);
 	CHECK_EQ(write(1, "r", 1), 1);
 	/* Until whoever started us ends. */
 	while (read(0, &byte, 1) > 0)
@@ -330,6 +362,88 @@ TEST(the_peer_is_killed)
 	CHECK_EQ(sk_send(s, "x", 1, 0), 1);
 	CHECK_EQ(pyvma_sock_recv(s.h, &b, 1, 0, LONG_NS), 1);
 	sk_close(s);
+	peer_end(r);
+}
+
+/* ---- a stream whose peer is away ---------------------------------------------------------------------------------------- */
+
+static pyvma_sock *connected(const char *addr)
+{
+	struct any_addr a = ip(addr, ECHO_PORT);
+	pyvma_sock *s;
+
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &s), 0);
+	CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&a.ss, a.len, LONG_NS), 0);
+	return s;
+}
+
+static void ping(pyvma_sock *to, pyvma_sock *from)
+{
+	char byte;
+
+	CHECK_EQ(pyvma_sock_send(to, "x", 1, 0, 0), 1);
+	CHECK_EQ(pyvma_sock_recv(from, &byte, 1, 0, LONG_NS), 1);
+}
+
+/* Does a write to `s`, which has room, say EAGAIN while the peer stands still and the pair has news? Only for a millisecond: a test that
+ * did not run then knows nothing. */
+static bool held_back(pyvma_sock *s, pyvma_sock *const pair[2])
+{
+	static const char data[64 << 10];
+	int64_t begin = pv_clock_now(&pv_engine.clock), next, n = pyvma_sock_send(s, data, sizeof(data), 0, 0);
+
+	for (next = begin; n > 0 && next < begin + 2 * NS_MS; next += NS_MS / 20) {
+		while (pv_clock_now(&pv_engine.clock) < next)
+			;
+		ping(pair[0], pair[1]);
+		n = pyvma_sock_send(s, data, 2048, 0, 0);
+	}
+	CHECK(n > 0 || n == -EAGAIN);
+	return n == -EAGAIN && pyvma_sock_poll(s, POLLOUT, 0) == POLLOUT;
+}
+
+TEST(a_long_write_waits_for_a_peer_that_is_behind)
+{
+	static const char block[1 << 20];
+	struct pyvma_event ev = { .events = EPOLLOUT | EPOLLET }, out;
+	struct remote r = peer_start();
+	pyvma_sock *l = stream_listener("10.9.0.1"), *pair[2] = { connected("10.9.0.1") }, *s = connected(PEER4);
+	int room = 8 << 20, left, status;
+	bool held = false;
+	pyvma_epoll *ep;
+
+	CHECK_EQ(pyvma_sock_accept(l, NULL, NULL, SOCK_CLOEXEC, LONG_NS, &pair[1]), 0);
+	CHECK_EQ(pyvma_sock_setsockopt(s, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+	CHECK_EQ(pyvma_epoll_open(&ep), 0);
+	CHECK_EQ(pyvma_epoll_ctl_sock(ep, EPOLL_CTL_ADD, s, &ev), 0);
+	/* The window opens. */
+	CHECK_EQ(pyvma_sock_send(s, block, sizeof(block), 0, -1), (int64_t)sizeof(block));
+	for (int i = 0; i < 100 && !held; i++) {
+		do
+			CHECK_EQ(pyvma_sock_ioctl(s, SIOCOUTQ, &left), 0);
+		while (left && !usleep(1000));
+		for (int k = 0; k < 100; k++)
+			ping(s, s);
+		CHECK_EQ(kill(r.pid, SIGSTOP), 0);
+		CHECK(waitpid(r.pid, &status, WUNTRACED) == r.pid && WIFSTOPPED(status));
+		held = held_back(s, pair);
+		while (held && pyvma_epoll_wait(ep, &out, 1, 0) == 1)
+			;
+		CHECK_EQ(kill(r.pid, SIGCONT), 0);
+	}
+	CHECK(held);
+	/* Told when the peer has come to it. */
+	CHECK_EQ(pyvma_epoll_wait(ep, &out, 1, LONG_NS), 1);
+	CHECK(out.events & EPOLLOUT);
+	CHECK_EQ(pyvma_sock_send(s, block, sizeof(block), 0, -1), (int64_t)sizeof(block));
+	/* What has been closed for writing says so, whoever is behind. */
+	CHECK_EQ(pyvma_sock_shutdown(s, SHUT_WR), 0);
+	CHECK_EQ(pyvma_sock_send(s, block, sizeof(block), MSG_NOSIGNAL, 0), -EPIPE);
+	pyvma_epoll_close(ep);
+	pyvma_sock_close(s);
+	pyvma_sock_close(pair[0]);
+	pyvma_sock_close(pair[1]);
+	pyvma_sock_close(l);
 	peer_end(r);
 }
 
