@@ -183,7 +183,7 @@ enum pv_tcp_busy { PV_BUSY_NOT, PV_BUSY, PV_BUSY_RWND, PV_BUSY_SNDBUF, PV_BUSY_C
 #define PV_TF_PERSIST 0x80000u /* PV_TT_RTO is the window probe */
 #define PV_TF_FRTO 0x100000u
 #define PV_TF_CLOSED_BY_ERR 0x200000u /* the error was told: EPIPE and end of stream from now on */
-#define PV_TF_NOSPACE 0x400000u /* a send found the buffer full, or the peer behind: PV_EV_OUT is owed (sndq.c sets, ack.c clears) */
+#define PV_TF_NOSPACE 0x400000u /* a send found no room, or the peer behind: PV_EV_OUT is owed (sndq.c sets, ack.c clears) */
 #define PV_TF_PTO 0x800000u /* PV_TT_RACK is the tail loss probe, not the reordering window */
 #define PV_TF_TLP_RETRANS 0x1000000u /* the probe that is out was a retransmission */
 #define PV_TF_UNDO 0x2000000u /* `recover` is valid: the reduction may still prove needless */
