@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Whether `pyvma bench` measures what sockperf measures: both at the same time over the same path, so that what else the host does
 concerns both alike. Under load they take turns instead, many short ones: each has threads that spin for the time, so two at once measure
-who of them had the CPU.
+who of them had the CPU. And both CPUs have a program then that runs when nothing else would, or they would halt between the messages: what
+a virtual CPU takes to come back is up to its host, and other from one second to the next.
 
 Two network namespaces joined by a veth pair; servers at one end on one CPU, clients at the other end on another. A case is
 "WHAT/PROTO/MODE":
@@ -16,7 +17,8 @@ Two network namespaces joined by a veth pair; servers at one end on one CPU, cli
 
 Ratios are ours to sockperf's, in the control the second to the first; the table has the median of the rounds' ratios, and the bounds in
 which it is with 95 % by the sign test, which needs six rounds. ping-pong and under-load: average and median latency; throughput: messages
-a second.
+a second. Under load both are of the logs of all messages (--full-log of either), and the average is of the quickest 99 of a hundred: the
+others had their CPU away, for milliseconds, as often in the control.
 
 Usage: tools/sockperf_agreement.py [--rounds N (6)] [--cases WHAT/PROTO/MODE,... (all)] [--size BYTES] [--json FILE [--add]]
 Needs root, sockperf, and the package installed. Exit status 1 when a figure is OFF: by more than --limit (3 %); `?` is at one that is
@@ -28,6 +30,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -35,6 +38,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +57,7 @@ MODES: dict[str, dict[str, Any]] = {
     "under-load": {"mps": 5000, "reply_every": 5},
     "throughput": {},
 }
+QUICKEST = 0.99  # of the messages under load
 FIGURES = {"ping-pong": ("avg_us", "p50_us"), "under-load": ("avg_us", "p50_us"), "throughput": ("rate_mps",)}
 XDP = "xdp:device=veth0"
 # sockperf's client sleeps 2 s before its run; of that the first 400 ms and the last 50 ms are not in its latencies. Ours begins before
@@ -62,11 +67,32 @@ SOCKPERF_S, SLEEP_S, EARLY_S, LATE_S = 3, 2.0, 0.3, 0.5
 TURN_S, TURN_EDGES = 0.8, (0.2, 0.05)
 
 
-class Bench:
-    """The pair, its servers and clients."""
+@contextlib.contextmanager
+def kept_awake(numbers: set[int]) -> Iterator[None]:
+    """These CPUs do not halt: each has a program that anything else goes before."""
 
-    def __init__(self, pair: VethPair, size: int) -> None:
-        self.pair, self.size = pair, size
+    def goes_last() -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    with contextlib.ExitStack() as up:
+        for number in numbers:
+            line = ["taskset", "-c", str(number), sys.executable, "-c", "while True: pass"]
+            process = up.enter_context(subprocess.Popen(line, preexec_fn=goes_last))
+            up.callback(process.kill)
+        yield
+
+
+def logged(log: Path) -> dict[str, float]:
+    """The figures of one run under load."""
+    times = [value / 1e3 for value, many in _bench_sockperf.full_log(log) for _ in range(int(many))]
+    return {"avg_us": statistics.mean(times[: int(QUICKEST * len(times))]), "p50_us": statistics.median(times)}
+
+
+class Bench:
+    """The pair, its servers and clients, and the folder of their logs."""
+
+    def __init__(self, pair: VethPair, size: int, folder: Path) -> None:
+        self.pair, self.size, self.folder, self.runs = pair, size, folder, count()
         first, second = cpus()
         self.near, self.far = first or 0, second or 0
         self.port = 11111
@@ -99,59 +125,67 @@ class Bench:
         return f"{'T' if proto == 'tcp' else 'U'}:{self.pair.hosts[0]}:{port}"
 
     def ours(self, proto: str, mode: str, port: int, seconds: float, edges: tuple[float, float], xdp: bool = False) -> Peer:
-        """Our client, started; `edges`: of its time not in the figures."""
+        """Our client, started; `edges`: of its time not in the figures. It has a log under load."""
         options: dict[str, Any] = {"mode": mode, "end": self.end(proto, port), "seconds": seconds, "size": self.size, **MODES[mode]}
         options |= {"warmup_ms": round(edges[0] * 1e3), "cooldown_ms": round(edges[1] * 1e3)}
         options |= {"interfaces": XDP if xdp else None, "block": not xdp}
+        options |= {"full_log": self.folder / "ours"} if mode == "under-load" else {}
         options |= {"cpu": self.near} if mode != "under-load" or xdp else {"sender_affinity": self.near, "receiver_affinity": self.far}
         return Peer(c_command("client", "pyvma" if xdp else "kernel", **{"cpu": None, **options}), clean=True, inside=self.pair.inside(1))
 
     @contextlib.contextmanager
-    def sockperfs(self, proto: str, mode: str, port: int, seconds: int = SOCKPERF_S) -> Iterator[subprocess.Popen[str]]:
-        """sockperf's client, started; gone afterwards, whatever happens meanwhile."""
+    def sockperfs(self, proto: str, mode: str, port: int, seconds: int = SOCKPERF_S) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+        """sockperf's client, started, and its log; gone afterwards, whatever happens meanwhile."""
+        log = self.folder / f"sockperf.{next(self.runs)}"
         # Senders that wait for the time share a CPU, which is alike for both, and what wakes up has the other.
         pinned = ["taskset", "-c", str(self.near)] if mode != "under-load" else []
         line = [*self.pair.inside(1), *pinned, "sockperf", mode, "-i", self.pair.hosts[0], "-p", str(port)]
         line += ["-t", str(seconds), "-m", str(self.size), *["--tcp"] * (proto == "tcp")]
         if mode == "under-load":
             # In 3.7 the second of these moves the thread that sends, and the one that receives stays where that was before.
-            line += ["--sender-affinity", str(self.far), "--receiver-affinity", str(self.near)]
+            line += ["--sender-affinity", str(self.far), "--receiver-affinity", str(self.near), "--full-log", str(log)]
         for name, value in MODES[mode].items():
             line += ["--" + name.replace("_", "-"), str(value)]
         process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            yield process
+            yield process, log
         finally:
             process.kill()
             process.wait()
             if process.stdout:
                 process.stdout.close()
 
-    def finished(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        return _bench_sockperf.parse_client(process.communicate(timeout=60)[0])
+    def finished(self, mode: str, process: subprocess.Popen[str], log: Path) -> dict[str, Any]:
+        figures = _bench_sockperf.parse_client(process.communicate(timeout=60)[0])
+        return figures | logged(log) if mode == "under-load" else figures
+
+    def figures(self, mode: str, peer: Peer, seconds: float) -> dict[str, Any]:
+        """What a client of ours found."""
+        figures = peer.result(seconds)
+        return figures | logged(self.folder / "ours") if mode == "under-load" else figures
 
     def clients(self, proto: str, mode: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """sockperf's, and ours beside it."""
-        with self.sockperfs(proto, mode, port) as process:
+        with self.sockperfs(proto, mode, port) as client:
             time.sleep(SLEEP_S - EARLY_S)
             # Its warm-up goes by before ours has ended.
             edges = EARLY_S + (0.0 if mode == "throughput" else 0.4) + 0.1, LATE_S
             with running(self.ours(proto, mode, port, EARLY_S + SOCKPERF_S + LATE_S - 0.1, edges)) as peer:
                 mine = peer.result(SOCKPERF_S)
-            return self.finished(process), mine
+            return self.finished(mode, *client), mine
 
     def alternating(self, proto: str, mode: str, port: int, rounds: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """The same in turns of a second: ours while the next of sockperf's sleeps before its own, which was started when the one before
         it had its warm-up."""
         with contextlib.ExitStack() as up:
-            process = up.enter_context(self.sockperfs(proto, mode, port, 1))
+            client = up.enter_context(self.sockperfs(proto, mode, port, 1))
             time.sleep(SLEEP_S)
             for _ in range(rounds):
                 following = up.enter_context(self.sockperfs(proto, mode, port, 1))
-                theirs = self.finished(process)
+                theirs = self.finished(mode, *client)
                 with running(self.ours(proto, mode, port, TURN_S, TURN_EDGES)) as peer:
-                    yield theirs, peer.result(2)
-                process = following
+                    yield theirs, self.figures(mode, peer, 2)
+                client = following
 
     def both(self, proto: str, mode: str, ports: tuple[int, int], turn: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Two of our clients, each first every other time."""
@@ -166,13 +200,13 @@ class Bench:
         results = []
         for port in ports if turn % 2 == 0 else ports[::-1]:
             with running(self.ours(proto, mode, port, TURN_S, TURN_EDGES, xdp)) as peer:
-                results.append(peer.result(1))
+                results.append(self.figures(mode, peer, 1))
         return (results[0], results[1]) if turn % 2 == 0 else (results[1], results[0])
 
     def seen(self, proto: str, mode: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """sockperf's figures, and those that our server's counts give: a ping-pong's latency is half of a message's time."""
-        with self.server("ours", proto, mode) as (port, counted), self.sockperfs(proto, mode, port) as process:
-            theirs = self.finished(process)
+        with self.server("ours", proto, mode) as (port, counted), self.sockperfs(proto, mode, port) as client:
+            theirs = self.finished(mode, *client)
         rate = (counted["received"] + counted["lost"]) / counted["seconds"]
         if mode == "ping-pong":
             total = theirs["total_sent"] / SOCKPERF_S
@@ -189,6 +223,8 @@ class Bench:
             first, _ = up.enter_context(self.server("xdp" if what == "clients-to-xdp" else "sockperf", proto, mode))
             second, _ = up.enter_context(self.server("ours", proto, mode)) if what.startswith("servers") else (first, {})
             loaded = mode == "under-load"
+            if loaded:
+                up.enter_context(kept_awake({self.near, self.far}))
             if what.startswith("clients"):
                 if loaded:
                     return list(self.alternating(proto, mode, first, rounds))
@@ -241,8 +277,8 @@ def main() -> int:
         parser.error(f"{before}: its messages have another size")
     results, off = [], 0
     print(f"{'case':32} {'figure':9} {'sockperf':>12} {'ours':>12} {'ratio':>8}  bounds; rounds; cache line ns", flush=True)
-    with VethPair() as pair:
-        bench = Bench(pair, arguments.size)
+    with VethPair() as pair, tempfile.TemporaryDirectory() as folder:
+        bench = Bench(pair, arguments.size, Path(folder))
         for case in wanted:
             line = 1e3 * (_bench_host.line(0.05) or 0.0)
             took, label, figures = bench.case(*case, arguments.rounds), "/".join(case), {}
