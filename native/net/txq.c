@@ -279,11 +279,7 @@ static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
 
 		if (at > now_ns)
 			return at;
-		pkt->flags &= ~PV_PKT_TX_QUEUE;
-		if (q->devq) {
-			pkt->flags |= PV_PKT_TX_QUEUE;
-			pkt->txq = q->devq;
-		}
+		pv_pkt_set_txq(pkt, q->devq);
 		(void)pv_pktq_pop(&q->held);
 		rc = pv_unlikely(pkt->flags & PV_PKT_TX_STAMP) ? post_stamped(q, pkt, now_ns) : post(q, pkt);
 		if (rc == -EAGAIN) {

@@ -45,7 +45,6 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_GROUP 0x0800u /* set by pv_net_rx: the IP destination is a group or a broadcast address */
 #define PV_PKT_LENT 0x1000u /* the application reads it in place; gone when it is given back */
 /* More requests to the ring, transmit side. */
-#define PV_PKT_TX_QUEUE 0x2000u /* by the ring's transmit queue `txq` instead of its first */
 /* One TCP segment that is longer than the path's MTU, for the ring to cut (caps.tso_max): `gso_size` bytes of payload each behind the
  * `gso_hdr` bytes of headers that `data` begins with. The ring fills the checksums of all. */
 #define PV_PKT_TX_TSO 0x4000u
@@ -57,6 +56,9 @@ enum pv_pkt_owner { PV_OWNER_POOL, PV_OWNER_STACK, PV_OWNER_RING, PV_OWNER_APP }
 #define PV_PKT_TX_FLUSHED 0x40000u
 
 #define PV_PKT_HASH 0x80000u /* `rss_hash` is what the device spread by */
+/* By the ring's transmit queue of this number instead of its first, which is 0: pv_pkt_txq. */
+#define PV_PKT_TX_QUEUE 0xff000000u
+#define PV_PKT_TX_QUEUE_SHIFT 24
 
 struct pv_pkt {
 	struct pv_pkt *next; /* queue link of whoever owns the packet */
@@ -81,7 +83,7 @@ struct pv_pkt {
 	uint32_t size; /* bytes of the buffer at `buf` */
 	uint16_t gso_size; /* PV_PKT_TX_TSO */
 	uint8_t gso_hdr; /* PV_PKT_TX_TSO: Ethernet, IP and TCP headers */
-	uint8_t txq; /* PV_PKT_TX_QUEUE, PV_PKT_QUEUE */
+	uint8_t txq; /* PV_PKT_QUEUE */
 	uint64_t priv[4]; /* the present owner's, meaningless after a hand-over */
 	uint64_t cookie; /* PV_PKT_TX_TSTAMP: the sender's, untouched by rings */
 } pv_aligned(PV_CACHELINE);
@@ -214,6 +216,17 @@ bool pv_pool_chunk(const struct pv_pool *pool, uint32_t i, void **base, size_t *
 
 /* The packet with that index, for completions that carry only a number. The index must be below total. */
 struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index);
+
+/* The transmit queue. */
+pv_inline uint32_t pv_pkt_txq(const struct pv_pkt *p)
+{
+	return p->flags >> PV_PKT_TX_QUEUE_SHIFT;
+}
+
+pv_inline void pv_pkt_set_txq(struct pv_pkt *p, uint32_t txq)
+{
+	p->flags = (p->flags & ~PV_PKT_TX_QUEUE) | txq << PV_PKT_TX_QUEUE_SHIFT;
+}
 
 pv_inline uint32_t pv_pkt_headroom(const struct pv_pkt *p)
 {

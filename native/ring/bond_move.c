@@ -63,7 +63,7 @@ void pv_bond_again(struct bond *b)
 		p->next = NULL;
 		pv_ring_give(p);
 		/* What a queue was given leaves, though it is closed by now. */
-		if (p->flags & PV_PKT_TX_QUEUE && !b->txq[p->txq].open)
+		if (p->flags & PV_PKT_TX_QUEUE && !b->txq[pv_pkt_txq(p)].open)
 			p->flags &= ~PV_PKT_TX_QUEUE;
 		if (!is_tcp(p)) {
 			lose(b, p);
@@ -132,7 +132,7 @@ static void put_together(struct bond *b, const struct bond_leg *l, uint32_t n)
 		if (!left[i].first)
 			continue;
 		if (p->flags & PV_PKT_TX_QUEUE)
-			p->txq = l->txq_back[p->txq];
+			pv_pkt_set_txq(p, l->txq_back[pv_pkt_txq(p)]);
 		bond_hold(&b->again, p);
 	}
 }

@@ -209,7 +209,7 @@ int pv_bond_txq_close(struct pv_ring *r, uint32_t txq)
 	for (struct bond_leg *l = b->parted; l; l = l->next)
 		l->txq_back[l->txq[txq]] = 0;
 	for (struct pv_pkt *p = b->again.head; p; p = p->next)
-		if (p->txq == txq)
+		if (pv_pkt_txq(p) == txq)
 			p->flags &= ~PV_PKT_TX_QUEUE;
 	b->txq[txq] = (struct bond_txq){ 0 };
 	return 0;
@@ -251,7 +251,7 @@ uint32_t pv_bond_txq_pending(struct pv_ring *r, uint32_t txq)
 			n += pv_ring_txq_pending(l->ring, txq ? l->txq[txq] : 0);
 	}
 	for (const struct pv_pkt *p = b->again.head; p; p = p->next)
-		n += !txq || (p->flags & PV_PKT_TX_QUEUE && p->txq == txq);
+		n += !txq || pv_pkt_txq(p) == txq;
 	return n;
 }
 

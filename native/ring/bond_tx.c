@@ -118,7 +118,6 @@ static void cut(struct bond *b, struct pv_pkt *p)
 		next = part->next;
 		part->len = part->total = pv_frame_cut(p, i, part->data);
 		part->flags = keep;
-		part->txq = p->txq;
 		bond_bit_set(b->own, part);
 		b->own_out++;
 		bond_hold(&b->again, part);
@@ -152,21 +151,17 @@ static bool post_aside(struct bond *b, struct bond_leg *l, struct pv_pkt *p)
 {
 	const struct pv_ring_caps *caps = &l->ring->caps;
 	uint32_t flags = p->flags, sums = flags & l->aside & (PV_PKT_TX_L3_CSUM | PV_PKT_TX_L4_CSUM);
-	uint8_t txq = p->txq;
+	uint32_t txq = pv_pkt_txq(p);
 
-	if (flags & PV_PKT_TX_QUEUE && txq) {
+	if (txq) {
 		if (!b->txq[txq].open) {
 			refuse(b, p);
 			return true;
 		}
-		if (l->txq[txq])
-			p->txq = l->txq[txq];
-		else
-			p->flags &= ~PV_PKT_TX_QUEUE;
+		pv_pkt_set_txq(p, l->txq[txq]);
 	}
 	if (flags & PV_PKT_TX_TSO && !pv_frame_cuts(p, caps->mtu, caps->tso_max, caps->max_sge)) {
 		p->flags = flags;
-		p->txq = txq;
 		cut(b, p);
 		return true;
 	}
@@ -177,8 +172,7 @@ static bool post_aside(struct bond *b, struct bond_leg *l, struct pv_pkt *p)
 	}
 	if (post_plain(l, &p, 1))
 		return true;
-	p->flags = (p->flags & ~PV_PKT_TX_QUEUE) | (flags & PV_PKT_TX_QUEUE);
-	p->txq = txq;
+	pv_pkt_set_txq(p, txq);
 	return false;
 }
 
@@ -298,7 +292,7 @@ uint32_t pv_bond_leg_reap(struct bond *b, struct bond_leg *l, struct pv_pkt **pk
 
 		bond_bit_clear(l->out, p);
 		if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE))
-			p->txq = l->txq_back[p->txq];
+			pv_pkt_set_txq(p, l->txq_back[pv_pkt_txq(p)]);
 		if (pv_unlikely(p->flags & PV_PKT_TX_TSTAMP) && l != b->stamp_leg)
 			p->flags &= ~PV_PKT_TSTAMP;
 		if (pv_unlikely(p->flags & PV_PKT_TX_FLUSHED)) {

@@ -103,7 +103,7 @@ uint32_t pv_sim_txq_pending(struct pv_ring *r, uint32_t txq);
 /* True: the packet goes by a queue of its own, or waits for a rate. The ring has queues. */
 pv_inline bool sim_goes_aside(const struct sim_ring *s, const struct pv_pkt *p)
 {
-	if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE) && p->txq)
+	if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE))
 		return true;
 	return s->txq[0].rate.kbps || s->txq[0].wait.count;
 }

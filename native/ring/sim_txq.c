@@ -110,7 +110,7 @@ void pv_sim_run_until(struct pv_sim_wire *w, int64_t until_ns)
 /* False: the queue is full. */
 bool pv_sim_txq_post(struct sim_ring *s, struct pv_pkt *p)
 {
-	uint32_t number = p->flags & PV_PKT_TX_QUEUE ? p->txq : 0;
+	uint32_t number = pv_pkt_txq(p);
 	struct sim_txq *q = s->txq && number <= s->ring.caps.txqs ? &s->txq[number] : NULL;
 
 	if (q && q->wait.count >= s->ring.caps.tx_depth)

@@ -110,7 +110,7 @@ static pv_noinline bool put_aside(struct verbs_ring *v, struct pv_pkt *p, bool w
 	struct verbs_txq *q = &v->tx;
 	bool again;
 
-	if (p->flags & PV_PKT_TX_QUEUE && p->txq) {
+	if (p->flags & PV_PKT_TX_QUEUE) {
 		q = pv_verbs_txq_use(v, p, &again);
 		if (again)
 			return false;

@@ -520,7 +520,7 @@ pv_inline bool verbs_tx_stamped(const struct verbs_ring *v, const struct verbs_t
 /* A packet that the device reads by the first queue. */
 pv_inline bool verbs_tx_reads(const struct verbs_ring *v, const struct pv_pkt *p)
 {
-	if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE) && p->txq)
+	if (pv_unlikely(p->flags & PV_PKT_TX_QUEUE))
 		return false;
 	return p->flags & PV_PKT_TX_TSO || verbs_frame_len(v, p) > v->ring.caps.inline_size;
 }

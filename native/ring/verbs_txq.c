@@ -270,7 +270,7 @@ uint32_t pv_verbs_txq_pending(struct pv_ring *r, uint32_t txq)
  * has failed. */
 struct verbs_txq *pv_verbs_txq_use(struct verbs_ring *v, const struct pv_pkt *p, bool *again)
 {
-	struct verbs_txq *q = find(v, p->txq);
+	struct verbs_txq *q = find(v, pv_pkt_txq(p));
 
 	*again = false;
 	if (!q)

@@ -274,8 +274,8 @@ TEST(a_queue_that_is_deleted_with_its_leg)
 			p = in_pieces(&rig, p, 133);
 		if (i == 7)
 			kept = p;
-		p->flags |= PV_PKT_TX_QUEUE | (i == 7 ? PV_PKT_KEPT : 0);
-		p->txq = (uint8_t)txq;
+		p->flags |= i == 7 ? PV_PKT_KEPT : 0;
+		pv_pkt_set_txq(p, (uint32_t)txq);
 		CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
 	}
 	CHECK(pv_ring_txq_pending(rig.ring[0], (uint32_t)txq) > 0);
@@ -317,8 +317,7 @@ TEST(changes_while_a_leg_is_shut)
 	for (uint32_t i = 0; is_udp(i); i++)
 		d = flow(i + 1, 600);
 	p = contract_ip_frame(&rig, 0, &d);
-	p->flags |= PV_PKT_TX_QUEUE;
-	p->txq = (uint8_t)txq;
+	pv_pkt_set_txq(p, (uint32_t)txq);
 	CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
 	/* No kick has been: what was posted is still the leg's. */
 	pv_sim_set_link(bond_rig(&rig)->leg[0][0], false);
@@ -334,7 +333,7 @@ TEST(changes_while_a_leg_is_shut)
 	pv_bond_leg_end(rig.ring[0], leg);
 	bond_rig(&rig)->leg[0][0] = NULL;
 	/* Of the first queue now. */
-	CHECK(p->txq == 0);
+	CHECK_EQ(pv_pkt_txq(p), 0);
 	CHECK_EQ(pv_ring_txq_pending(rig.ring[0], 1), 0);
 	rig_kick(&rig, 0);
 	rig_reap_all(&rig, 0, 1);

@@ -196,8 +196,7 @@ TEST(parts_of_a_queue_that_is_closed)
 	CHECK(txq > 0);
 	p = contract_tso_packet(&rig, &d);
 	CHECK_EQ(pv_bond_leg_set(rig.ring[0], 1, false), 0);
-	p->flags |= PV_PKT_TX_QUEUE;
-	p->txq = (uint8_t)txq;
+	pv_pkt_set_txq(p, (uint32_t)txq);
 	rig_post(&rig, 0, p);
 	CHECK_EQ(small->tx_pending, 2);
 	CHECK_EQ(pv_ring_txq_pending(rig.ring[0], (uint32_t)txq), pv_ring_txq_pending(small, 1) + 1);

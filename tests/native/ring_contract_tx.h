@@ -21,8 +21,7 @@ static inline struct pv_pkt *contract_queued(struct rig *rig, uint32_t txq, uint
 {
 	struct pv_pkt *p = rig_frame(rig, 0, len, number);
 
-	p->flags |= PV_PKT_TX_QUEUE;
-	p->txq = (uint8_t)txq;
+	pv_pkt_set_txq(p, txq);
 	return p;
 }
 
@@ -130,8 +129,6 @@ static inline void contract_txq_mixed(const struct rig_kind *kind)
 
 			p[n] = contract_queued(&rig, q, 60 + (uint32_t)pv_rng_below(&rig.rng, 1000), number);
 			p[n]->data[18] = (uint8_t)q;
-			if (!q)
-				p[n]->flags &= ~PV_PKT_TX_QUEUE;
 		}
 		posted = pv_ring_tx_post(rig.ring[0], p, n);
 		sent += posted;
@@ -377,10 +374,10 @@ static inline struct pv_pkt *contract_tso_packet(struct rig *rig, const struct c
 		p->data[p->len++] = contract_tso_byte(i);
 	}
 	head->total = hdr + t->payload;
-	head->flags |= PV_PKT_TX_TSO | (t->txq ? PV_PKT_TX_QUEUE : 0);
+	head->flags |= PV_PKT_TX_TSO;
 	head->gso_size = t->gso;
 	head->gso_hdr = (uint8_t)hdr;
-	head->txq = (uint8_t)t->txq;
+	pv_pkt_set_txq(head, t->txq);
 	return head;
 }
 
