@@ -196,6 +196,7 @@ enum pv_stat_type_id {
 	X(rx_depth, rx_depth, GAUGE, "", "entries of the receive queue")                                                           \
 	X(tx_depth, tx_depth, GAUGE, "", "entries of the send queue")                                                              \
 	X(queues, queues, GAUGE, "", "receive queues")                                                                             \
+	X(tx_queues, tx_queues, GAUGE, "", "send queues beside the first, of paced sockets and of keys (ring_logic_tx)")           \
 	X(rx_drained_max, rx_drained_max, MAX, "", "most frames that one poll of the completion queue found")                      \
 	X(moderation_frames, moderation_frames, GAUGE, "",                                                                         \
 	  "frames for which the device holds an interrupt back; 0: none, or not known")                                            \

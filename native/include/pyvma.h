@@ -268,6 +268,7 @@ PYVMA_EXPORT int pyvma_sock_pacing(pyvma_sock *s, unsigned int i, struct pyvma_p
 /* Receive queues of sockets' own: which the setting ring_logic_rx chooses, or the program by a key. Sockets of one key share a queue. */
 #define PYVMA_PLACE_MOVE 0x1u /* also from another queue; what came by that is received before what comes by the new one */
 #define PYVMA_PLACE_NONE 0x2u /* to the interface's first queues, whatever the key and the setting say */
+#define PYVMA_PLACE_SEND 0x4u /* of sending, instead */
 /* The key of a socket; of one without a name, or that is not connected yet, from then on. 0, or -errno with a text, and the socket is led where it
  * was: -EOPNOTSUPP (it is the kernel's, or the ring has no such queues), -EBUSY (it has another place, and PYVMA_PLACE_MOVE is not set),
  * -EEXIST (a rule of the program's leads the same frames to such a queue), -EAGAIN (frames come faster than they are received), -ENOBUFS,
@@ -283,8 +284,14 @@ struct pyvma_place {
 	char interface[32];
 	char reason[64];
 };
+/* With PYVMA_PLACE_SEND it is the send queue of the key by which the socket sends, where ring_logic_tx is not 0. What it has sent leaves by the old
+ * queue first: -EAGAIN when that takes longer than a millisecond. -ENOSPC: ring_limit keys have one. -EBUSY also of a socket that is held to a
+ * rate. -ENOTCONN: it does not send by the engine yet. */
 /* The i-th address or flow that the socket is placed by; -ENOENT past the end, and of a socket that was not placed. */
 PYVMA_EXPORT int pyvma_sock_placed(pyvma_sock *s, unsigned int i, struct pyvma_place *out);
+/* The send queue of the i-th interface that its key has sent by, of which `users` are the sockets: `cpu` and `set` are 0. -ENOENT past the end,
+ * and of a socket that sends by the first queues. */
+PYVMA_EXPORT int pyvma_sock_sends_by(pyvma_sock *s, unsigned int i, struct pyvma_place *out);
 
 /* A flag of a send, sendto that need not wait, on an offloaded socket: more is about to be sent, on whatever socket, before a
  * pyvma_flush() or a send without it, and one doorbell will do for all. Nothing is held back for longer than until the engine polls. */

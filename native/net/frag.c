@@ -15,7 +15,7 @@ struct frag_tx {
 	uint32_t step; /* payload of all pieces but the last, at most */
 	uint32_t total;
 	uint32_t id;
-	uint32_t asked; /* PV_PKT_TX_PACED or 0 */
+	uint32_t asked; /* PV_PKT_TX_PACED or 0, and the transmit queue */
 	uint64_t txq;
 };
 
@@ -132,7 +132,7 @@ int pv_frag_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts
 
 	for (const struct pv_pkt *p = pkt; p; p = p->frag)
 		f.total += p->len;
-	f.asked = pkt->flags & PV_PKT_TX_PACED;
+	f.asked = (pkt->flags & PV_PKT_TX_PACED) | (uint32_t)path->txq << PV_PKT_TX_QUEUE_SHIFT;
 	f.txq = pkt->priv[0];
 	f.hlen = f.v4 ? PV_IP4_HLEN : PV_IP6_HLEN + PV_IP6_FRAG_HLEN;
 	f.step = (mtu - f.hlen) & ~7u;

@@ -422,6 +422,7 @@ int pv_net_iface_del(struct pv_net *net, uint32_t index)
 	pv_net_timer_del(net, &ifp->relink);
 	pv_mcast_del_iface(net, ifp);
 	pv_txq_del_iface(net, index);
+	pv_txlane_del_iface(net, index);
 	pv_neigh_del_iface(net, index);
 	pv_reass_del_iface(net, index);
 	pv_route_del_iface(net, index);

@@ -196,6 +196,7 @@ struct pv_net {
 	struct pv_htab txqs; /* paced queues, by id */
 	struct pv_list txq_all, txq_going;
 	uint64_t txq_id; /* of the last one */
+	struct pv_txlanes *txlanes; /* NULL: there never was one */
 
 	int64_t icmp_filled_ns;
 	uint64_t icmp_tokens; /* in 1e-9 messages */
@@ -371,6 +372,27 @@ void pv_txq_moved(struct pv_net *net, uint32_t iface, int64_t now_ns);
 void pv_txq_left(struct pv_net *net);
 /* A frame with PV_PKT_TX_PACED, from now on the queue's. As pv_tx_post. */
 int pv_txq_post(struct pv_net *net, uint32_t iface, struct pv_ring *ring, struct pv_pkt *pkt);
+
+/* The ring's, counted. */
+pv_inline int pv_net_txq_open(struct pv_ring *r, const struct pv_ring_rate *rate)
+{
+	int rc = pv_ring_txq_open(r, rate);
+
+	r->stat->tx_queues += rc > 0;
+	return rc;
+}
+
+pv_inline int pv_net_txq_close(struct pv_ring *r, uint32_t txq)
+{
+	r->stat->tx_queues--;
+	return pv_ring_txq_close(r, txq);
+}
+
+/* txlane.c */
+void pv_txlane_fini(struct pv_net *net);
+void pv_txlane_del_iface(struct pv_net *net, uint32_t iface);
+/* The queue, or the first when it is no lane's any more. */
+uint32_t pv_txlane_still(const struct pv_net *net, uint32_t iface, uint32_t queue);
 
 /* tx.c */
 /* What the sender asked of the packet, and still holds when its headers are written. */

@@ -344,6 +344,8 @@ static void neigh_flush(struct pv_net *net, struct pv_neigh *n)
 	while ((pkt = pv_pktq_pop(&n->queue))) {
 		pkt->next = NULL;
 		memcpy(pkt->data, n->mac, PV_ETH_ALEN);
+		if (pv_unlikely(pkt->flags & PV_PKT_TX_QUEUE))
+			pv_pkt_set_txq(pkt, pv_txlane_still(net, n->iface, pv_pkt_txq(pkt)));
 		pv_tx_post(net, n->iface, ifp->ring, pkt);
 	}
 }

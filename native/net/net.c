@@ -29,6 +29,7 @@ static void net_free(struct pv_net *net)
 	pv_host_seen_close(net);
 	pv_stamps_close(net);
 	pv_txq_fini(net);
+	pv_txlane_fini(net);
 	pv_heap_fini(&net->timers);
 	pv_net_free(net, net->ip_id, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
 	pv_net_free(net, net->pmtu, PV_PMTU_MAX * sizeof(*net->pmtu));
@@ -73,6 +74,7 @@ int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg)
 	if (!net)
 		return -ENOMEM;
 	net->mem = cfg->mem;
+	net->head.lanes = cfg->lane != NULL;
 	net->shown = pv_mem_show(net->mem, &pv_net_stat_type, &net->c);
 	net->cfg = *cfg;
 	net_defaults(&net->cfg);

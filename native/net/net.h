@@ -58,6 +58,9 @@ struct pv_net_cfg {
 	struct pv_trace *trace; /* of this stack and all above; NULL: none */
 	/* The time in the middle of a turn, for who has to know when a frame left; NULL: the turn's will do. */
 	int64_t (*clock)(void);
+	/* The lane (net/txlane.h) of the user's socket, which is about to send for the first time, from this address: it is one of its senders then.
+	 * NULL: nobody has one. */
+	uint32_t (*lane)(void *user, const struct pv_addr *src);
 };
 
 int pv_net_open(struct pv_net **out, const struct pv_net_cfg *cfg);
@@ -214,6 +217,8 @@ struct pv_path {
 	uint8_t tx_csum; /* PV_CSUM_* that the ring computes */
 	uint8_t prio, tos; /* of the query, for the tag */
 	uint8_t joins; /* PV_JOIN_*: how the ring takes several TCP segments as one packet; 0: it does not */
+	uint8_t lane, txq; /* the sender's lane (net/txlane.h), and the ring's transmit queue that it has from it; 0: the first */
+	bool hdr_l3_soft; /* pv_net_tx's own, as what follows the Ethernet header */
 	struct pv_neigh *neigh; /* NULL for groups, broadcast and own addresses */
 	struct pv_ring *ring;
 	uint8_t l2[18]; /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
@@ -223,8 +228,8 @@ struct pv_path {
 	uint8_t hdr_len; /* Ethernet and IP together */
 	uint8_t hdr_len_off; /* of the length field, counted back from the segment */
 	uint8_t hdr_len_add; /* what the length field counts besides the segment */
-	bool hdr_l3_soft, hdr_l4_soft; /* checksums that the ring does not compute */
-	uint16_t hdr_flags; /* PV_PKT_TX_* */
+	bool hdr_l4_soft; /* this, and hdr_l3_soft: checksums that the ring does not compute */
+	uint32_t hdr_flags; /* PV_PKT_TX_* */
 	uint32_t hdr_limit; /* shortest segment that is too long for them; 0: there are none */
 	const uint8_t *hdr_state; /* of the neighbour */
 	struct pv_tx_opts hdr_opts;
@@ -259,6 +264,7 @@ struct pv_net_head {
 		uint16_t not_plain; /* one of them */
 	};
 	bool left; /* ... and was: who held them rings, or any kick before that */
+	bool lanes; /* senders have lanes (txlane.h) */
 	struct pv_trace *trace; /* NULL: none */
 	struct pv_trace *stations; /* the same while packets are traced, too, else NULL */
 };

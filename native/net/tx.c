@@ -4,6 +4,7 @@
  * that fits. Everything else is pv_tx_slow.
  */
 #include "net/internal.h"
+#include "net/txlane.h"
 
 #define TX_DF_MODES (1u << PV_PMTU_WANT | 1u << PV_PMTU_DO | 1u << PV_PMTU_PROBE)
 
@@ -196,6 +197,8 @@ static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct 
 	/* A packet never changes pools. */
 	if (fresh.ring->pool != pkt->pool)
 		return -ENODEV;
+	if (pv_unlikely(path->lane))
+		pv_txlane_set(net, &fresh, path->lane);
 	*path = fresh;
 	return 0;
 }
@@ -223,7 +226,7 @@ static void tx_keep_headers(struct pv_path *path, const struct pv_tx_opts *opts)
 	path->hdr_len = (uint8_t)(l3 + path->l2_len);
 	path->hdr_len_off = path->is4 ? PV_IP4_HLEN - 2 : PV_IP6_HLEN - 4;
 	path->hdr_len_add = path->is4 ? PV_IP4_HLEN : 0;
-	path->hdr_flags = 0;
+	path->hdr_flags = (uint32_t)path->txq << PV_PKT_TX_QUEUE_SHIFT;
 	path->hdr_l3_soft = path->is4 && !(path->tx_csum & PV_CSUM_IP4);
 	path->hdr_l4_soft = opts->l4_csum_off != UINT32_MAX && !(path->tx_csum & csum_bit(opts->proto));
 	if (path->is4 && !path->hdr_l3_soft)
@@ -265,7 +268,7 @@ pv_noinline int pv_tx_slow(struct pv_net *net, struct pv_path *path, const struc
 	}
 	if (total + hlen > mtu || (count > 1 && count > path->ring->caps.max_sge && !path->is_local))
 		return pv_frag_tx(net, path, opts, pkt, mtu, now_ns);
-	pkt->flags = tx_l4(path, opts, pkt, total) | (pkt->flags & PV_PKT_ASKED);
+	pkt->flags = tx_l4(path, opts, pkt, total) | (pkt->flags & PV_PKT_ASKED) | (uint32_t)path->txq << PV_PKT_TX_QUEUE_SHIFT;
 	paced = pkt->flags & PV_PKT_TX_PACED;
 	tx_l3(net, path, opts, pkt, total);
 	rc = pv_tx_frame(net, path, pkt, now_ns);

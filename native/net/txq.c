@@ -16,8 +16,9 @@
 /* The ring took no more, or another queue is not empty yet. */
 #define RETRY_NS (50 * PV_NS_PER_US)
 #define LOOK_MAX_NS (20 * PV_NS_PER_MS)
-/* The first queue is shared, and may never be seen empty: what a sender left there is gone by then. */
+/* The first queue is shared, and may never be seen empty: what a sender left there is gone by then. A lane's is exact, but may be shared, too. */
 #define FENCE_NS PV_NS_PER_MS
+#define LANE_FENCE_NS (20 * PV_NS_PER_MS)
 #define POSTED_MAX 512u /* frames that a device has of one queue */
 
 struct pv_txq {
@@ -84,21 +85,27 @@ enum pv_txq_why pv_txq_check(const struct pv_ring_caps *caps, const struct pv_pa
 	return pv_pacing_on(pacing) ? to_device(caps, pacing, &rate) : PV_TXQ_OK;
 }
 
+/* May something of the owner's that was not paced be out still? */
+static bool fenced(const struct pv_txq *q)
+{
+	return pv_ring_txq_pending(q->ring, q->cfg.from) || (!q->cfg.from && q->ring->tx_pending);
+}
+
 static enum pv_txq_why devq_open(struct pv_txq *q, const struct pv_ring_rate *rate, int64_t now_ns)
 {
-	int rc = pv_ring_txq_open(q->ring, rate);
+	int rc = pv_net_txq_open(q->ring, rate);
 
 	if (rc <= 0)
 		return rc == -ENOSPC ? PV_TXQ_NO_QUEUE : rc == -EOPNOTSUPP ? PV_TXQ_NO_PACING : PV_TXQ_REFUSED;
 	q->devq = (uint8_t)rc;
-	q->fence_ns = pv_ring_txq_pending(q->ring, 0) || q->ring->tx_pending ? now_ns + FENCE_NS : 0;
+	q->fence_ns = !fenced(q) ? 0 : now_ns + (q->cfg.from ? LANE_FENCE_NS : FENCE_NS);
 	return PV_TXQ_OK;
 }
 
 static void devq_close(struct pv_txq *q)
 {
 	if (q->devq)
-		(void)pv_ring_txq_close(q->ring, q->devq);
+		(void)pv_net_txq_close(q->ring, q->devq);
 	q->devq = 0;
 	q->done = q->posted;
 	q->left = q->bytes;
@@ -129,7 +136,7 @@ static bool must_wait(struct pv_txq *q, int64_t now_ns)
 		if (q->by == PV_TXQ_SOFTWARE && q->pacing.burst)
 			fill(q, now_ns);
 	}
-	if (q->fence_ns && now_ns < q->fence_ns && (q->ring->tx_pending || pv_ring_txq_pending(q->ring, 0)))
+	if (q->fence_ns && now_ns < q->fence_ns && fenced(q))
 		return true;
 	q->fence_ns = 0;
 	return false;
@@ -279,7 +286,7 @@ static int64_t release(struct pv_txq *q, bool late, int64_t now_ns)
 
 		if (at > now_ns)
 			return at;
-		pv_pkt_set_txq(pkt, q->devq);
+		pv_pkt_set_txq(pkt, q->devq ? q->devq : pv_txlane_still(q->net, q->cfg.iface, q->cfg.from));
 		(void)pv_pktq_pop(&q->held);
 		rc = pv_unlikely(pkt->flags & PV_PKT_TX_STAMP) ? post_stamped(q, pkt, now_ns) : post(q, pkt);
 		if (rc == -EAGAIN) {

@@ -44,6 +44,7 @@ enum pv_txq_why {
 
 struct pv_txq_cfg {
 	uint32_t iface;
+	uint8_t from; /* the ring's queue by which the owner sends what is not paced (net/txlane.h); 0: the first */
 	bool device_only; /* the owner paces by itself what the device does not, unless there is a burst */
 	void (*room)(void *user); /* see pv_txq_want_room */
 	void *user;

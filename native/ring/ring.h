@@ -141,7 +141,7 @@ struct pv_ring_stat {
 	struct pv_ring_drops drops;
 	uint64_t retransmits; /* TCP's to write */
 	uint32_t shown; /* pv_mem_show */
-	uint32_t rx_drained_max; /* the stack's to write */
+	uint32_t rx_drained_max, tx_queues; /* the stack's to write */
 	uint32_t index, mtu, rx_depth, tx_depth, queues, dm_size, pacing_min_kbps, pacing_max_kbps, moderation_frames,
 	    moderation_us;
 	struct pv_pool *pool;

@@ -60,10 +60,10 @@
 	  "socket, 11 a key that the program says (pyvma.ring.place), 20 thread, 30 core, 31 core to which the thread is bound. "  \
 	  "With any but 0 also rules of pyvma.ring.steer can have queues")                                                         \
 	X(INT, ring_logic_tx, "0", 0, 31, "", "VMA_RING_ALLOCATION_LOGIC_TX", 1,                                                   \
-	  "the same for sending: noted in the log, all sockets send by one queue but paced ones, which have their own")            \
+	  "the same for sending, by transmit queues beside the first, which a socket gets when it is first used for sending")      \
 	X(INT, ring_limit, "0", 0, 65536, "rings", "VMA_RING_LIMIT_PER_INTERFACE", 1,                                              \
 	  "receive queues beside the first ones at most, 0: what the ring has, up to 62; further keys share those with the "       \
-	  "fewest")                                                                                                                \
+	  "fewest. Likewise of transmit queues, up to 254; further keys send by the first")                                        \
 	X(INT, ring_migration_rx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_RX", 1,                                         \
 	  "accepted for VMA's sake and noted in the log: no socket ever changes its queue by itself, as with -1")                  \
 	X(INT, ring_migration_tx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_TX", 1, "the same for sending")                 \

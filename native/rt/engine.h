@@ -151,6 +151,7 @@ struct pv_engine_hooks {
 	void (*extra)(void); /* extra_fd is readable; the lock is held */
 	void (*port_free)(void *hold); /* what pv_tcp_port_hold kept; the lock is held */
 	bool (*port_idle)(void *hold); /* of a reserved port that nobody has: may it stay so? The lock is held */
+	uint32_t (*lane)(void *user, const struct pv_addr *src); /* pv_net_cfg.lane; the lock is held */
 	void (*started)(void); /* it runs; the lock is held */
 	void (*ifaces)(void); /* rings were opened or closed, or addresses changed, while sockets may use them; the lock is held */
 };

@@ -460,8 +460,8 @@ static void log_queues(const struct pv_port *p, const struct pv_config *cfg)
 	if (cfg->ring_logic_rx && !p->ring->caps.rxqs)
 		pv_log(PV_LOG_INFO, "%s: ring_logic_rx=%d asks for receive queues by sockets; the ring has none, in force is 0",
 		       p->spec.name, (int)cfg->ring_logic_rx);
-	if (cfg->ring_logic_tx)
-		pv_log(PV_LOG_INFO, "%s: ring_logic_tx=%d asks for more send queues; in force is 0, one for the interface",
+	if (cfg->ring_logic_tx && !p->ring->caps.txqs)
+		pv_log(PV_LOG_INFO, "%s: ring_logic_tx=%d asks for more send queues; the ring has none, in force is 0",
 		       p->spec.name, (int)cfg->ring_logic_tx);
 	if (cfg->ring_migration_rx >= 0 || cfg->ring_migration_tx >= 0)
 		pv_log(PV_LOG_INFO, "%s: migration ratios are not heeded: a socket changes its queue by pyvma.ring.move alone",

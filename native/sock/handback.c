@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "net/stamp.h"
+#include "net/txlane.h"
 #include "rt/error.h"
 #include "sock/epoll.h"
 #include "sock/kin.h"
@@ -107,9 +108,11 @@ static void flush(const struct pv_sock *so)
 	uint32_t iface = pv_tcp_iface(so->tc);
 	struct pv_ring *ring = iface ? pv_iface_ring(pv_net_iface(pv_engine.net, iface)) : NULL;
 	struct pv_pkt *done[PV_RING_BATCH_MAX];
+	struct pv_txlane_info lane = { 0 };
 	int64_t until = now() + FLUSH_NS;
 
-	while (ring && ring->tx_pending && now() < until) {
+	(void)pv_txlane_info(pv_engine.net, pv_tcp_lane(so->tc), iface, &lane);
+	while (ring && (ring->tx_pending || (lane.queue && pv_ring_txq_pending(ring, lane.queue))) && now() < until) {
 		uint32_t n;
 
 		pv_net_kick(pv_engine.net);

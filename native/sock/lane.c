@@ -174,7 +174,7 @@ int pv_lane_none(const struct pv_port *p)
 /* ---- the device's side of rules ---------------------------------------------------------------------------------------- */
 
 /* Not by pv_engine_poll, which may close the ring. */
-static void one_turn(void)
+void pv_lane_turn(void)
 {
 	(void)pv_stack_poll(pv_engine.stack, pv_clock_now(&pv_engine.clock), pv_engine.rx_budget);
 	pv_engine_route(&pv_engine);
@@ -185,7 +185,7 @@ int pv_lane_move(struct pv_ring *ring, uint64_t handle, uint64_t set)
 	int rc = pv_ring_flow_move(ring, handle, set);
 
 	for (int i = 0; rc == -EAGAIN && i < TURNS; i++) {
-		one_turn();
+		pv_lane_turn();
 		rc = pv_ring_flow_move(ring, handle, set);
 	}
 	return rc;
@@ -198,7 +198,7 @@ static int rule_add(struct pv_ring *ring, struct rule *r, uint64_t set, int turn
 	r->flow.rxqs = set;
 	rc = pv_ring_flow_add(ring, &r->flow, &r->handle);
 	for (; rc == -EAGAIN && turns; turns--) {
-		one_turn();
+		pv_lane_turn();
 		rc = pv_ring_flow_add(ring, &r->flow, &r->handle);
 	}
 	return rc;
@@ -394,8 +394,7 @@ static bool has_share(const struct pv_list *shares, const struct rule *r)
 
 static int plan_share(struct plan *plan, const struct pv_port *p, const struct pv_flow *f)
 {
-	/* An IPv4 address is in the second half. */
-	uint64_t value = plan->logic == PV_RING_LOGIC_ADDRESS ? f->dst.q[1] ^ f->dst.q[0] : plan->value;
+	uint64_t value = plan->logic == PV_RING_LOGIC_ADDRESS ? pv_lane_of_address(&f->dst) : plan->value;
 	struct rule *r = rule_get(p, f);
 	struct share *s;
 	int rc;
@@ -588,13 +587,16 @@ static uint32_t attach(void)
 /* Nobody is bound to a core for queues that there are not. */
 static bool any_queues(void)
 {
-	for (uint32_t i = 0; i < pv_engine.nports; i++)
-		if (pv_engine.ports[i].ring->caps.rxqs)
+	for (uint32_t i = 0; i < pv_engine.nports; i++) {
+		const struct pv_ring_caps *caps = &pv_engine.ports[i].ring->caps;
+
+		if (caps->rxqs || (caps->txqs && pv_engine.cfg->ring_logic_tx))
 			return true;
+	}
 	return false;
 }
 
-static uint64_t value_by(uint32_t logic, const struct pv_sock *so)
+uint64_t pv_lane_value(uint32_t logic, const struct pv_sock *so)
 {
 	switch (logic) {
 	case PV_RING_LOGIC_SOCKET:
@@ -639,7 +641,7 @@ void pv_lane_update_slow(struct pv_sock *so)
 		if (logic == PV_RING_LOGIC_INTERFACE || logic == PV_RING_LOGIC_USER || !receives(so) || !(lane = lane_get(so)))
 			return;
 		lane->logic = logic;
-		lane->value = value_by(logic, so);
+		lane->value = pv_lane_value(logic, so);
 	}
 	if (lane->logic == PV_RING_LOGIC_INTERFACE)
 		return;
@@ -697,14 +699,14 @@ int pyvma_sock_place(pyvma_sock *h, uint64_t key, unsigned int how)
 
 	if (!so)
 		return -EBADF;
-	if (how & ~(PYVMA_PLACE_MOVE | PYVMA_PLACE_NONE))
+	if (how & ~(PYVMA_PLACE_MOVE | PYVMA_PLACE_NONE | PYVMA_PLACE_SEND))
 		return pv_error(-EINVAL, "no such way to place a socket");
 	if (!so->candidate || pv_sock_mode(so) == PV_SOCK_KERNEL || pv_engine_state() != PV_ENGINE_RUNNING)
 		return pv_error(-EOPNOTSUPP, "the socket is the kernel's");
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) != so || so->dead)
 		return pv_sock_lock_failed(h, so);
-	rc = place_locked(so, key, how);
+	rc = how & PYVMA_PLACE_SEND ? pv_lane_place_sender(so, key, how) : place_locked(so, key, how);
 	pv_sock_unlock();
 	return rc;
 }
@@ -744,7 +746,8 @@ static int placed_locked(const struct pv_sock *so, unsigned int i, struct pyvma_
 	return -ENOENT;
 }
 
-int pyvma_sock_placed(pyvma_sock *h, unsigned int i, struct pyvma_place *out)
+static int placed(pyvma_sock *h, unsigned int i, struct pyvma_place *out,
+		  int (*ask)(const struct pv_sock *so, unsigned int i, struct pyvma_place *out))
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	int rc = -ENOENT;
@@ -756,7 +759,17 @@ int pyvma_sock_placed(pyvma_sock *h, unsigned int i, struct pyvma_place *out)
 		return rc;
 	pv_lock_get(&pv_engine.lock);
 	if (pv_handle_sock(h) == so)
-		rc = placed_locked(so, i, out);
+		rc = ask(so, i, out);
 	pv_lock_put(&pv_engine.lock);
 	return rc;
+}
+
+int pyvma_sock_placed(pyvma_sock *h, unsigned int i, struct pyvma_place *out)
+{
+	return placed(h, i, out, placed_locked);
+}
+
+int pyvma_sock_sends_by(pyvma_sock *h, unsigned int i, struct pyvma_place *out)
+{
+	return placed(h, i, out, pv_lane_sender);
 }

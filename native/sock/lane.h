@@ -49,6 +49,23 @@ pv_inline void pv_lane_forget(struct pv_sock *so)
 		pv_lane_forget_slow(so);
 }
 
+/* ---- of sending (lane_send.c) ------------------------------------------------------------------------------------------ */
+
+/* pv_engine_hooks.lane */
+uint32_t pv_lane_of_sender(void *user, const struct pv_addr *src);
+/* pyvma_sock_place with PYVMA_PLACE_SEND; pyvma_sock_sends_by. */
+int pv_lane_place_sender(struct pv_sock *so, uint64_t value, unsigned int how);
+int pv_lane_sender(const struct pv_sock *so, unsigned int i, struct pyvma_place *out);
+/* What a key is made of, for both ways: enum pv_ring_logic, but for addresses. */
+uint64_t pv_lane_value(uint32_t logic, const struct pv_sock *so);
+/* An IPv4 address is in the second half. */
+pv_inline uint64_t pv_lane_of_address(const struct pv_addr *a)
+{
+	return a->q[1] ^ a->q[0];
+}
+/* A turn of the stack, by which no ring is closed. */
+void pv_lane_turn(void);
+
 /* ---- for rules of the program's (steer.c) ------------------------------------------------------------------------------- */
 
 /* A queue that nobody is led to: one that was left and is still open, or a new one. Its number, or what pv_ring_rxq_open says. */

@@ -421,6 +421,7 @@ __attribute__((constructor)) static void set_hooks(void)
 		.fork_unlock = pv_registry_put,
 		.extra = pv_ready_extra,
 		.ifaces = on_ifaces,
+		.lane = pv_lane_of_sender,
 		.started = on_started,
 		.port_free = pv_stream_port_free,
 		.port_idle = pv_stream_port_idle,

@@ -8,6 +8,7 @@
 
 #include "rt/host.h"
 #include "rt/log.h"
+#include "sock/lane.h"
 #include "sock/pacing.h"
 #include "sock/shown.h"
 
@@ -177,8 +178,9 @@ int pyvma_interface_get(unsigned int index, struct pyvma_interface *out)
 }
 
 /* Of several interfaces the numbers are sums; by whom, and the queue, are the first one's. */
-static void pacing(const struct pv_sock *so, struct pyvma_sock_stats *out)
+static void send_queue(const struct pv_sock *so, struct pyvma_sock_stats *out)
 {
+	struct pyvma_place place;
 	struct pv_txq_info q;
 
 	for (uint32_t i = 0; so->u ? pv_udp_pacing_info(so->u, i, &q) : so->tc && !i && pv_tcp_pacing_info(so->tc, &q); i++) {
@@ -189,6 +191,8 @@ static void pacing(const struct pv_sock *so, struct pyvma_sock_stats *out)
 		out->tx_held += q.load.frames;
 		out->tx_held_bytes += q.load.bytes;
 	}
+	if (!out->tx_queue && !pv_lane_sender(so, 0, &place))
+		out->tx_queue = place.queue;
 }
 
 int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
@@ -220,7 +224,7 @@ int pyvma_sock_stats(pyvma_sock *h, struct pyvma_sock_stats *out)
 		out->tx_bytes = i.bytes_sent;
 		out->queued_bytes = pv_tcp_inq(so->tc);
 	}
-	pacing(so, out);
+	send_queue(so, out);
 	const struct pv_kernel_stat *k = so->st->kernel;
 
 	if (k) {

@@ -408,6 +408,7 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 		pv_tcp_set_user(so->tc, &so->watch);
 		pv_stamp_inherit(so);
 		is_stacks(so, false);
+		pv_tcp_lane_ask(so->tc);
 		pv_pacing_accepted(so);
 		pv_sock_unlock();
 		return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Active open, and what every new connection needs: initial numbers, path, options of its packets, what was negotiated. */
+#include "net/txlane.h"
 #include "tcp/conn.h"
 #include "tcp/output.h"
 
@@ -64,14 +65,43 @@ int pv_tcp_path_find(struct pv_tcp *c, int64_t now_ns)
 				   .proto = PV_PROTO_TCP,
 				   .tos = (pv_addr_is4(&c->raddr) ? c->opts.tos : c->opts.tclass) & 0xfc,
 				   .prio = c->opts.priority };
+	uint8_t lane = c->path.lane;
 	int rc = pv_net_path(c->t->net, &q, now_ns, &c->path);
 
-	if (rc)
-		return rc;
-	if (!c->path.is_mcast && !c->path.is_bcast)
-		return 0;
-	memset(&c->path, 0, sizeof(c->path));
-	return -ENETUNREACH;
+	if (!rc && (c->path.is_mcast || c->path.is_bcast)) {
+		memset(&c->path, 0, sizeof(c->path));
+		rc = -ENETUNREACH;
+	}
+	c->path.lane = lane;
+	if (pv_unlikely(pv_txlanes_on(c->t->net)) && !rc)
+		(void)pv_txlane_follow(c->t->net, &c->path, lane, c->user);
+	return rc;
+}
+
+void pv_tcp_lane_ask(struct pv_tcp *c)
+{
+	if (pv_unlikely(pv_txlanes_on(c->t->net)) && c->path.gen)
+		(void)pv_txlane_follow(c->t->net, &c->path, c->path.lane, c->user);
+}
+
+uint32_t pv_tcp_lane(const struct pv_tcp *c)
+{
+	return c->path.lane;
+}
+
+int pv_tcp_set_lane(struct pv_tcp *c, uint32_t lane, bool hurry)
+{
+	struct pv_net *net = c->t->net;
+
+	if (c->txq)
+		return -EBUSY;
+	if (c->path.lane && !hurry && !pv_txlane_settled(net, c->path.lane, &c->path))
+		return -EAGAIN;
+	pv_txlane_put(net, c->path.lane);
+	c->path.lane = (uint8_t)lane;
+	if (c->path.gen)
+		pv_txlane_set(net, &c->path, lane);
+	return 0;
 }
 
 /* RFC 9293 3.7.1: of a peer that says nothing (MUST-15). */

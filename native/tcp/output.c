@@ -4,6 +4,7 @@
  * in front of it and posts that very packet, unless it cannot: still with the ring (which would see the header change under its hands),
  * of another ring's pool (the path has moved), or bound for one of our own addresses, where the receiver gets the packet itself.
  */
+#include "net/txlane.h"
 #include "tcp/output.h"
 
 #define SEND_STATES                                                                                                                \
@@ -63,6 +64,8 @@ static pv_noinline int path_again(struct pv_tcp *c, int64_t now_ns)
 		c->t->c.tx_errors++;
 		return rc;
 	}
+	if (pv_unlikely(c->path.lane))
+		pv_txlane_set(c->t->net, &fresh, c->path.lane);
 	c->path = fresh;
 	if (fresh.mtu != c->pmtu)
 		pv_tcp_mss_sync(c, fresh.mtu);
@@ -628,6 +631,8 @@ int pv_tcp_send_bare(struct pv_tcp_table *t, const struct pv_tcp_bare *b, int64_
 		t->c.tx_errors++;
 		return rc;
 	}
+	if (pv_unlikely(b->lane))
+		pv_txlane_set(t->net, &path, b->lane);
 	pkt = empty_packet(path.ring->pool);
 	if (!pkt) {
 		pv_tcp_lost(t, NULL, NULL, &t->c.tx_no_buf);

@@ -53,7 +53,7 @@ static bool by_queue(const struct pv_tcp *c)
 static void queue_ask(struct pv_tcp *c, int64_t now_ns)
 {
 	struct pv_pacing p = wanted(c);
-	struct pv_txq_cfg cfg = { .iface = c->path.iface, .device_only = true };
+	struct pv_txq_cfg cfg = { .iface = c->path.iface, .from = c->path.txq, .device_only = true };
 	struct pv_txq_info info;
 	struct pv_txq *q;
 

@@ -36,6 +36,7 @@ void pv_tcp_reset_send(struct pv_tcp *c, int64_t now_ns)
 				 .ack = c->rcv_nxt,
 				 .flags = PV_TH_RST | PV_TH_ACK,
 				 .tos = c->txo.tos,
+				 .lane = c->path.lane,
 				 .iface = c->opts.bound_iface };
 
 	c->t->c.tx_resets++;

@@ -3,6 +3,7 @@
  * Life of a socket: open, bind, close, shutdown, names, options, readiness. Behaviour and order of the checks are Linux's (inet_bind,
  * inet_shutdown, tcp_close, tcp_disconnect, tcp_poll).
  */
+#include "net/txlane.h"
 #include "tcp/conn.h"
 
 /* Connections are got and put by slabs: 64 bytes each less than the allocator takes, and quicker. Debug builds have one in each and keep
@@ -176,6 +177,7 @@ void pv_tcp_free(struct pv_tcp *c)
 		pv_tcp_listen_stop(c, t->head.now_ns);
 	leave_parent(c);
 	pv_tcp_pace_end(c);
+	pv_txlane_put(t->net, c->path.lane);
 	timers_off(c);
 	unlink_conn(c);
 	pv_tcp_unhash(c);
@@ -194,6 +196,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	struct pv_tcp was;
 
 	pv_tcp_pace_end(c);
+	pv_txlane_put(c->t->net, c->path.lane);
 	timers_off(c);
 	drop_queues(c);
 	pv_list_del(&c->blocked);

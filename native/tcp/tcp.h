@@ -67,6 +67,11 @@ int pv_tcp_open(struct pv_tcp_table *t, enum pv_family family, void *user, struc
  * goes on is an orphan of the table's, with Linux's limits. Listeners reset what nobody has accepted. */
 void pv_tcp_close(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_set_user(struct pv_tcp *c, void *user);
+/* One that was accepted has its user now, and by that its lane (net/txlane.h). */
+void pv_tcp_lane_ask(struct pv_tcp *c);
+/* As pv_udp_set_lane. */
+int pv_tcp_set_lane(struct pv_tcp *c, uint32_t lane, bool hurry);
+uint32_t pv_tcp_lane(const struct pv_tcp *c);
 
 /* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
 int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local);

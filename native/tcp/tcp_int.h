@@ -579,6 +579,7 @@ struct pv_tcp_bare {
 	pv_seq seq, ack;
 	uint16_t wnd;
 	uint8_t flags, tos;
+	uint8_t lane; /* net/txlane.h */
 	uint32_t iface, prio;
 	struct pv_wire_tcp_opts opt;
 };

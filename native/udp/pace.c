@@ -72,9 +72,9 @@ uint32_t pv_udp_peer_iface(const struct pv_udp *u)
 	return u->connected ? u->path_iface : 0;
 }
 
-static int queue_open(struct pv_udp *u, uint32_t iface, int64_t now_ns, struct pv_txq **out)
+static int queue_open(struct pv_udp *u, const struct pv_path *path, int64_t now_ns, struct pv_txq **out)
 {
-	struct pv_txq_cfg cfg = { .iface = iface, .room = room, .user = u };
+	struct pv_txq_cfg cfg = { .iface = path->iface, .from = path->txq, .room = room, .user = u };
 	struct pv_udp_pace *p = u->pace;
 	int rc = pv_txq_open(u->t->net, &cfg, out);
 
@@ -116,7 +116,7 @@ int pv_udp_pace_begin(struct pv_udp *u, const struct pv_udp_dst *d, int64_t now_
 		return 0;
 	*out = pv_txq_find(&u->pace->queues, d->path.iface);
 	if (!*out && pv_pacing_on(&u->pace->pacing)) {
-		rc = queue_open(u, d->path.iface, now_ns, out);
+		rc = queue_open(u, &d->path, now_ns, out);
 		if (rc)
 			return rc;
 	}

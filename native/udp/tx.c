@@ -8,6 +8,7 @@
  */
 #include "udp/udp_int.h"
 
+#include "net/txlane.h"
 #include "wire/ipv4.h"
 #include "wire/ipv6.h"
 #include "wire/udp.h"
@@ -130,6 +131,8 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 		/* Linux: a source given by IP_PKTINFO that is not ours is an invalid argument. */
 		return rc == -EADDRNOTAVAIL && msg->src ? -EINVAL : rc;
 	}
+	if (pv_unlikely(pv_txlanes_on(u->t->net)))
+		u->lane = (uint8_t)pv_txlane_follow(u->t->net, &d->path, u->lane, u->user);
 	fill_opts(u, d);
 	fill_sizes(d);
 	d->group = d->path.is_mcast || d->path.is_bcast;

@@ -5,6 +5,8 @@
  */
 #include "udp/udp_int.h"
 
+#include "net/txlane.h"
+
 int pv_udp_table_open(struct pv_udp_table **out, struct pv_net *net, const struct pv_mem *mem, const struct pv_udp_cfg *cfg)
 {
 	uint32_t hint = cfg->sockets_hint ? cfg->sockets_hint : 1024;
@@ -110,12 +112,32 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 	return 0;
 }
 
+uint32_t pv_udp_lane(const struct pv_udp *u)
+{
+	return u->lane;
+}
+
+int pv_udp_set_lane(struct pv_udp *u, uint32_t lane, bool hurry)
+{
+	struct pv_net *net = u->t->net;
+
+	if (u->pace)
+		return -EBUSY;
+	if (u->lane && !hurry && !(pv_txlane_settled(net, u->lane, &u->conn.path) && pv_txlane_settled(net, u->lane, &u->to.path)))
+		return -EAGAIN;
+	pv_txlane_put(net, u->lane);
+	u->lane = (uint8_t)lane;
+	u->conn.path.gen = u->to.path.gen = 0;
+	return 0;
+}
+
 void pv_udp_close(struct pv_udp *u)
 {
 	struct pv_udp_table *t = u->t;
 
 	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_socket, PV_TRACE_CLOSED, 0);
 	pv_udp_pace_end(u, t->head.now_ns);
+	pv_txlane_put(t->net, u->lane);
 	pv_udp_steer_end(u);
 	pv_udp_leave_all(u, 0, t->head.now_ns);
 	pv_udp_port_put(u);

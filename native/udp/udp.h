@@ -136,6 +136,10 @@ uint32_t pv_udp_peer_iface(const struct pv_udp *u); /* by which the connected pe
 /* Paced, and less than half of `sndbuf` is free. */
 bool pv_udp_held(const struct pv_udp *u);
 /* The queues that the socket has, one an interface; false: not so many. */
+/* To another lane (net/txlane.h), of which the socket is a sender already, then with its own old one given back. -EAGAIN: what it sent has not all left, unless
+ * `hurry` says that it has; -EBUSY: it is held to a rate. */
+int pv_udp_set_lane(struct pv_udp *u, uint32_t lane, bool hurry);
+uint32_t pv_udp_lane(const struct pv_udp *u);
 bool pv_udp_pacing_info(const struct pv_udp *u, uint32_t i, struct pv_txq_info *out);
 
 /* Membership (RFC 3678). source NULL: any source. Linux's errno: -EADDRINUSE, -EADDRNOTAVAIL, -ENODEV, -EINVAL, -ENOBUFS (limits). */

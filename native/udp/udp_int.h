@@ -137,6 +137,7 @@ struct pv_udp {
 	uint32_t nrules, path_iface; /* of the connected peer's path */
 	int steer_err;
 	bool steer_off;
+	uint8_t lane; /* net/txlane.h */
 	struct pv_udp_queued_errors *errq;
 	struct pv_stampq *stamps; /* NULL: never asked for */
 	uint32_t stamp_key; /* of the next datagram that is stamped */

@@ -4378,6 +4378,65 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
 #  define _cffi_f_pyvma_sock_sendmsg _cffi_d_pyvma_sock_sendmsg
 #endif
 
+static int _cffi_d_pyvma_sock_sends_by(pyvma_sock * x0, unsigned int x1, struct pyvma_place * x2)
+{
+  return pyvma_sock_sends_by(x0, x1, x2);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_sock_sends_by(PyObject *self, PyObject *args)
+{
+  pyvma_sock * x0;
+  unsigned int x1;
+  struct pyvma_place * x2;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+
+  if (!PyArg_UnpackTuple(args, "pyvma_sock_sends_by", 3, 3, &arg0, &arg1, &arg2))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(84), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, unsigned int);
+  if (x1 == (unsigned int)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(182), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (struct pyvma_place *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(182), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_sock_sends_by(x0, x1, x2); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_sock_sends_by _cffi_d_pyvma_sock_sends_by
+#endif
+
 static int64_t _cffi_d_pyvma_sock_sendto(pyvma_sock * x0, void const * x1, size_t x2, int x3, struct sockaddr const * x4, unsigned int x5, int64_t x6)
 {
   return pyvma_sock_sendto(x0, x1, x2, x3, x4, x5, x6);
@@ -5066,6 +5125,13 @@ static int _cffi_const_PYVMA_PLACE_NONE(unsigned long long *o)
   return n;
 }
 
+static int _cffi_const_PYVMA_PLACE_SEND(unsigned long long *o)
+{
+  int n = (PYVMA_PLACE_SEND) <= 0;
+  *o = (unsigned long long)((PYVMA_PLACE_SEND) | 0);  /* check that PYVMA_PLACE_SEND is an integer */
+  return n;
+}
+
 static int _cffi_const_PYVMA_SOL(unsigned long long *o)
 {
   int n = (PYVMA_SOL) <= 0;
@@ -5406,6 +5472,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_PACING_SOFTWARE", (void *)_cffi_const_PYVMA_PACING_SOFTWARE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_PLACE_MOVE", (void *)_cffi_const_PYVMA_PLACE_MOVE, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_PLACE_NONE", (void *)_cffi_const_PYVMA_PLACE_NONE, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
+  { "PYVMA_PLACE_SEND", (void *)_cffi_const_PYVMA_PLACE_SEND, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SOL", (void *)_cffi_const_PYVMA_SOL, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_SO_PACING", (void *)_cffi_const_PYVMA_SO_PACING, _CFFI_OP(_CFFI_OP_CONSTANT_INT, -1), (void *)0 },
   { "PYVMA_UNDECIDED", (void *)_cffi_const_PYVMA_UNDECIDED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
@@ -5476,6 +5543,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 256), (void *)_cffi_d_pyvma_sock_send },
   { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_send_batch },
   { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sends_by", (void *)_cffi_f_pyvma_sock_sends_by, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_sends_by },
   { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 263), (void *)_cffi_d_pyvma_sock_sendto },
   { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_set_nonblock },
   { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_setsockopt },
@@ -6016,7 +6084,7 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  91,  /* num_globals */
+  93,  /* num_globals */
   24,  /* num_struct_unions */
   3,  /* num_enums */
   5,  /* num_typenames */
