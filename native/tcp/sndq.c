@@ -429,7 +429,8 @@ bool pv_tcp_holds_back(struct pv_tcp *c, int64_t now_ns)
 {
 	int64_t age;
 
-	if (pv_list_empty(&c->by_time) || !can_write(c))
+	/* A peer of our own has its news from our own polls. */
+	if (pv_list_empty(&c->by_time) || c->path.is_local || !can_write(c))
 		return false;
 	age = now_ns - pv_list_entry(c->by_time.next, struct pv_tcp_seg, by_time)->tx_ns;
 	if (age > QUEUE_MAX_NS || age / QUEUE_RTTS <= c->min_rtt_ns)

@@ -681,6 +681,9 @@ TEST(to_ourselves)
 		int64_t n = sent < sizeof(out) ? tcp_write(&w, a, out + sent, sizeof(out) - sent) : 0;
 
 		sent += n > 0 ? (size_t)n : 0;
+		/* What is under way waits for our own polls, and for no peer that is behind. */
+		CHECK(i || pv_tcp_in_flight(a));
+		CHECK(!pv_tcp_holds_back(a, w.now + MS / 2));
 		world_run(&w, MS);
 		n = tcp_read(&w, b, in + got, sizeof(in) - got);
 		got += n > 0 ? (size_t)n : 0;
