@@ -83,8 +83,8 @@ def test_contract(sanitizer: Sanitizer, contract: Path) -> None:  # noqa: F811
 # Left out of `edges` are cancelled and cancelled_among: a thread that is cancelled in a call of the kernel's leaves TSan's interceptor of
 # it, which does not see it go (BlockingCall), and from there on mutexes that the thread takes are none to TSan: it reports a mutex and a
 # counter of a program without any library so. And a report is written by cancellation points: a thread that ends there leaves TSan's own
-# lock held. Left out of `jumps` is what asks for the signals blocked in a handler: TSan blocks all, whatever sigaction said; and handlers_poll:
-# TSan calls a handler when the thread next calls the C library, which may be within the engine, where the handler's poll answers EAGAIN.
+# lock held. Left out of `jumps` is what asks for the signals blocked in a handler: TSan blocks all, whatever sigaction said; and
+# handlers_poll: TSan calls a handler when the thread next calls the C library, which may be within the engine, where a poll answers EAGAIN.
 EDGES = (
     *("execs_twice", "spawns", "shells", "careless", "forked_asleep", "handler_writes", "handler_closes", "handler_waits"),
     *("cancelled_before", "cancelled_waits", "cancelled_by_itself"),
