@@ -32,7 +32,8 @@ static void note_request(struct perf_client *c, uint64_t id, uint64_t due)
 /* All of it. Who also receives goes on with that meanwhile: the peer may have stopped reading until its answers are taken. */
 static int transmit(struct perf_client *c, struct perf_sock *s, uint32_t size, bool takes)
 {
-	const struct sockaddr_storage *to = s->tcp || (c->o->connect && !s->group) ? NULL : &s->end->addr;
+	/* As sockperf does: a stream's peer is named, too, and read by the kernel for nothing. */
+	const struct sockaddr_storage *to = c->o->connect && !s->group ? NULL : &s->end->addr;
 	uint32_t done = 0;
 
 	while (done < size) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ class Endless:
 
 
 @pytest.mark.parametrize("case", ["clients", "alternating", "seen"])
-def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockperfs_client_is_gone_after_an_error(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     popen = sockperf_agreement.subprocess.Popen
 
@@ -43,7 +44,7 @@ def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.
     def server(*_: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 1, {}
 
-    bench = sockperf_agreement.Bench(cast(VethPair, Endless()), 64)
+    bench = sockperf_agreement.Bench(cast(VethPair, Endless()), 64, tmp_path)
     monkeypatch.setattr(sockperf_agreement.subprocess, "Popen", noted)
     monkeypatch.setattr(sockperf_agreement, "SLEEP_S", sockperf_agreement.EARLY_S)
     for name in ("ours", "finished"):
@@ -56,6 +57,30 @@ def test_sockperfs_client_is_gone_after_an_error(case: str, monkeypatch: pytest.
             getattr(bench, case)("udp", "ping-pong", *[1] * (case != "seen"))
     assert [process.returncode for process in started] == [-9] * (2 if case == "alternating" else 1)
     assert all(process.stdout.closed for process in started)
+
+
+def test_stops_of_the_machine_are_not_in_an_average_under_load(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    times = [10.0] * 99 + [5000.0] + [30.0] * 97 + [20.0] * 2 + [8000.0]
+    rows = "".join(f"{i}, 1.0, 2.0, {us:.3f}\n" for i, us in enumerate(times))
+    log.write_text(f"packet, txTime(sec), rxTime(sec), latency(usec)\n{rows}")
+    found = sockperf_agreement.logged(log)
+    assert found["avg_us"] == pytest.approx((99 * 10 + 97 * 30 + 2 * 20) / 198, rel=1e-3)
+    assert found["p50_us"] == pytest.approx(20, rel=1e-3)
+
+
+def test_what_keeps_a_cpu_awake_goes_last_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    popen = sockperf_agreement.subprocess.Popen
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(sockperf_agreement.subprocess, "Popen", noted)
+    with sockperf_agreement.kept_awake({min(os.sched_getaffinity(0))}):
+        assert [os.sched_getscheduler(process.pid) for process in started] == [os.SCHED_IDLE]
+    assert [process.returncode for process in started] == [-9]
 
 
 def test_rounds_of_several_runs_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
