@@ -166,23 +166,22 @@ static uint32_t send_flags(int flags)
 	       (flags & MSG_EOR ? PV_TCP_MSG_EOR : 0);
 }
 
-/* News since the last time. */
-static uint32_t others_news(void)
+/* Have sockets but this one had news since the last time? */
+static bool others_news(const struct pv_sock *so)
 {
-	uint32_t news = pv_tcp_news(pv_engine.tcp) - others.news;
+	bool theirs = pv_tcp_news_of_others(pv_engine.tcp, so->tc, others.news);
 
-	others.news += news;
-	return news;
+	others.news = pv_tcp_news(pv_engine.tcp);
+	return theirs;
 }
 
 /* A look at what has come. True: news of another socket. */
 static bool look(struct pv_sock *so, uint32_t budget)
 {
-	bool had = pv_tcp_inq(so->tc);
 	int64_t at = now();
 
 	(void)pv_engine_poll_some(&pv_engine, at, budget);
-	if (others_news() <= (!had && pv_tcp_inq(so->tc)))
+	if (!others_news(so))
 		return false;
 	others.until = at + LATELY_NS;
 	return true;
@@ -200,7 +199,7 @@ static void look_for(struct pv_sock *so)
 	do {
 		n = pv_engine_poll_some(&pv_engine, at, PV_MIN(left, piece));
 		left -= PV_MIN(left, n);
-		theirs = pv_tcp_news(pv_engine.tcp) - news > (pv_tcp_inq(so->tc) != 0);
+		theirs = pv_tcp_news_of_others(pv_engine.tcp, so->tc, news);
 	} while (n >= piece && left && !theirs);
 	if (theirs)
 		others.until = at + LATELY_NS;
@@ -229,7 +228,7 @@ static bool turn_begin(const struct op *op, uint32_t *how, bool *news)
 	struct pv_sock *so = op->so;
 	int64_t at = now();
 
-	if (others_news())
+	if (others_news(so))
 		others.until = at + LATELY_NS;
 	*news = pv_tcp_in_flight(so->tc) >= LOOK_SEGMENTS && look(so, pv_engine.rx_budget);
 	*how |= PV_TCP_MSG_TURN(at < others.until ? turn_short(so->tc) : TURN_SEGMENTS);

@@ -123,6 +123,17 @@ void pv_tcp_rcvq_drop(struct pv_tcp *c)
 
 /* ---- arrival ----------------------------------------------------------------------------------------------------------- */
 
+pv_inline void count_news(const struct pv_tcp *c)
+{
+	struct pv_tcp_head *h = &c->t->head;
+
+	h->news++;
+	if (pv_unlikely(h->news_of != c)) {
+		h->news_of = c;
+		h->news_run = h->news;
+	}
+}
+
 /* The next bytes of the stream to the end of the queue. */
 pv_inline void enqueue(struct pv_tcp *c, struct pv_pkt *pkt)
 {
@@ -139,7 +150,7 @@ pv_inline void enqueue(struct pv_tcp *c, struct pv_pkt *pkt)
 		if (coalesce(last_of(&c->rcvq), pkt))
 			return;
 	} else {
-		c->t->head.news++;
+		count_news(c);
 	}
 	pkt->total = len;
 	c->rcv_mem += pkt->size;

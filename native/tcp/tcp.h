@@ -266,7 +266,8 @@ struct pv_tcp_head {
 	struct pv_list blocked; /* that wait for packets or room in a ring */
 	struct pv_list due; /* that owe something at the end of the batch */
 	struct pv_list runs; /* what pv_tcp_rx_flush is for */
-	uint32_t news; /* pv_tcp_news */
+	uint32_t news, news_run; /* pv_tcp_news; the number of the first of those in a row that `news_of` had last */
+	const struct pv_tcp *news_of; /* compared only: it may be gone */
 	struct pv_trace *stations; /* NULL, but while packets are traced */
 };
 
@@ -306,6 +307,14 @@ pv_inline bool pv_tcp_ready(const struct pv_tcp_table *t)
 pv_inline uint32_t pv_tcp_news(const struct pv_tcp_table *t)
 {
 	return pv_tcp_head(t)->news;
+}
+
+/* Of those since it was `since`: were there any of another connection than `c`? */
+pv_inline bool pv_tcp_news_of_others(const struct pv_tcp_table *t, const struct pv_tcp *c, uint32_t since)
+{
+	const struct pv_tcp_head *h = pv_tcp_head(t);
+
+	return h->news != since && (h->news_of != c || (int32_t)(h->news_run - since) > 1);
 }
 
 /* Has pv_tcp_rx_flush anything to do? */

@@ -743,6 +743,53 @@ TEST(time_wait_holds_the_port)
 	}
 }
 
+/* ---- several connections ------------------------------------------------------------------------------------------------- */
+
+/* A piece comes for the connection and is read. */
+static void piece(struct pv_tcp *c, uint16_t port, uint32_t irs, uint32_t seq)
+{
+	char buf[20];
+
+	p.port = port;
+	p.irs = irs;
+	peer_send(&p, "P.", seq, 1, 10);
+	CHECK_EQ(pv_tcp_recv(c, &(struct pv_iov){ buf, sizeof(buf) }, 1, 0, p.w.now), 10);
+}
+
+TEST(whose_news_it_was)
+{
+	struct pv_tcp *one, *other;
+	uint32_t irs[2], since;
+
+	peer_open(&p, &(struct peer_cfg){ 0 });
+	peer_listen(&p, 8);
+	handshake(5001);
+	one = accepted();
+	irs[0] = p.irs;
+	handshake(5002);
+	other = accepted();
+	irs[1] = p.irs;
+	since = pv_tcp_news(table());
+	CHECK(!pv_tcp_news_of_others(table(), one, since));
+	for (uint32_t i = 0; i < 3; i++)
+		piece(one, 5001, irs[0], 1 + i * 10);
+	CHECK_EQ(pv_tcp_news(table()), since + 3);
+	CHECK(!pv_tcp_news_of_others(table(), one, since));
+	CHECK(pv_tcp_news_of_others(table(), other, since));
+	/* The other's among them, whoever was last. */
+	piece(other, 5002, irs[1], 1);
+	CHECK(pv_tcp_news_of_others(table(), one, since));
+	CHECK(!pv_tcp_news_of_others(table(), other, since + 3));
+	piece(one, 5001, irs[0], 31);
+	CHECK(pv_tcp_news_of_others(table(), one, since + 3));
+	CHECK(!pv_tcp_news_of_others(table(), one, since + 4));
+	CHECK(pv_tcp_news_of_others(table(), other, since + 4));
+	CHECK(!pv_tcp_news_of_others(table(), other, since + 5));
+	close_it(one);
+	close_it(other);
+	peer_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);
