@@ -94,7 +94,8 @@ void pv_txlane_set(struct pv_net *net, struct pv_path *path, uint32_t lane)
 	struct lane *l = find(net, lane);
 
 	path->lane = (uint8_t)lane;
-	path->txq = l && !path->is_local ? (uint8_t)queue_of(net, l, path->iface) : 0;
+	/* The path of a connection that was ended may be of an interface that is gone. */
+	path->txq = l && !path->is_local && net->iface[path->iface] ? (uint8_t)queue_of(net, l, path->iface) : 0;
 	path->hdr_limit = 0;
 }
 

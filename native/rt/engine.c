@@ -300,10 +300,11 @@ static bool at_exit; /* since the load */
 static void stop_at_exit(void)
 {
 	struct pyvma_thread *me = pyvma_thread_get();
+	int was = me->busy; /* such a handler may be what exits */
 
 	me->busy = 1;
 	pyvma_stop();
-	me->busy = 0;
+	me->busy = was;
 }
 
 /* Handlers run in reverse. A program under the preload library knows of no engine: what its own handlers send, the earliest, too, is sent. */

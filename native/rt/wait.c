@@ -403,10 +403,11 @@ static nfds_t own_fds(struct pv_wait *w, struct pollfd *fds)
 	return 2;
 }
 
-/* What a sleep that ended means to the caller. A signal matters only when nothing else happened. */
+/* What a sleep that ended means to the caller. A signal matters only when nothing else happened; in a child that its handler forked
+ * nothing did. */
 static int slept(const struct pv_wait *w, int rc)
 {
-	if (rc == -EINTR && atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
+	if (rc == -EINTR && atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) && pv_engine_state() == PV_ENGINE_RUNNING)
 		return 0;
 	return rc < 0 ? rc : 0;
 }

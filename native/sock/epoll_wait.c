@@ -31,7 +31,7 @@ static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, in
 	int got = 0, rc = 0;
 
 	pv_wait_init(&w, &set->watch, timeout_ns);
-	while (!got && !rc && !set->closed && e->stack) {
+	while (!got && !rc && !set->closed && e->stack && pv_engine_state() == PV_ENGINE_RUNNING) {
 		w.kfd = pv_epoll_has_kernel(set) ? set->kep : -1;
 		w.kevents = POLLIN;
 		pv_engine_timers(e);

@@ -36,10 +36,21 @@ static int set_lane(struct pv_sock *so, uint32_t lane, bool hurry)
 	return so->u ? pv_udp_set_lane(so->u, lane, hurry) : pv_tcp_set_lane(so->tc, lane, hurry);
 }
 
+/* Does it send by a queue of its lane's, be it on one interface? */
+static bool by_lane(const struct pv_sock *so)
+{
+	struct pyvma_place place;
+
+	for (unsigned int i = 0; !pv_lane_sender(so, i, &place); i++)
+		if (place.queue)
+			return true;
+	return false;
+}
+
 static int drain_and_set(struct pv_sock *so, uint32_t lane)
 {
 	int64_t end_ns = pv_clock_now(&pv_engine.clock) + DRAIN_NS;
-	bool first = lane_of(so) == PV_TXLANE_NONE;
+	bool first = !by_lane(so);
 	int rc = set_lane(so, lane, false);
 
 	while (rc == -EAGAIN && pv_clock_now(&pv_engine.clock) < end_ns) {

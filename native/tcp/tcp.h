@@ -313,8 +313,9 @@ pv_inline uint32_t pv_tcp_news(const struct pv_tcp_table *t)
 pv_inline bool pv_tcp_news_of_others(const struct pv_tcp_table *t, const struct pv_tcp *c, uint32_t since)
 {
 	const struct pv_tcp_head *h = pv_tcp_head(t);
+	uint32_t count = h->news - since, run = h->news_run - since;
 
-	return h->news != since && (h->news_of != c || (int32_t)(h->news_run - since) > 1);
+	return count && (h->news_of != c || (run > 1 && run <= count));
 }
 
 /* Has pv_tcp_rx_flush anything to do? */

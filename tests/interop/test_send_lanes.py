@@ -207,7 +207,7 @@ def test_moves() -> None:
             count=count,
         )
         assert ends.receiver.finish() == list(range(count))
-        assert moves > count // 2
+        assert moves > 0
 
 
 def test_what_is_refused() -> None:

@@ -406,6 +406,7 @@ TEST(connections)
 		struct sender s[2];
 		struct world w;
 		uint32_t lane;
+		char buf[16];
 
 		open_world(&w, (struct world_cfg){ .txqs = 3, .pool = 4096, .tso_max = tso ? 65536 : 0, .tx_csum = tso ? 7 : 0 });
 		s[0] = (struct sender){ .w = &w, .key = 0 };
@@ -438,7 +439,7 @@ TEST(connections)
 		pv_net_hold(w.host[0].net, false);
 		world_run(&w, MS);
 		CHECK_EQ(pv_tcp_set_lane(a[1], lane, false), 0);
-		CHECK_EQ(tcp_read(&w, a[0], s, 5), 5);
+		CHECK_EQ(tcp_read(&w, a[0], buf, 5), 5);
 		CHECK_EQ(queues_open(&w), 2);
 		flow(&w, a[1], a[0], 2, 1000000);
 		/* Its end, and an orphan's last bytes, go there, too, before the queue goes back. */
@@ -457,8 +458,8 @@ TEST(connections)
 		pv_tcp_close(a[1], w.now);
 		CHECK_EQ(queues_open(&w), 0);
 		world_run(&w, 100 * MS);
-		CHECK_EQ(tcp_read(&w, a[0], s, sizeof(s)), 5); /* the reset did not overtake it */
-		CHECK_EQ(tcp_read(&w, a[0], s, 1), -ECONNRESET);
+		CHECK_EQ(tcp_read(&w, a[0], buf, sizeof(buf)), 5); /* the reset did not overtake it */
+		CHECK_EQ(tcp_read(&w, a[0], buf, 1), -ECONNRESET);
 		pv_tcp_close(a[0], w.now);
 		tcp_fade(&w);
 		CHECK_EQ(queues_open(&w), 0);
@@ -471,29 +472,69 @@ TEST(connections)
 
 /* ---- interfaces ---------------------------------------------------------------------------------------------------------- */
 
+/* Once more, with another ring. */
+static void iface_comes(struct world *w)
+{
+	struct pv_sim_ring_cfg ring = world_ring_cfg(&w->cfg, 0);
+	struct pv_iface_cfg iface = { .name = "sim0", .steer = PV_STEER_ADDRESS, .naddr = 1 };
+	int rc;
+
+	pv_ring_close(w->host[0].ring);
+	CHECK_EQ(pv_sim_open(&w->host[0].ring, w->wire, w->host[0].pool, &ring), 0);
+	iface.ring = w->host[0].ring;
+	iface.addr[0] = (struct pv_ifaddr){ ip4(10, 0, 0, 1), 24 };
+	rc = pv_stack_iface_add(w->host[0].stack, &iface);
+	CHECK(rc > 0);
+	w->host[0].iface = (uint32_t)rc;
+}
+
+TEST(connections_outlive_an_interface)
+{
+	struct pv_tcp *l, *peer, *late, *waits, *has;
+	struct sender s;
+	struct world w;
+
+	open_world(&w, (struct world_cfg){ .txqs = 2 });
+	s = (struct sender){ .w = &w, .key = 1 };
+	l = tcp_listener(&w, 0, 4, 80, 4);
+	peer = tcp_dial(&w, 1, 4, 0, 80);
+	has = accept_one(&w, l);
+	pv_tcp_set_user(has, &s);
+	pv_tcp_lane_ask(has);
+	CHECK_EQ(queues_open(&w), 1);
+	l = tcp_listener(&w, 0, 4, 81, 4);
+	late = tcp_dial(&w, 1, 4, 0, 81);
+	world_run(&w, 10 * MS);
+	CHECK_EQ(pv_stack_iface_del(w.host[0].stack, w.host[0].iface), 0);
+	/* One that is accepted only now, and one that the program moves. */
+	CHECK_EQ(pv_tcp_accept(l, &waits), 0);
+	pv_tcp_set_user(waits, &s);
+	pv_tcp_lane_ask(waits);
+	CHECK_EQ(pv_tcp_set_lane(has, lane_get(&w, 2), true), 0);
+	pv_tcp_close(waits, w.now);
+	pv_tcp_close(has, w.now);
+	pv_tcp_close(l, w.now);
+	pv_tcp_close(peer, w.now);
+	pv_tcp_close(late, w.now);
+	iface_comes(&w);
+	tcp_fade(&w);
+	CHECK_EQ(queues_open(&w), 0);
+	world_close(&w);
+}
+
 TEST(an_interface_that_goes_takes_its_queues)
 {
 	struct pv_endpoint to = ep(host_addr(4, 2), PORT);
-	struct pv_iface_cfg iface = { .name = "sim0", .steer = PV_STEER_ADDRESS, .naddr = 1 };
-	struct pv_sim_ring_cfg ring;
 	struct pv_udp *u;
 	struct sender s;
 	struct world w;
-	int rc;
 
 	open_world(&w, (struct world_cfg){ .txqs = 2 });
 	u = sender_open(&w, &s, 1);
 	CHECK_EQ(by_which(&w, u, &to, 10), 1);
 	world_run(&w, MS);
 	CHECK_EQ(pv_stack_iface_del(w.host[0].stack, w.host[0].iface), 0);
-	pv_ring_close(w.host[0].ring);
-	ring = world_ring_cfg(&w.cfg, 0);
-	CHECK_EQ(pv_sim_open(&w.host[0].ring, w.wire, w.host[0].pool, &ring), 0);
-	iface.ring = w.host[0].ring;
-	iface.addr[0] = (struct pv_ifaddr){ ip4(10, 0, 0, 1), 24 };
-	rc = pv_stack_iface_add(w.host[0].stack, &iface);
-	CHECK(rc > 0);
-	w.host[0].iface = (uint32_t)rc;
+	iface_comes(&w);
 	CHECK_EQ(pv_ring_txq_open(w.host[0].ring, NULL), 1); /* somebody else is first */
 	CHECK_EQ(sock_send(&w, u, &to, "", 0), 0);
 	world_run(&w, 10 * MS);
