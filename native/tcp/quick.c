@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define QUICK_STATES (1u << PV_TCP_ESTABLISHED | 1u << PV_TCP_CLOSE_WAIT)
-#define NOT_QUICK (PV_TF_FIN_QUEUED | PV_TF_SND_URG | PV_TF_ECN | PV_TF_BLOCKED)
+#define NOT_QUICK (PV_TF_FIN_QUEUED | PV_TF_SND_URG | PV_TF_ECN | PV_TF_BLOCKED | PV_TF_NOSPACE)
 
 pv_inline bool is_quick(const struct pv_tcp *c, size_t len)
 {

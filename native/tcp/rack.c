@@ -195,6 +195,8 @@ static void tlp_fire(struct pv_tcp *c, int64_t now_ns)
 	c->flags &= ~PV_TF_PTO;
 	if (!c->in_flight)
 		return;
+	/* A peer that is silent for so long is more than behind: nobody is to wait for it to write on. */
+	pv_tcp_space(c);
 	c->flags = (c->flags | PV_TF_TLP) & ~PV_TF_TLP_RETRANS;
 	rc = pv_tcp_output_one(c, now_ns);
 	if (rc == -EAGAIN) {

@@ -563,6 +563,7 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 	if (wait_held(c, held, now_ns))
 		return;
 	enter_loss(c, now_ns);
+	pv_tcp_space(c);
 	if (!c->stall_ns)
 		c->stall_ns = now_ns;
 	if (c->retransmits < UINT8_MAX)

@@ -211,18 +211,17 @@ static bool has_room(const struct pv_tcp *c)
 
 bool pv_tcp_writable(const struct pv_tcp *c)
 {
-	/* Only whoever has met it is waited for and told (pv_tcp_room); others find out. */
-	return has_room(c) && (!(c->flags & PV_TF_NOSPACE) || !pv_tcp_starved(c));
+	/* Who has met the end of the room, or a peer that is behind, waits to be told; others find out. */
+	return !(c->flags & PV_TF_NOSPACE) && has_room(c);
 }
 
 void pv_tcp_space(struct pv_tcp *c)
 {
-	if (!(c->flags & PV_TF_NOSPACE))
+	if (!(c->flags & PV_TF_NOSPACE) || !has_room(c))
 		return;
-	if (!pv_tcp_writable(c)) {
-		/* This may have been its last acknowledgement, and the packets are others'. */
-		if (has_room(c) && pv_tcp_starved(c))
-			pv_tcp_block(c);
+	if (pv_tcp_starved(c)) {
+		/* This may have been its last acknowledgement, and the packets are others': pv_tcp_room comes back. */
+		pv_tcp_block(c);
 		return;
 	}
 	c->flags &= ~PV_TF_NOSPACE;
@@ -375,6 +374,9 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 
 	if (pv_unlikely(!can_write(c)))
 		return refused(c);
+	/* The peer was behind, and is not any more, or for so long that nobody knows: others may wait to be told. */
+	if (pv_unlikely(c->flags & PV_TF_NOSPACE))
+		pv_tcp_space(c);
 	for (uint32_t i = 0; i < iovcnt; i++)
 		src.left += iov[i].len;
 	all = src.left;
@@ -404,7 +406,7 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 	pv_tcp_push(c, cut ? PV_NAGLE_PUSH : flags & PV_TCP_MSG_MORE ? PV_NAGLE_CORK : pv_tcp_nagle(c), now_ns);
 	if (pv_net_dirty(net))
 		(void)pv_net_kick(net);
-	if (pv_unlikely((uint64_t)c->snd_mem * 3 > (uint64_t)c->opts.sndbuf * 2 || c->opts.notsent_lowat) && !pv_tcp_writable(c))
+	if (pv_unlikely((uint64_t)c->snd_mem * 3 > (uint64_t)c->opts.sndbuf * 2 || c->opts.notsent_lowat) && !has_room(c))
 		c->flags |= PV_TF_NOSPACE;
 	if (pv_unlikely(src.left == all))
 		return -EAGAIN;

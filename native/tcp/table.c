@@ -173,13 +173,7 @@ uint32_t pv_tcp_room(struct pv_tcp_table *t, int64_t now_ns)
 		pv_list_del(&c->blocked);
 		c->flags &= ~PV_TF_BLOCKED;
 		pay(c, now_ns);
-		if (pv_tcp_ready_bits(c) & PV_EV_OUT) {
-			c->flags &= ~PV_TF_NOSPACE;
-			pv_tcp_tell(c, PV_EV_OUT);
-		} else if ((c->flags & PV_TF_NOSPACE) && pv_tcp_starved(c)) {
-			/* Others have the packets: with nothing of its own under way only this brings it back. */
-			pv_tcp_block(c);
-		}
+		pv_tcp_space(c);
 		n++;
 	}
 	pv_list_del(&t->room_end);

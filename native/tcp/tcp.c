@@ -490,6 +490,7 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 	pv_tcp_keep_arm(c, now_ns);
 	pv_tcp_pace_changed(c, now_ns);
 	pv_tcp_output(c, now_ns);
+	pv_tcp_space(c);
 	pv_tcp_kick(c->t);
 }
 

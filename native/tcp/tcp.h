@@ -126,7 +126,8 @@ int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt,
 /* The last send found the buffer full, or filled it: PV_EV_OUT tells when there is room again. */
 bool pv_tcp_no_room(const struct pv_tcp *c);
 /* Does what is under way wait in a queue before the peer? It has been out for more than eight of the shortest round trips, and not for
- * longer than a millisecond, when it may be anything. True, as if the buffer were full: PV_EV_OUT tells when the peer has taken some of it. */
+ * longer than a millisecond, when it may be anything. True, as if the buffer were full: PV_EV_OUT does not hold, and is told, when the peer has
+ * taken some of it, a probe or timeout was due, or somebody writes after all. */
 bool pv_tcp_holds_back(struct pv_tcp *c, int64_t now_ns);
 /* PV_EV_OUT once more: the caller has sent less than there is room for. */
 void pv_tcp_send_again(struct pv_tcp *c);

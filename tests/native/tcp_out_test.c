@@ -572,6 +572,17 @@ TEST(the_send_buffer_fills_and_empties)
 	peer_close(&p);
 }
 
+/* The writer, and whoever waits, that there is room. */
+static void told(struct peer *p)
+{
+	struct pv_event ev[4];
+
+	CHECK_EQ(pv_tcp_events(peer_table(p), ev, 4), 1);
+	CHECK(ev[0].bits & PV_EV_OUT);
+	CHECK(!pv_tcp_no_room(p->c));
+	CHECK(pv_tcp_ready_bits(p->c) & PV_EV_OUT);
+}
+
 TEST(what_waits_before_the_peer_holds_back)
 {
 	struct peer p;
@@ -593,26 +604,61 @@ TEST(what_waits_before_the_peer_holds_back)
 	CHECK(!pv_tcp_holds_back(p.c, p.w.now));
 	CHECK(!pv_tcp_no_room(p.c));
 	peer_run(&p, PV_NS_PER_US);
+	(void)pv_tcp_events(peer_table(&p), ev, 4);
+	CHECK(pv_tcp_ready_bits(p.c) & PV_EV_OUT);
 	CHECK(pv_tcp_holds_back(p.c, p.w.now));
 	CHECK(pv_tcp_no_room(p.c));
-	(void)pv_tcp_events(peer_table(&p), ev, 4);
+	CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
 	/* Told by the first that the peer has taken. */
 	peer_ack(&p, 1 + MSS);
-	CHECK_EQ(pv_tcp_events(peer_table(&p), ev, 4), 1);
-	CHECK(ev[0].bits & PV_EV_OUT);
-	CHECK(!pv_tcp_no_room(p.c));
-	/* Half a millisecond is a queue, more than a whole one is not known to be. */
+	told(&p);
+	/* Half a millisecond is a queue, more than a whole one is not known to be: whoever writes then tells the others. */
 	peer_run(&p, 500 * PV_NS_PER_US);
 	CHECK(pv_tcp_holds_back(p.c, p.w.now));
 	peer_run(&p, 500 * PV_NS_PER_US);
 	CHECK(!pv_tcp_holds_back(p.c, p.w.now));
+	CHECK_EQ(pv_tcp_events(peer_table(&p), ev, 4), 0);
+	peer_write(&p, MSS);
+	told(&p);
+	/* Of a peer that says nothing a probe tells, and where there are none a timeout. */
+	for (int i = 0; i < 2; i++) {
+		p.c->flags &= i ? ~PV_TF_SACK : ~0u;
+		peer_ack(&p, p.written);
+		peer_write(&p, 2 * MSS);
+		peer_run(&p, 500 * PV_NS_PER_US);
+		CHECK(pv_tcp_holds_back(p.c, p.w.now));
+		peer_run(&p, i ? 150 * MS : MS);
+		CHECK(!(pv_tcp_ready_bits(p.c) & PV_EV_OUT));
+		peer_run(&p, i ? 100 * MS : 2 * MS);
+		told(&p);
+	}
 	/* Sending is to say why it does not. */
-	peer_ack(&p, 1 + 4 * MSS);
+	peer_ack(&p, p.written);
 	peer_write(&p, MSS);
 	peer_run(&p, 500 * PV_NS_PER_US);
 	CHECK(pv_tcp_holds_back(p.c, p.w.now));
 	CHECK_EQ(pv_tcp_shutdown(p.c, 2, p.w.now), 0);
 	CHECK(!pv_tcp_holds_back(p.c, p.w.now));
+	peer_skip(&p);
+	peer_close(&p);
+}
+
+TEST(a_longer_send_buffer_is_told)
+{
+	struct peer p;
+	struct pv_event ev[4];
+
+	peer_begin(&p, (struct peer_cfg){ 0 });
+	pv_tcp_set_user(p.c, &p);
+	pv_tcp_options(p.c)->sndbuf = 20000;
+	pv_tcp_options(p.c)->sndbuf_locked = true;
+	ack_wnd(&p, 1, 0);
+	while (peer_try_write(&p, 100000, 0) > 0)
+		;
+	(void)pv_tcp_events(peer_table(&p), ev, 4);
+	pv_tcp_options(p.c)->sndbuf = 100000;
+	pv_tcp_options_changed(p.c, p.w.now);
+	told(&p);
 	peer_skip(&p);
 	peer_close(&p);
 }
