@@ -392,13 +392,16 @@ static pv_noinline uint32_t tx_post_queues(struct sim_ring *s, struct pv_pkt **p
 {
 	uint32_t held = s->tx_wait.count + s->tx_timed.count + s->tx_done.count, most = PV_MIN(n, s->ring.caps.batch), i = 0;
 
-	for (; s->wire && i < most && held + i < s->ring.caps.tx_depth; i++) {
-		if (!sim_goes_aside(s, pkts[i])) {
-			pv_ring_take(pkts[i]);
-			pv_pktq_push(&s->tx_wait, pkts[i]);
-		} else if (!pv_sim_txq_post(s, pkts[i])) {
-			break;
+	for (; s->wire && i < most; i++) {
+		if (sim_goes_aside(s, pkts[i])) {
+			if (!pv_sim_txq_post(s, pkts[i]))
+				break;
+			continue;
 		}
+		if (held++ >= s->ring.caps.tx_depth)
+			break;
+		pv_ring_take(pkts[i]);
+		pv_pktq_push(&s->tx_wait, pkts[i]);
 	}
 	s->ring.stat->c.tx_full += i < n;
 	return i;

@@ -145,16 +145,23 @@ void pv_verbs_tx_poll(struct verbs_ring *v, struct verbs_txq *q)
 	} while (k == PV_RING_BATCH_MAX);
 }
 
-/* The queue looks full: completions may have come since. */
-uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n)
+/* The queue looks full: completions may have come since. What names another queue needs no room in this one. */
+uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, struct pv_pkt *const *pkts, uint32_t n)
 {
-	uint32_t used;
+	uint32_t depth = v->ring.caps.tx_depth, room, i;
 
 	if (v->gone)
 		return 0;
 	pv_verbs_tx_poll(v, &v->tx);
-	used = verbs_tx_used(v);
-	return PV_MIN(PV_MIN(n, v->ring.caps.batch), v->ring.caps.tx_depth - PV_MIN(used, v->ring.caps.tx_depth));
+	room = depth - PV_MIN(verbs_tx_used(v), depth);
+	n = PV_MIN(n, v->ring.caps.batch);
+	for (i = 0; i < n; i++) {
+		if (pkts[i]->flags & PV_PKT_TX_QUEUE)
+			continue;
+		if (!room--)
+			break;
+	}
+	return i;
 }
 
 uint32_t pv_verbs_tx_reap(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)

@@ -162,7 +162,7 @@ static pv_noinline bool put_aside(struct verbs_ring *v, struct pv_pkt *p, bool w
 uint32_t pv_verbs_ext_tx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n)
 {
 	struct verbs_ring *v = verbs_ring(r);
-	uint32_t k = verbs_tx_room(v, n);
+	uint32_t k = verbs_tx_room(v, pkts, n);
 
 	if (pv_unlikely(k < n)) {
 		v->ring.stat->c.tx_full++;

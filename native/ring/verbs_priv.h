@@ -264,7 +264,7 @@ void pv_verbs_lib_close(struct pv_verbs_lib *lib);
 /* verbs.c: what both paths do the same way. */
 uint32_t pv_verbs_rx_post(struct pv_ring *r, struct pv_pkt **pkts, uint32_t n);
 uint32_t pv_verbs_rx_post_by(struct verbs_ring *v, struct ibv_wq *wq, struct pv_pkt **pkts, uint32_t n);
-uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, uint32_t n);
+uint32_t pv_verbs_tx_room_slow(struct verbs_ring *v, struct pv_pkt *const *pkts, uint32_t n);
 void pv_verbs_retire(struct verbs_ring *v, struct verbs_txq *q, uint64_t upto, int status);
 void pv_verbs_tx_undo(struct verbs_ring *v, struct verbs_txq *q, uint32_t from, uint32_t flags);
 void pv_verbs_rx_failed(struct verbs_ring *v, struct pv_pkt *p, int status);
@@ -432,12 +432,12 @@ pv_inline uint32_t verbs_tx_used(const struct verbs_ring *v)
 	return PV_MAX(v->tx.sq_tail - v->tx.sq_head, v->tx.held + v->done.count + v->tx.waiting.count);
 }
 
-/* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. */
-pv_inline uint32_t verbs_tx_room(struct verbs_ring *v, uint32_t n)
+/* How many of `n` fit: into the send queue, and into what the owner may leave unreaped. Queues beside it are asked one by one. */
+pv_inline uint32_t verbs_tx_room(struct verbs_ring *v, struct pv_pkt *const *pkts, uint32_t n)
 {
 	if (pv_likely(verbs_tx_used(v) + n <= v->ring.caps.tx_depth && n <= v->ring.caps.batch && !v->gone))
 		return n;
-	return pv_verbs_tx_room_slow(v, n);
+	return pv_verbs_tx_room_slow(v, pkts, n);
 }
 
 pv_inline void verbs_held_set(struct verbs_ring *v, uint32_t index)

@@ -155,7 +155,7 @@ static inline void contract_txq_mixed(const struct rig_kind *kind)
 	rig_close(&rig);
 }
 
-/* A full queue takes nothing, and others do. Closing the ring with all that inside gives it back (rig_close counts). */
+/* A full queue takes nothing, and others do, whichever it is. Closing the ring with all that inside gives it back (rig_close counts). */
 static inline void contract_txq_full(const struct rig_kind *kind)
 {
 	uint32_t number = 0, pending;
@@ -181,6 +181,14 @@ static inline void contract_txq_full(const struct rig_kind *kind)
 		p = rig_frame(&rig, 0, 1000, ++number);
 		CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
 		CHECK_EQ(pv_ring_txq_close(rig.ring[0], 1), 0);
+		/* Nor does a full first one stand in the way of the others. */
+		do
+			p = rig_frame(&rig, 0, 1000, ++number);
+		while (pv_ring_tx_post(rig.ring[0], &p, 1) && number < 8 * RIG_DEPTH);
+		pv_pkt_put(p);
+		CHECK(number < 8 * RIG_DEPTH);
+		p = contract_queued(&rig, 2, 64, ++number);
+		CHECK_EQ(pv_ring_tx_post(rig.ring[0], &p, 1), 1);
 	}
 	rig_close(&rig);
 }
