@@ -107,19 +107,30 @@ uint32_t pv_txlane_follow(struct pv_net *net, struct pv_path *path, uint32_t lan
 	return lane;
 }
 
-bool pv_txlane_settled(struct pv_net *net, uint32_t lane, const struct pv_path *path)
+/* Do frames for that queue wait for their neighbours? */
+static bool unresolved(const struct pv_net *net, uint32_t iface, uint32_t queue)
+{
+	pv_list_for_each(it, &net->neigh_lru[true]) {
+		const struct pv_neigh *n = pv_list_entry(it, struct pv_neigh, lru);
+
+		for (const struct pv_pkt *p = n->iface == iface ? n->queue.head : NULL; p; p = p->next)
+			if (pv_pkt_txq(p) == queue)
+				return true;
+	}
+	return false;
+}
+
+bool pv_txlane_settled(struct pv_net *net, uint32_t lane)
 {
 	const struct lane *l = find(net, lane);
 
-	if (pv_path_valid(net, path) && path->neigh && path->neigh->queue.count)
-		return false;
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++) {
 		struct pv_ring *r = net->iface[i] ? net->iface[i]->ring : NULL;
 		uint32_t queue = l ? l->queue[i] : 0;
 
 		if (!r || (l && !(l->decided & 1u << (i - 1))))
 			continue;
-		if (pv_ring_txq_pending(r, queue) || (!queue && r->tx_pending))
+		if (pv_ring_txq_pending(r, queue) || (!queue && r->tx_pending) || unresolved(net, i, queue))
 			return false;
 	}
 	return true;

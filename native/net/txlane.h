@@ -28,9 +28,9 @@ uint32_t pv_txlane_get(struct pv_net *net, const struct pv_txlane_key *key, uint
 void pv_txlane_put(struct pv_net *net, uint32_t lane);
 /* The path is that of a sender of this lane. */
 void pv_txlane_set(struct pv_net *net, struct pv_path *path, uint32_t lane);
-/* Has all left that senders of the lane gave to rings, and to the path's neighbour? Asks the devices. Of first queues, which all share and which may never be
- * seen empty, an answer that says no means little. */
-bool pv_txlane_settled(struct pv_net *net, uint32_t lane, const struct pv_path *path);
+/* Has all left that senders of the lane gave to rings, or that waits for a neighbour? Asks the devices. Of first queues, which all share and which
+ * may never be seen empty, an answer that says no means little. */
+bool pv_txlane_settled(struct pv_net *net, uint32_t lane);
 
 struct pv_txlane_info {
 	struct pv_txlane_key key;

@@ -80,8 +80,14 @@ int pv_tcp_path_find(struct pv_tcp *c, int64_t now_ns)
 
 void pv_tcp_lane_ask(struct pv_tcp *c)
 {
-	if (pv_unlikely(pv_txlanes_on(c->t->net)) && c->path.gen)
-		(void)pv_txlane_follow(c->t->net, &c->path, c->path.lane, c->user);
+	if (pv_likely(!pv_txlanes_on(c->t->net)) || !c->path.gen)
+		return;
+	(void)pv_txlane_follow(c->t->net, &c->path, c->path.lane, c->user);
+	if (pv_likely(!c->txq))
+		return;
+	/* By the paced queue that it has already nothing went yet: another one begins behind the lane's. */
+	pv_tcp_pace_end(c);
+	pv_tcp_pace_changed(c, c->t->head.now_ns);
 }
 
 uint32_t pv_tcp_lane(const struct pv_tcp *c)
@@ -95,7 +101,7 @@ int pv_tcp_set_lane(struct pv_tcp *c, uint32_t lane, bool hurry)
 
 	if (c->txq)
 		return -EBUSY;
-	if (c->path.lane && !hurry && !pv_txlane_settled(net, c->path.lane, &c->path))
+	if (c->path.lane && !hurry && !pv_txlane_settled(net, c->path.lane))
 		return -EAGAIN;
 	pv_txlane_put(net, c->path.lane);
 	c->path.lane = (uint8_t)lane;

@@ -327,16 +327,29 @@ static pv_noinline bool group_send(struct pv_udp *u, const struct pv_udp_dst *d,
 
 /* ---- send -------------------------------------------------------------------------------------------------------------- */
 
+/* It waits until there is room where it found none. */
+static void block(struct pv_udp *u, const struct pv_udp_dst *d)
+{
+	u->full_txq = 0;
+	if (d && d->path.txq && d->pool->nfree) {
+		u->full_frames = pv_ring_txq_pending(d->path.ring, d->path.txq);
+		u->full_iface = (uint8_t)d->path.iface;
+		u->full_txq = u->full_frames ? d->path.txq : 0;
+	}
+	if (u->blocked)
+		return;
+	u->blocked = true;
+	u->t->head.waiting++;
+	pv_list_add(&u->t->room, &u->room);
+}
+
 static pv_noinline int64_t refused(struct pv_udp *u, const struct pv_udp_dst *d, uint16_t port, int rc)
 {
 	struct pv_udp_table *t = u->t;
 
 	pv_udp_lost(t, u, NULL, &t->counters.tx_errors);
-	if (rc == -ENOBUFS && !u->blocked) {
-		u->blocked = true;
-		t->head.waiting++;
-		pv_list_add(&t->room, &u->room);
-	}
+	if (rc == -ENOBUFS)
+		block(u, d);
 	if (rc == -EMSGSIZE && d) {
 		struct pv_net_error e = { .local = d->path.src,
 					  .remote = d->path.dst,

@@ -123,10 +123,11 @@ int pv_udp_set_lane(struct pv_udp *u, uint32_t lane, bool hurry)
 
 	if (u->pace)
 		return -EBUSY;
-	if (u->lane && !hurry && !(pv_txlane_settled(net, u->lane, &u->conn.path) && pv_txlane_settled(net, u->lane, &u->to.path)))
+	if (u->lane && !hurry && !pv_txlane_settled(net, u->lane))
 		return -EAGAIN;
 	pv_txlane_put(net, u->lane);
 	u->lane = (uint8_t)lane;
+	u->full_txq = 0;
 	u->conn.path.gen = u->to.path.gen = 0;
 	return 0;
 }
@@ -412,13 +413,23 @@ uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n)
 	return i;
 }
 
+/* The ring may have room, and the queue that the socket sends by none. */
+static bool still_full(const struct pv_udp *u)
+{
+	struct pv_iface *ifp = u->full_txq ? pv_net_iface(u->t->net, u->full_iface) : NULL;
+
+	return ifp && pv_ring_txq_pending(pv_iface_ring(ifp), u->full_txq) >= u->full_frames;
+}
+
 uint32_t pv_udp_room(struct pv_udp_table *t)
 {
 	uint32_t n = 0;
 
-	while (!pv_list_empty(&t->room)) {
-		struct pv_udp *u = pv_list_entry(t->room.next, struct pv_udp, room);
+	pv_list_for_each_safe(it, next, &t->room) {
+		struct pv_udp *u = pv_list_entry(it, struct pv_udp, room);
 
+		if (pv_unlikely(u->full_txq) && still_full(u))
+			continue;
 		pv_list_del(&u->room);
 		u->blocked = false;
 		t->head.waiting--;
@@ -442,6 +453,7 @@ void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface)
 	pv_list_for_each(it, &t->all) {
 		struct pv_udp *u = pv_list_entry(it, struct pv_udp, all);
 
+		u->full_txq = 0;
 		if (!depends_on(u, iface))
 			continue;
 		u->err = ENETDOWN;

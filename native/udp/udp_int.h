@@ -119,8 +119,10 @@ struct pv_udp {
 	uint32_t rx_peak; /* the most that rx_bytes was */
 	uint32_t shown; /* pv_mem_show */
 	struct pv_udp_counters counters;
-	bool blocked;
+	bool blocked; /* met -ENOBUFS: on the table's list of those that wait for room */
+	uint8_t full_txq; /* then: the queue of its lane that had none, with so many frames; 0: the first, or the pool */
 	uint16_t rx_queue; /* of the last datagram, plus 1; 0: not known */
+	uint32_t full_frames;
 	void *user;
 	struct pv_udp_opts opts;
 	struct pv_udp_dst conn, to;
@@ -138,6 +140,7 @@ struct pv_udp {
 	int steer_err;
 	bool steer_off;
 	uint8_t lane; /* net/txlane.h */
+	uint8_t full_iface;
 	struct pv_udp_queued_errors *errq;
 	struct pv_stampq *stamps; /* NULL: never asked for */
 	uint32_t stamp_key; /* of the next datagram that is stamped */

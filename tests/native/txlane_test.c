@@ -356,6 +356,72 @@ TEST(paced_ones_keep_their_own)
 	stream_close(&t);
 }
 
+/* Room is where the socket's frames go: the ring's other queues have some all the while. */
+TEST(a_full_queue_of_its_own_is_waited_for)
+{
+	const struct pv_ring_rate slow = { .kbps = 8 }; /* a byte in a millisecond */
+	struct pv_endpoint to = ep(host_addr(4, 2), PORT);
+	struct pv_event ev[4];
+	char data[58] = { 0 }; /* with its headers 100 bytes */
+	struct pv_udp *u, *first;
+	struct sender s, sf;
+	struct world w;
+	int64_t rc;
+
+	open_world(&w, (struct world_cfg){ .txqs = 2, .tx_depth = 16, .pacing_min_kbps = 1, .pacing_max_kbps = 1000000 });
+	u = sender_open(&w, &s, 1);
+	CHECK_EQ(by_which(&w, u, &to, 10), 1);
+	most = 1;
+	first = sender_open(&w, &sf, 2);
+	CHECK_EQ(by_which(&w, first, &to, 10), 0);
+	world_run(&w, MS);
+	CHECK_EQ(pv_ring_set_rate(w.host[0].ring, 1, &slow), 0);
+	while ((rc = sock_send(&w, u, &to, data, sizeof(data))) > 0)
+		;
+	CHECK_EQ(rc, -ENOBUFS);
+	CHECK(!pv_udp_writable(u));
+	(void)pv_udp_events(w.host[0].udp, ev, 4);
+	for (uint32_t i = 0; i < 10; i++) {
+		CHECK_EQ(sock_send(&w, first, &to, data, sizeof(data)), sizeof(data));
+		world_run(&w, MS / 10);
+		CHECK(!pv_udp_writable(u));
+		CHECK_EQ(pv_udp_events(w.host[0].udp, ev, 4), 0);
+	}
+	world_run(&w, 120 * MS);
+	CHECK(pv_udp_writable(u));
+	CHECK_EQ(pv_udp_events(w.host[0].udp, ev, 4), 1);
+	CHECK(ev[0].bits & PV_EV_OUT);
+	CHECK_EQ(sock_send(&w, u, &to, data, sizeof(data)), sizeof(data));
+	pv_udp_close(u);
+	pv_udp_close(first);
+	world_run(&w, 10000 * MS);
+	world_close(&w);
+}
+
+/* A move waits for what waits for a neighbour, also for one to which nothing was sent since. */
+TEST(a_move_waits_for_neighbours)
+{
+	struct pv_endpoint to = ep(host_addr(4, 2), PORT), nobody = ep(host_addr(4, 77), PORT);
+	struct pv_udp *u, *other;
+	struct sender s, so;
+	struct world w;
+
+	open_world(&w, (struct world_cfg){ .txqs = 2 });
+	u = sender_open(&w, &s, 1);
+	other = sender_open(&w, &so, 2);
+	CHECK_EQ(sock_send(&w, u, &nobody, "", 0), 0);
+	CHECK_EQ(by_which(&w, u, &to, 10), 1);
+	CHECK_EQ(by_which(&w, other, &to, 10), 2);
+	world_run(&w, MS);
+	CHECK_EQ(pv_udp_set_lane(u, PV_TXLANE_NONE, false), -EAGAIN);
+	CHECK_EQ(pv_udp_set_lane(other, PV_TXLANE_NONE, false), 0);
+	world_run(&w, 5 * PV_NS_PER_S); /* nobody answers */
+	CHECK_EQ(pv_udp_set_lane(u, PV_TXLANE_NONE, false), 0);
+	pv_udp_close(u);
+	pv_udp_close(other);
+	world_close(&w);
+}
+
 /* ---- TCP ----------------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a connection from host 0 arrive, by the queue of its lane. */
@@ -468,6 +534,37 @@ TEST(connections)
 			 0);
 		world_close(&w);
 	}
+}
+
+/* One that was accepted with a rate, and asked for its queue before it had a lane, goes by its lane all the same. */
+TEST(a_connection_that_inherits_a_rate)
+{
+	struct pv_txq_info info;
+	struct pv_tcp *l, *c, *a;
+	struct sender s;
+	struct world w;
+
+	open_world(&w, (struct world_cfg){ .txqs = 3 });
+	s = (struct sender){ .w = &w, .key = 1 };
+	l = tcp_listener(&w, 0, 4, 80, 4);
+	pv_tcp_options(l)->pacing_rate = 100000000;
+	pv_tcp_options(l)->pacing_burst = 30000;
+	c = tcp_dial(&w, 1, 4, 0, 80);
+	world_run(&w, 10 * MS);
+	CHECK_EQ(tcp_write(&w, c, "bytes", 5), 5);
+	a = accept_one(&w, l);
+	CHECK(pv_tcp_pacing_info(a, &info));
+	CHECK_EQ(info.by, PV_TXQ_SOFTWARE);
+	pv_tcp_set_user(a, &s);
+	pv_tcp_lane_ask(a);
+	flow(&w, a, c, 1, 100000);
+	CHECK(pv_tcp_pacing_info(a, &info));
+	CHECK_EQ(info.by, PV_TXQ_SOFTWARE);
+	pv_tcp_close(a, w.now);
+	pv_tcp_close(c, w.now);
+	tcp_fade(&w);
+	CHECK_EQ(queues_open(&w), 0);
+	world_close(&w);
 }
 
 /* ---- interfaces ---------------------------------------------------------------------------------------------------------- */
