@@ -16,8 +16,8 @@
 
 /* A call that does not wait looks at the kernel's leg at the latest this long after the last look. */
 #define KERNEL_LOOK_NS (50 * PV_NS_PER_US)
-/* Flags that the stack serves; any other goes the long way. */
-#define FAST_FLAGS MSG_DONTWAIT
+/* Flags that the stack serves, or that mean nothing here; any other goes the long way. */
+#define FAST_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL)
 
 /* To lend what the kernel has, it gets memory of its own. 0 or -errno; *iov has room for the next datagram. */
 static int lend_room(struct pv_sock *so, struct pv_rx *rx, struct iovec *iov)
