@@ -376,6 +376,8 @@ static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n
 
 	if (pv_list_empty(&set->ready))
 		return 0;
+	if (set->ready.next == set->ready.prev)
+		return tell(pv_list_entry(set->ready.next, struct pv_entry, on_ready), out);
 	todo = set->ready;
 	todo.next->prev = todo.prev->next = &todo;
 	pv_list_init(&set->ready);

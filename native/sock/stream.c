@@ -747,23 +747,14 @@ int pv_stream_ioctl(struct pyvma_sock *h, struct pv_sock *so, unsigned long requ
 
 int pv_stream_revents(struct pv_sock *so, uint32_t events, bool kernel)
 {
-	static const struct {
-		uint32_t ev;
-		int poll;
-	} map[] = {
-		{ PV_EV_IN, POLLIN | POLLRDNORM },
-		{ PV_EV_OUT, POLLOUT | POLLWRNORM },
-		{ PV_EV_ERR, POLLERR },
-		{ PV_EV_HUP, POLLHUP },
-		{ PV_EV_RDHUP, POLLRDHUP },
-		{ PV_EV_PRI, POLLPRI },
-	};
+	/* The stack's bits are poll's (epoll.c asserts it). */
 	uint32_t bits = pv_tcp_ready_of(so->tc, events & (POLLOUT | POLLWRNORM) ? PV_EV_OUT : 0);
-	int r = 0;
+	int r = (int)bits;
 
-	for (size_t i = 0; i < pv_array_size(map); i++)
-		if (bits & map[i].ev)
-			r |= map[i].poll;
+	if (bits & PV_EV_IN)
+		r |= POLLRDNORM;
+	if (bits & PV_EV_OUT)
+		r |= POLLWRNORM;
 	if (pv_errq_any(so))
 		r |= POLLERR;
 	if (kernel && so->kernel_leg && pv_ready_kernel(so, POLLIN))
