@@ -1,5 +1,6 @@
 """Programs that open and close connections all the time, over AF_XDP with the kernel on the other end, while either side is stopped, ended
-and killed and the link goes down and up: no byte is another one, nothing hangs, and what is left at the end is what there was at first.
+and killed and the link goes down and up: no byte is another one, nothing hangs, and what is left at the end is what there was at first. In
+the second half of the time the engine's own side of each pair lives on, so that what it has left is of hundreds of broken connections.
 
 20 seconds; MIXED_SECONDS, or PYVMA_TEST_LONG=1 for half an hour.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from bpf_maps import entries
 from c_programs import compiled
 from exchange import wait_for
 from lab import LONG
@@ -33,6 +35,7 @@ LIMIT_S = 30.0
 # Threads that have not waited in each way yet; and ports of connections in TIME_WAIT, a quarter of what mixed.c allows itself.
 SLACK_FDS = 20 + 512 // 4
 SLACK_BUFFERS = 64  # sent and not back yet
+SLACK_RULES = 512 // 4  # such ports, and those that are kept for the next connection
 
 pytestmark = [
     pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces"),
@@ -47,13 +50,14 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class State:
-    """What a program tells of itself, and how many descriptors and buffers it has."""
+    """What a program tells of itself, and how many descriptors, buffers and rules it has."""
 
     exchanges: int
     failures: int
     connections: int
     fds: int
     buffers: int
+    rules: int
 
 
 @dataclass
@@ -80,7 +84,8 @@ class Side:
         self.program.process.send_signal(signal.SIGUSR1)
         wait_for(f"a line of {self.command}", lambda: len(self.program.text.splitlines()) > before, LIMIT_S)
         exchanges, failures, connections = map(int, self.program.text.splitlines()[-1].split())
-        return State(exchanges, failures, connections, len(os.listdir(f"/proc/{self.program.process.pid}/fd")), self.buffers())
+        pid = self.program.process.pid
+        return State(exchanges, failures, connections, len(os.listdir(f"/proc/{pid}/fd")), self.buffers(), entries(pid) if self.ours else 0)
 
     def buffers(self) -> int:
         if not self.ours:
@@ -133,8 +138,10 @@ def pair(folder: Path, mixed: Path, server_is_ours: bool, family: int) -> Iterat
         yield Pair(net, server, client)
 
 
-def disturb(at: Pair, chance: random.Random) -> None:
+def disturb(at: Pair, chance: random.Random, ours_may_end: bool) -> None:
     side, what = chance.choice(at.sides), chance.choices(("stop", "flap", "term", "kill"), (4, 3, 1, 1))[0]
+    if what in ("term", "kill") and side.ours and not ours_may_end:
+        side = at.sides[side is at.server]
     pause = chance.uniform(0.02, 0.4)
     if what == "stop":
         side.program.process.send_signal(signal.SIGSTOP)
@@ -156,28 +163,36 @@ def disturb(at: Pair, chance: random.Random) -> None:
         side.again()
 
 
+def states_of(pairs: tuple[Pair, ...]) -> list[State]:
+    """Of both sides of each, with nothing open, after something was exchanged."""
+    found = []
+    for at in pairs:
+        at.works()
+        with at.quiet() as states:
+            found += states
+    return found
+
+
 def test_mixed(mixed: Path, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print("MIXED_SEED", SEED)
     with pair(tmp_path / "a", mixed, True, chance.choice((4, 6))) as one, pair(tmp_path / "b", mixed, False, chance.choice((4, 6))) as two:
-        pairs, first = (one, two), {}
-        for at in pairs:
-            at.works()
-            with at.quiet() as states:
-                first[id(at)] = states
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            disturb(chance.choice(pairs), chance)
-            for side in (*one.sides, *two.sides):
-                assert side.alive(), side.program.text
-            time.sleep(chance.uniform(0, 0.5))
-        for at in pairs:
-            at.works()
-            with at.quiet() as states:
-                for side, was, now in zip(at.sides, first[id(at)], states, strict=True):
-                    print(side.command[1], "ours" if side.ours else "the kernel's", f"started {side.starts} times", was, now)
-                    assert now.fds <= was.fds + SLACK_FDS
-                    assert now.buffers <= was.buffers + SLACK_BUFFERS
+        pairs = (one, two)
+        sides = (*one.sides, *two.sides)
+        for ours_may_end in (True, False):
+            first, until, disturbances = states_of(pairs), time.monotonic() + SECONDS / 2, 0
+            while time.monotonic() < until:
+                disturb(chance.choice(pairs), chance, ours_may_end)
+                disturbances += 1
+                for side in sides:
+                    assert side.alive(), side.program.text
+                time.sleep(chance.uniform(0, 0.5))
+            print(disturbances, "disturbances;", "either side is ended" if ours_may_end else "the kernel's side is ended")
+            for side, was, now in zip(sides, first, states_of(pairs), strict=True):
+                print(side.command[1], "ours" if side.ours else "the kernel's", f"started {side.starts} times", was, now)
+                assert now.fds <= was.fds + SLACK_FDS
+                assert now.buffers <= was.buffers + SLACK_BUFFERS
+                assert now.rules <= was.rules + SLACK_RULES
         for at in pairs:
             for side in (at.client, at.server):
                 assert side.program.end(signal.SIGTERM, LIMIT_S) in (0, -signal.SIGTERM)
