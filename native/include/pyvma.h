@@ -158,19 +158,24 @@ PYVMA_EXPORT int pyvma_wait_restarts(void);
 
 /*
  * For a face whose threads may be cancelled, and whose calls are made by signals' handlers: what both know of a thread. Before each call
- * the face disables cancellation, sets `busy`, and `cancellable` if cancellation was enabled, and undoes it afterwards. A handler that
+ * the face sets `busy`, `cancellable` if cancellation is enabled, and disables that or sets `open`; it undoes it afterwards. A handler that
  * finds its thread busy must make no call; a wait that sleeps is not busy but `resting`, and calls `deferred` first unless that is NULL. A
  * wait of a thread that may end by the call and is `cancelled`, or that is `leaving`, ends with -ECANCELED.
  */
 #define PYVMA_THREAD_ENABLED 1 /* cancellation was enabled */
 #define PYVMA_THREAD_ENDS 2 /* and the thread may end by the call */
 struct pyvma_thread {
-	volatile int busy, resting, leaving, cancellable;
-	int cancelled;
+	volatile int busy, resting, leaving, cancellable, open;
+	int cancelled, asked;
 	void (*volatile deferred)(void);
 };
 /* The calling thread's, which is found by pyvma_thread_cancel from now on. */
 PYVMA_EXPORT struct pyvma_thread *pyvma_thread_get(void);
+/* Before pthread_cancel is called for that pthread_t, and once calls that begin are not `open` any more. 0: it may be; 1: the thread is within
+ * an open call, which ends if it waits: it is `asked` to cancel itself after that. The caller's own cancellation is disabled. */
+PYVMA_EXPORT int pyvma_thread_ask(unsigned long thread);
+/* 1: the calling thread is asked. Told once. */
+PYVMA_EXPORT int pyvma_thread_asked(void);
 /* pthread_cancel was called for that pthread_t: its wait ends, and all that follow. The caller's own cancellation is disabled. */
 PYVMA_EXPORT void pyvma_thread_cancel(unsigned long thread);
 

@@ -2,9 +2,10 @@
 /*
  * Into the engine and out of it.
  *
- * A call of the engine's has locks, and lists that lead to the thread's stack. So nothing may end the thread in there: cancellation is
- * off, and a wait that pthread_cancel finds asleep comes back as if interrupted, with -ECANCELED; out of the engine the thread is
- * cancelled. And nothing may begin in there what waits for the same locks: a signal's handler that interrupts a call finds its thread
+ * A call of the engine's has locks, and lists that lead to the thread's stack. So nothing may end the thread in there: a wait that
+ * pthread_cancel finds asleep comes back as if interrupted, with -ECANCELED; out of the engine the thread is cancelled. To switch
+ * cancellation off and on again takes as long as a tenth of a short call. As long as nobody has called pthread_cancel, which is ours, calls
+ * are `open` instead, and whoever cancels a thread in such a one leaves it to that to do so itself on its way out. And nothing may begin in there what waits for the same locks: a signal's handler that interrupts a call finds its thread
  * busy, and is answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go, and so is its jump (jump.c). Asleep a
  * thread is not busy.
  */
@@ -16,6 +17,7 @@
 #define DEFERRED_MAX 16
 
 _Thread_local struct pyvma_thread *pl_me, *pl_known;
+_Atomic(bool) pl_cancels;
 
 /* By handlers that found this thread busy: no other thread's. */
 static _Thread_local struct deferred {
@@ -49,14 +51,42 @@ struct pyvma_thread *pl_register(bool point)
 	return me;
 }
 
-/* The test comes back where cancellation is off, or the thread ends already: what its cleanup handlers wait for is waited for, as in the kernel. */
-void pl_end(struct pl_mark *m)
+static void shut(struct pl_mark *m, bool point)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
+	m->me->cancellable = m->cancel != PTHREAD_CANCEL_ENABLE ? 0 : point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
+}
+
+/* pthread_cancel was called for this thread: it ends, or its wait is not ended by that any more. The test comes back where cancellation is
+ * off, or the thread ends already: what its cleanup handlers wait for is waited for, as in the kernel. */
+static void end(struct pl_mark *m)
 {
 	(void)pl_leave(m, -ECANCELED);
 	m->me->busy = 1;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
 	m->cancellable = m->me->cancellable;
-	m->me->cancellable = m->cancel == PTHREAD_CANCEL_ENABLE ? PYVMA_THREAD_ENABLED : 0;
+	shut(m, false);
+}
+
+void pl_shut(struct pl_mark *m, bool point)
+{
+	/* A handler's call, and the one that it has interrupted is open: whoever cancels knows. */
+	if (m->open) {
+		m->me->cancellable = 0;
+		return;
+	}
+	__atomic_store_n(&m->me->open, 0, __ATOMIC_RELAXED);
+	shut(m, point);
+	if (point && __atomic_load_n(&m->me->cancelled, __ATOMIC_RELAXED))
+		end(m);
+}
+
+void pl_asked(const struct pl_mark *m)
+{
+	/* The call was open when it was asked, or is the next one after that. */
+	if (m->open || (m->cancel != PL_OPEN && !__atomic_load_n(&m->me->asked, __ATOMIC_RELAXED)))
+		return;
+	if (PL_IN(pyvma_thread_asked()) > 0)
+		(void)PL_REAL(pthread_cancel)(pthread_self());
 }
 
 /* By a cleanup attribute: `at` is where the pointer is. */
@@ -90,7 +120,7 @@ static void run_deferred(void)
 
 	if (doing)
 		return;
-	doing = me->cancellable ? DOING_OFF : DOING;
+	doing = me->cancellable && !me->open ? DOING_OFF : DOING;
 	me->deferred = NULL;
 	me->leaving = 0; /* these have their time */
 	while (ndone != ndeferred)
@@ -113,9 +143,11 @@ void pl_jumps(void)
 	struct pyvma_thread *me = pl_known;
 	struct pl_mark m = { .me = me, .cancel = PTHREAD_CANCEL_DISABLE };
 
-	if (!me || pv_likely(!me->cancellable && !me->leaving && !doing))
+	if (!me || pv_likely(!me->cancellable && !me->open && !me->leaving && !doing))
 		return;
-	if (me->cancellable || doing == DOING_OFF)
+	if (me->open)
+		m.cancel = PL_OPEN;
+	else if (me->cancellable || doing == DOING_OFF)
 		m.cancel = PTHREAD_CANCEL_ENABLE;
 	me->cancellable = m.cancel == PTHREAD_CANCEL_ENABLE ? PYVMA_THREAD_ENABLED : 0;
 	/* A jump that was to come is overtaken by this one. */
@@ -149,12 +181,24 @@ void pl_leave_soon(void)
 	pl_known->deferred = run_deferred;
 }
 
+/* It may be this thread's own, which must not end with the list of them held; busy, it does not end. */
+static int asks(pthread_t thread)
+{
+	int rc = (int)PL_IN(pyvma_thread_ask((unsigned long)thread));
+
+	return rc == -EAGAIN ? pyvma_thread_ask((unsigned long)thread) : rc;
+}
+
 PL_EXPORT int pthread_cancel(pthread_t thread)
 {
-	int rc = PL_REAL(pthread_cancel)(thread);
+	int rc;
 
-	/* A wait is woken after there is something to find. It may be this thread's own, which must not end with the list of them held. */
+	atomic_store(&pl_cancels, true);
+	if (asks(thread))
+		return 0;
+	rc = PL_REAL(pthread_cancel)(thread);
+	/* A wait is woken after there is something to find. */
 	if (!rc && PL_IN((pyvma_thread_cancel((unsigned long)thread), 0)))
-		pyvma_thread_cancel((unsigned long)thread); /* busy: it does not end */
+		pyvma_thread_cancel((unsigned long)thread);
 	return rc;
 }

@@ -188,8 +188,7 @@ void pl_jump(const struct pl_mark *m)
 	if (pv_likely(!m->me->leaving) || pl_doing())
 		return;
 	m->me->leaving = 0;
-	pthread_setcancelstate(m->cancel, NULL);
-	m->me->cancellable = m->cancellable;
+	pl_restore(m);
 	pthread_sigmask(SIG_SETMASK, &pending.mask, NULL);
 	jump(pending.to, pending.val, PL_REAL(siglongjmp));
 }

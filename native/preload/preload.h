@@ -127,10 +127,15 @@ int pl_defer(int fd, pyvma_sock *h, int how);
 void pl_leave_soon(void);
 struct pl_mark {
 	struct pyvma_thread *me;
-	int cancel, cancellable;
+	int cancel; /* the thread's cancellation state, which is off meanwhile; PL_OPEN: it is as it was */
+	int cancellable, open; /* of the call that this one's handler has interrupted, if any */
 };
-/* pthread_cancel was called for this thread: it ends, or its wait is not ended by that any more. */
-void pl_end(struct pl_mark *m);
+#define PL_OPEN (-1)
+/* Has pthread_cancel been called in this process, or is it about to be? From then on cancellation is off within calls. */
+extern _Atomic(bool) pl_cancels;
+/* Then, on the way in: `m` and the thread know; and on the way out, where pthread_cancel came while the call was open. */
+void pl_shut(struct pl_mark *m, bool point);
+void pl_asked(const struct pl_mark *m);
 /* jump.c: it does that if there was such a jump. */
 void pl_jump(const struct pl_mark *m);
 /* A jump that leaves no call of the engine's begins. It may leave the last steps of one, and what those had still to do is done here. */
@@ -150,12 +155,31 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 	m->me = me;
 	/* First: from here on nothing leaves but by pl_leave. */
 	me->busy = 1;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m->cancel);
+	m->cancel = PL_OPEN;
+	m->open = me->open;
+	__atomic_store_n(&me->open, 1, __ATOMIC_RELAXED);
+	/* Whoever cancels sees the one, or this thread the other: between its two steps is a membarrier. */
+	atomic_signal_fence(memory_order_seq_cst);
 	m->cancellable = me->cancellable;
-	me->cancellable = m->cancel != PTHREAD_CANCEL_ENABLE ? 0 : point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
-	if (point && pv_unlikely(__atomic_load_n(&me->cancelled, __ATOMIC_RELAXED)))
-		pl_end(m);
+	if (pv_likely(!atomic_load_explicit(&pl_cancels, memory_order_relaxed)))
+		me->cancellable = me->resting ? 0 : point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
+	else
+		pl_shut(m, point);
 	return true;
+}
+
+/* Cancellation is what it was before the call. What is stored last tells a handler that jumps before what is to be restored. */
+pv_inline void pl_restore(const struct pl_mark *m)
+{
+	struct pyvma_thread *me = m->me;
+
+	if (pv_unlikely(m->cancel != PL_OPEN))
+		pthread_setcancelstate(m->cancel, NULL);
+	me->cancellable = m->cancellable;
+	__atomic_store_n(&me->open, m->open, __ATOMIC_RELAXED);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (pv_unlikely(atomic_load_explicit(&pl_cancels, memory_order_relaxed)))
+		pl_asked(m);
 }
 
 /* Is the call to be made again? It was ended for the thread to end, which does so already: these are its cleanup handlers. */
@@ -166,9 +190,7 @@ pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 		m->me->deferred();
 		pl_jump(m);
 	}
-	pthread_setcancelstate(m->cancel, NULL);
-	/* Last: by this a handler that jumps before knows what is to be restored. */
-	m->me->cancellable = m->cancellable;
+	pl_restore(m);
 	if (pv_likely(rc != -ECANCELED))
 		return false;
 	pthread_testcancel();

@@ -45,13 +45,27 @@ void pv_lock_wake(struct pv_lock *l)
 	futex(&l->held, FUTEX_WAKE, 1, NULL);
 }
 
+static bool fence_all(void)
+{
+	return atomic_load_explicit(&have_membarrier, memory_order_relaxed) &&
+	       syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
 static void sleep_on(struct pv_lock *l)
 {
 	struct timespec ms = { .tv_nsec = PV_NS_PER_MS };
-	bool fenced = atomic_load_explicit(&have_membarrier, memory_order_relaxed) &&
-		      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 
-	futex(&l->held, FUTEX_WAIT, 1, fenced ? NULL : &ms);
+	futex(&l->held, FUTEX_WAIT, 1, fence_all() ? NULL : &ms);
+}
+
+/* Nothing stays in a processor's store buffer for that long. */
+void pv_lock_barrier(void)
+{
+	struct timespec ms = { .tv_nsec = PV_NS_PER_MS };
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!fence_all())
+		(void)nanosleep(&ms, NULL);
 }
 
 void pv_lock_get_slow(struct pv_lock *l)

@@ -21,6 +21,9 @@ struct pv_lock {
 
 /* Once in the process: lets a sleeper order itself with pv_lock_put's plain store. */
 void pv_lock_setup(void);
+/* Every other thread of the process has passed a full barrier when this returns: it has made visible what it stored before, or will see what
+ * is stored here. For what is asked rarely, beside one that is answered often. */
+void pv_lock_barrier(void);
 void pv_lock_init(struct pv_lock *l);
 void pv_lock_get_slow(struct pv_lock *l);
 void pv_lock_wake(struct pv_lock *l);

@@ -124,23 +124,67 @@ struct pyvma_thread *pyvma_thread_get(void)
 	return &self.face;
 }
 
-/* Either the thread finds itself cancelled before it sleeps, or its fd is found here. */
-void pyvma_thread_cancel(unsigned long thread)
+/* The list's lock is held. NULL: it has made no call yet. */
+static struct self *thread_of(unsigned long thread)
 {
-	uint64_t one = 1;
-
-	pthread_mutex_lock(&threads_lock);
 	pv_list_for_each(it, &threads) {
 		struct self *s = pv_list_entry(it, struct self, on_threads);
-		int efd;
 
-		if (!pthread_equal(s->id, (pthread_t)thread))
-			continue;
-		__atomic_store_n(&s->face.cancelled, 1, __ATOMIC_SEQ_CST);
-		efd = atomic_load(&s->efd);
-		if (efd >= 0 && write(efd, &one, sizeof(one)) < 0)
-			break; /* full: it is awake */
+		if (pthread_equal(s->id, (pthread_t)thread))
+			return s;
 	}
+	return NULL;
+}
+
+/* Either the thread finds itself cancelled before it sleeps, or its fd is found here. */
+static void end_wait(struct self *s)
+{
+	uint64_t one = 1;
+	int efd;
+
+	__atomic_store_n(&s->face.cancelled, 1, __ATOMIC_SEQ_CST);
+	efd = atomic_load(&s->efd);
+	if (efd >= 0 && write(efd, &one, sizeof(one)) < 0)
+		return; /* full: it is awake */
+}
+
+int pyvma_thread_ask(unsigned long thread)
+{
+	struct self *s;
+	int open = 0;
+
+	pthread_mutex_lock(&threads_lock);
+	s = thread_of(thread);
+	if (s) {
+		pv_lock_barrier();
+		open = __atomic_load_n(&s->face.open, __ATOMIC_RELAXED);
+	}
+	if (open) {
+		__atomic_store_n(&s->face.asked, 1, __ATOMIC_RELAXED);
+		end_wait(s);
+	}
+	pthread_mutex_unlock(&threads_lock);
+	return open;
+}
+
+int pyvma_thread_asked(void)
+{
+	int asked;
+
+	pthread_mutex_lock(&threads_lock);
+	asked = __atomic_exchange_n(&self.face.asked, 0, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&threads_lock);
+	return asked;
+}
+
+void pyvma_thread_cancel(unsigned long thread)
+{
+	struct self *s;
+
+	pthread_mutex_lock(&threads_lock);
+	s = thread_of(thread);
+	if (s)
+		end_wait(s);
 	pthread_mutex_unlock(&threads_lock);
 }
 

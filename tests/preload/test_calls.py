@@ -25,8 +25,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs_in(tmp_path_factory.mktemp("calls"), "calls", "edges", "peer")
 
 
-def cases_of(ns: Namespace, program: Path, env: Env) -> list[str]:
-    return ran(ns, env, str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]).splitlines()
+def cases_of(ns: Namespace, program: Path, env: Env, *cases: str) -> list[str]:
+    return ran(ns, env, str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6], *cases).splitlines()
 
 
 def test_calls(programs: Path, tmp_path: Path) -> None:
@@ -50,6 +50,17 @@ def test_edges(programs: Path, tmp_path: Path) -> None:
         assert lines
         assert all(line.startswith("ok ") for line in lines)
     assert log.read_text() == ""
+
+
+FIRST = ("cancelled", "cancelled_among", "cancelled_waits", "cancelled_by_itself", "cancelled_while_off")
+
+
+def test_the_first_cancellation_in_a_process(programs: Path) -> None:
+    """Calls that are under way then have cancellation on, all later ones off: each case in a process of its own."""
+    with namespaces() as (here, there), peer(there, programs / "peer"):
+        for case in (*FIRST, *("cancelled_in_passing",) * 8):
+            env = {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}
+            assert cases_of(here, programs / "edges", env, case) == [f"ok {case}"]
 
 
 CLIENT = "import socket; s = socket.create_connection(({0!r}, {1}), 20); print(sum(len(d) for d in iter(lambda: s.recv(65536), b'')))"

@@ -1,4 +1,4 @@
-"""A C program whose signal handlers jump out of the last steps of calls, over AF_XDP with the kernel on the other end."""
+"""A C program whose signal handlers jump out of calls, after each instruction and in their last steps, over AF_XDP."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def test_leaving(tmp_path: Path) -> None:
     env = {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}
     with namespaces() as (here, there), peer(there, folder / "peer"):
         lines = ran(here, env, str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]).splitlines()
-    assert lines == ["ok from_the_last_step", "ok from_each_step"]
+    assert lines == ["ok from_each_instruction", "ok from_the_last_step", "ok from_each_step"]

@@ -87,7 +87,7 @@ def test_contract(sanitizer: Sanitizer, contract: Path) -> None:  # noqa: F811
 # handlers_poll: TSan calls a handler when the thread next calls the C library, which may be within the engine, where a poll answers EAGAIN.
 EDGES = (
     *("execs_twice", "spawns", "shells", "careless", "forked_asleep", "handler_writes", "handler_closes", "handler_waits"),
-    *("cancelled_before", "cancelled_waits", "cancelled_by_itself"),
+    *("cancelled_before", "cancelled_waits", "cancelled_by_itself", "cancelled_while_off"),
 )
 JUMPS = ("at_any_moment", "out_of_many", "within_a_handler", "signals_of_input", "signals_refused")
 

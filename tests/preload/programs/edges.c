@@ -536,6 +536,69 @@ static void cancelled_by_itself(void)
 	CHECK(close(fd) == 0 && close(to) == 0);
 }
 
+/* Cancellation is off: the call goes on to what it waits for, and the thread ends once cancellation is on again. */
+static void *off(void *arg)
+{
+	struct blocked *b = arg;
+	char c;
+	int was;
+
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was) == 0 && was == PTHREAD_CANCEL_ENABLE);
+	*b->cleaned = true;
+	CHECK(recv(b->fd, &c, 1, 0) == 1);
+	pthread_testcancel();
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was) == 0 && was == PTHREAD_CANCEL_DISABLE);
+	(void)!recv(b->fd, &c, 1, 0);
+	return NULL;
+}
+
+static void cancelled_while_off(void)
+{
+	_Atomic(bool) begins = false;
+	struct blocked b = { connected(SOCK_STREAM), 0, -1, &begins };
+	pthread_t t;
+
+	CHECK(pthread_create(&t, NULL, off, &b) == 0);
+	while (!begins)
+		usleep(100);
+	usleep(20000);
+	CHECK(pthread_cancel(t) == 0);
+	usleep(20000);
+	CHECK(pthread_kill(t, 0) == 0 && send(b.fd, "x", 1, 0) == 1);
+	ends(t, PTHREAD_CANCELED);
+	says(b.fd, "still there");
+	CHECK(close(b.fd) == 0);
+}
+
+/* Anywhere between two calls, or in one that need not wait. */
+static void *passes(void *arg)
+{
+	struct blocked *b = arg;
+
+	for (;;) {
+		says(b->fd, "in passing");
+		*b->cleaned = true;
+	}
+	return NULL;
+}
+
+static void cancelled_in_passing(void)
+{
+	_Atomic(bool) begins = false;
+	struct blocked b = { connected(SOCK_STREAM), 0, -1, &begins };
+	int fd = connected(SOCK_STREAM);
+	pthread_t t;
+
+	CHECK(pthread_create(&t, NULL, passes, &b) == 0);
+	while (!begins)
+		usleep(100);
+	usleep((useconds_t)(getpid() % 97) * 30);
+	CHECK(pthread_cancel(t) == 0);
+	ends(t, PTHREAD_CANCELED);
+	says(fd, "still there");
+	CHECK(close(b.fd) == 0 && close(fd) == 0);
+}
+
 /* ---- handlers ---------------------------------------------------------------------------------------------------------- */
 
 static int told_by, pipes[2];
@@ -704,6 +767,8 @@ static const struct check_case cases[] = {
 	{ "cancelled_among", cancelled_among },
 	{ "cancelled_waits", cancelled_waits },
 	{ "cancelled_by_itself", cancelled_by_itself },
+	{ "cancelled_while_off", cancelled_while_off },
+	{ "cancelled_in_passing", cancelled_in_passing },
 	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },
 	{ "handler_waits", handler_waits },

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Handlers that jump out of the last steps of a call, between any two of which a signal may come: leaving MINE4 MINE6 PEER4 PEER6 against peer.c,
- * under the preload library. Those steps begin and end with a call that the program has in its place, and raises the signals in.
+ * Handlers that jump out of a call, between any two instructions of which a signal may come: leaving MINE4 MINE6 PEER4 PEER6 against peer.c, under
+ * the preload library. Once a thread was cancelled the last steps begin and end with a call that the program has in its place, and raises the
+ * signals in.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -154,6 +156,96 @@ static void from_each_step(void)
 	CHECK(close(fd) == 0);
 }
 
+/* ---- each instruction -------------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+#define TRAP_FLAG 0x100
+static volatile int steps, leaves_at;
+
+static void on_step(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *u = context;
+
+	(void)sig;
+	(void)info;
+	steps = steps + 1;
+	if (steps != leaves_at)
+		return;
+	raise(SIGUSR1);
+	/* The jump is the call's to make: at full speed. */
+	u->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+}
+
+static void trap(void)
+{
+	__asm__ volatile("pushfq\n\torq $0x100, (%%rsp)\n\tpopfq" : : : "cc", "memory");
+}
+
+static void trap_no_more(void)
+{
+	__asm__ volatile("pushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq" : : : "cc", "memory");
+}
+
+/* Step by step to the end of the call, leaving it after one instruction more each time: what the state was it is again. */
+static void from_each_instruction(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_step, .sa_flags = SA_SIGINFO };
+	int fd = connected(SOCK_STREAM), was;
+	volatile bool through;
+
+	is_whole(fd);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &was, &(socklen_t){ sizeof(was) }) == 0); /* and what is bound late is */
+	CHECK(signal(SIGUSR1, leaves) != SIG_ERR && sigaction(SIGTRAP, &sa, NULL) == 0);
+	for (volatile int way = 0; way < 4; way++) {
+		volatile int state = way % 2 ? PTHREAD_CANCEL_DISABLE : PTHREAD_CANCEL_ENABLE;
+
+		CHECK(setcancelstate(state, NULL) == 0);
+		through = false;
+		for (leaves_at = 1; !through; leaves_at = leaves_at + 1) {
+			int err;
+			socklen_t len = sizeof(err);
+			char c;
+
+			steps = 0;
+			if (!sigsetjmp(out, 1)) {
+				trap();
+				if (way < 2)
+					getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len);
+				else
+					recv(fd, &c, 1, MSG_DONTWAIT);
+				trap_no_more();
+				through = true;
+			}
+			CHECK(setcancelstate(state, &was) == 0 && was == state);
+			CHECK(recv(fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+		}
+		CHECK(leaves_at > 100);
+	}
+	CHECK(setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+	is_whole(fd);
+	CHECK(close(fd) == 0);
+}
+#else
+static void from_each_instruction(void)
+{
+}
+#endif
+
+static void *idles(void *arg)
+{
+	(void)arg;
+	pause();
+	return NULL;
+}
+
+/* From then on cancellation is off within calls. */
+static void cancels_one(void)
+{
+	pthread_t t;
+
+	CHECK(pthread_create(&t, NULL, idles, NULL) == 0 && pthread_cancel(t) == 0 && pthread_join(t, NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 5)
@@ -162,6 +254,10 @@ int main(int argc, char **argv)
 	mine = argv[1];
 	theirs = argv[3];
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	running = "from_each_instruction";
+	from_each_instruction();
+	printf("ok %s\n", running);
+	cancels_one();
 	running = "from_the_last_step";
 	from_the_last_step();
 	printf("ok %s\n", running);
