@@ -5,6 +5,7 @@
 
 #include <linux/if_xdp.h>
 
+#include "ring/bpf/steer.h"
 #include "ring/xdp.h"
 
 /* Linux 6.6 */
@@ -88,9 +89,13 @@ struct xdp_ring {
 	struct pv_pktq done; /* frames that the queue does not have, sent aside or not at all: reaped first */
 	int epoll_fd;
 	struct bpf_object *object;
-	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd;
+	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd, few_fd;
 	struct pv_xdp_keeper keeper; /* add NULL: the rules are ours */
 	uint32_t kind_rules[PV_FLOW_KINDS];
+	struct steer_few few; /* as the program has it */
+	uint32_t nfew; /* rules in there */
+	bool few_stale; /* the program has others: the last write failed */
+	struct steer_config told; /* as the program has it */
 	struct xdp_rule *rule;
 	uint32_t nrules, free_rule;
 	uint64_t next_handle;

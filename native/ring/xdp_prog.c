@@ -15,7 +15,6 @@
 
 #include "base/bytes.h"
 #include "base/ownfd.h"
-#include "ring/bpf/steer.h"
 #include "ring/frame.h"
 
 /* clang's output for the BPF target, in the library's read-only data. */
@@ -72,13 +71,15 @@ static int prog_load(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	r->rules_fd = lib->find_map_fd(r->object, "rules");
 	r->xsks_fd = lib->find_map_fd(r->object, "xsks");
 	r->config_fd = lib->find_map_fd(r->object, "config");
-	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0)
+	r->few_fd = lib->find_map_fd(r->object, "few");
+	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0 || r->few_fd < 0)
 		return say(err, errsize, -EPROTO, "the XDP program's maps");
 	(void)pv_ownfd(r->prog_fd);
 	(void)pv_ownfd(lib->btf_fd(r->object));
 	(void)pv_ownfd(r->rules_fd);
 	(void)pv_ownfd(r->xsks_fd);
 	(void)pv_ownfd(r->config_fd);
+	(void)pv_ownfd(r->few_fd);
 	return 0;
 }
 
@@ -126,6 +127,7 @@ static void prog_unload(struct xdp_ring *r)
 		pv_ownfd_not(r->rules_fd);
 		pv_ownfd_not(r->xsks_fd);
 		pv_ownfd_not(r->config_fd);
+		pv_ownfd_not(r->few_fd);
 		r->lib->close(r->object);
 	}
 	r->object = NULL;
@@ -280,14 +282,42 @@ static bool well_formed(const struct pv_flow *flow)
 int pv_xdp_config_write(struct xdp_ring *r)
 {
 	struct steer_config config = { .kinds = 0 };
-	uint32_t zero = 0;
+	uint32_t zero = 0, tuples = r->kind_rules[PV_FLOW_3TUPLE] + r->kind_rules[PV_FLOW_5TUPLE];
+	int rc;
 
 	if (r->keeper.add)
 		return 0;
+	/* The program looks only for kinds of which there is a rule. */
 	for (uint32_t i = 0; i < PV_FLOW_KINDS; i++)
 		config.kinds |= r->kind_rules[i] ? 1u << i : 0;
 	memcpy(config.mac, r->ring.caps.mac, sizeof(config.mac));
-	return r->lib->map_update(r->config_fd, &zero, &config, 0);
+	config.few = tuples && tuples == r->nfew && !r->few_stale;
+	if (!memcmp(&config, &r->told, sizeof(config)))
+		return 0;
+	rc = r->lib->map_update(r->config_fd, &zero, &config, 0);
+	if (!rc)
+		r->told = config;
+	return rc;
+}
+
+/* ---- rules ------------------------------------------------------------------------------------------------------------- */
+
+/* Takes the place of `was`, if there is one. */
+static int few_put(struct xdp_ring *r, const struct steer_key *was, const struct steer_key *key, uint32_t value)
+{
+	uint32_t i = 0, zero = 0;
+	int rc;
+
+	while (i < STEER_FEW && memcmp(&r->few.key[i], was, sizeof(*was)))
+		i++;
+	if (i == STEER_FEW)
+		return 0;
+	r->few.key[i] = *key;
+	r->few.value[i] = value;
+	rc = r->lib->map_update(r->few_fd, &zero, &r->few, 0);
+	r->few_stale = rc != 0;
+	r->nfew += value ? 1u : -1u;
+	return rc;
 }
 
 static int rules_grow(struct xdp_ring *r)
@@ -310,8 +340,25 @@ static int rules_grow(struct xdp_ring *r)
 	return 0;
 }
 
+static int rule_drop(struct xdp_ring *r, const struct pv_flow *flow)
+{
+	static const struct steer_key none;
+	struct steer_key key;
+	int rc, few;
+
+	if (r->keeper.add) {
+		r->keeper.del(r->keeper.ctx, flow);
+		return 0;
+	}
+	key_of(flow, &key);
+	few = flow->kind < PV_FLOW_3TUPLE ? 0 : few_put(r, &key, &none, 0);
+	rc = r->lib->map_delete(r->rules_fd, &key);
+	return few ? few : rc;
+}
+
 static int rule_put(struct xdp_ring *r, const struct pv_flow *flow)
 {
+	static const struct steer_key none;
 	struct steer_key key;
 	uint32_t value = flow->sole ? STEER_SOLE : STEER_RULE;
 	int rc;
@@ -320,19 +367,12 @@ static int rule_put(struct xdp_ring *r, const struct pv_flow *flow)
 		return r->keeper.add(r->keeper.ctx, flow);
 	key_of(flow, &key);
 	rc = r->lib->map_update(r->rules_fd, &key, &value, BPF_NOEXIST);
-	return rc == -E2BIG ? -ENOSPC : rc;
-}
-
-static int rule_drop(struct xdp_ring *r, const struct pv_flow *flow)
-{
-	struct steer_key key;
-
-	if (r->keeper.add) {
-		r->keeper.del(r->keeper.ctx, flow);
-		return 0;
-	}
-	key_of(flow, &key);
-	return r->lib->map_delete(r->rules_fd, &key);
+	if (rc || flow->kind < PV_FLOW_3TUPLE)
+		return rc == -E2BIG ? -ENOSPC : rc;
+	rc = few_put(r, &none, &key, value);
+	if (rc)
+		(void)rule_drop(r, flow);
+	return rc;
 }
 
 int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *handle)
@@ -358,8 +398,8 @@ int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *
 	rc = rule_put(r, &whole);
 	if (rc)
 		return rc;
-	/* The program looks only for kinds of which there is a rule. */
-	rc = r->kind_rules[flow->kind]++ ? 0 : pv_xdp_config_write(r);
+	r->kind_rules[flow->kind]++;
+	rc = pv_xdp_config_write(r);
 	if (rc) {
 		r->kind_rules[flow->kind]--;
 		(void)rule_drop(r, &whole);
@@ -389,8 +429,8 @@ int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle)
 	r->rule[slot].handle = 0;
 	r->rule[slot].next_free = r->free_rule;
 	r->free_rule = slot;
-	/* A kind that the program goes on looking for, in vain, costs it a lookup and no more. */
-	if (!--r->kind_rules[flow->kind])
-		(void)pv_xdp_config_write(r);
+	/* A kind that the program goes on looking for, in vain, costs it a lookup and no more, and so does the map. */
+	r->kind_rules[flow->kind]--;
+	(void)pv_xdp_config_write(r);
 	return 0;
 }

@@ -12,6 +12,7 @@ int main(void)
 	return 77;
 }
 #else
+#include <errno.h>
 #include <linux/bpf.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -40,7 +41,26 @@ static struct pv_addr own(bool v6)
 	return v6 ? pv_addr_from6((const uint8_t[16]){ 0xfd, 1, [15] = 1 }) : pv_addr_from4((const uint8_t[4]){ 10, 1, 0, 1 });
 }
 
-/* Rules for our port at both addresses, none for anything else. */
+/* The program has a few rules at hand, and for more it looks into its map: nearly all is tried both ways. */
+static bool crowd;
+
+#define TEST_BOTH(name)                                                                                                            \
+	static void name##_by(void);                                                                                               \
+	TEST(name)                                                                                                                 \
+	{                                                                                                                          \
+		crowd = false;                                                                                                     \
+		name##_by();                                                                                                       \
+		crowd = true;                                                                                                      \
+		name##_by();                                                                                                       \
+	}                                                                                                                          \
+	static void name##_by(void)
+
+static struct xdp_ring *inside(void)
+{
+	return (struct xdp_ring *)(void *)ring;
+}
+
+/* Rules for our port at both addresses, none for anything else that comes. */
 static void setup(void)
 {
 	const struct pv_pool_cfg cfg = { .buf_size = 2048, .headroom = 128, .count = 128, .max = 128 };
@@ -61,6 +81,13 @@ static void setup(void)
 
 		CHECK_EQ(pv_ring_flow_add(ring, &flow, &handle), 0);
 	}
+	if (crowd) {
+		struct pv_flow flow = { .kind = PV_FLOW_3TUPLE, .l4_proto = 17, .dst = own(false), .dst_port = 1 };
+		uint64_t handle;
+
+		CHECK_EQ(pv_ring_flow_add(ring, &flow, &handle), 0);
+	}
+	CHECK_EQ(inside()->told.few, !crowd);
 }
 
 static void teardown(void)
@@ -153,9 +180,8 @@ static void put_ip6(struct frame *f, const uint8_t (*chain)[8], uint32_t n)
 
 static bool steers(const struct frame *f)
 {
-	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
 	uint8_t out[512];
-	union bpf_attr attr = { .test = { .prog_fd = (uint32_t)r->prog_fd,
+	union bpf_attr attr = { .test = { .prog_fd = (uint32_t)inside()->prog_fd,
 					  .data_in = (uintptr_t)f->b,
 					  .data_size_in = f->len,
 					  .data_out = (uintptr_t)out,
@@ -180,7 +206,7 @@ static void cut_everywhere(const struct frame *whole, uint32_t ports_end)
 	}
 }
 
-TEST(plain_datagrams)
+TEST_BOTH(plain_datagrams)
 {
 	struct frame f;
 
@@ -212,7 +238,7 @@ TEST(plain_datagrams)
 	teardown();
 }
 
-TEST(vlan_tags)
+TEST_BOTH(vlan_tags)
 {
 	static const struct {
 		uint16_t tags[2][2]; /* protocol and tag; 0: none */
@@ -247,7 +273,7 @@ TEST(vlan_tags)
 	teardown();
 }
 
-TEST(fragments_and_options_of_ip4)
+TEST_BOTH(fragments_and_options_of_ip4)
 {
 	static const uint8_t nops[4] = { 1, 1, 1, 0 }, route[8] = { 7, 7, 4, 0, 0, 0, 0, 0 }, bad[4] = { 7, 40, 4, 0 };
 	struct frame f;
@@ -277,7 +303,7 @@ TEST(fragments_and_options_of_ip4)
 #define AUTH 51
 #define DEST 60
 
-TEST(extension_headers)
+TEST_BOTH(extension_headers)
 {
 	static const struct {
 		uint8_t chain[6][8];
@@ -352,7 +378,7 @@ static void put_segment(struct frame *f, bool v6, bool options, uint16_t sport)
 	put_tcp(f, sport, PORT);
 }
 
-TEST(segments)
+TEST_BOTH(segments)
 {
 	struct frame f;
 
@@ -407,7 +433,7 @@ static void put_quote(struct frame *f, bool v6, uint8_t proto)
 	put_tcp(f, PORT, 1111);
 }
 
-TEST(icmp_errors)
+TEST_BOTH(icmp_errors)
 {
 	struct frame f;
 
@@ -440,7 +466,7 @@ TEST(icmp_errors)
 }
 
 /* Of a listener's port the kernel keeps the connections that it has, be they over; a rule for the flow goes before that. */
-TEST(connections_of_the_kernel)
+TEST_BOTH(connections_of_the_kernel)
 {
 	setup();
 	CHECK_EQ(system("timeout 20 ip addr add 10.1.0.1/24 dev s0; timeout 20 ip -6 addr add fd01::1/64 dev s0 nodad"), 0);
@@ -489,6 +515,134 @@ TEST(connections_of_the_kernel)
 	teardown();
 }
 
+/* ---- rules that come and go ---------------------------------------------------------------------------------------------- */
+
+#define PORTS 6u
+
+/* Port `n` after ours, by each kind of rule, IPv6 at every other one. */
+static struct pv_flow flow_of(uint32_t n, bool whole)
+{
+	struct pv_flow flow = { .kind = whole ? PV_FLOW_5TUPLE : PV_FLOW_3TUPLE,
+				.l4_proto = 17,
+				.dst = own(n & 1),
+				.dst_port = (uint16_t)(PORT + 1 + n) };
+
+	if (whole) {
+		flow.src = flow.dst;
+		flow.src.b[15] = 2;
+		flow.src_port = 1111;
+	}
+	return flow;
+}
+
+/* The peer's datagram to that port, and one from another port of its. */
+static void agree(uint32_t n, bool bound, bool whole)
+{
+	struct frame f;
+
+	put_eth(&f);
+	if (n & 1)
+		put_ip6(&f, NULL, 0);
+	else
+		put_ip4(&f, "", 0);
+	pv_put16(f.b + f.len - 10, (uint16_t)(PORT + 1 + n));
+	CHECK_EQ(steers(&f), bound || whole);
+	pv_put16(f.b + f.len - 12, 1112);
+	CHECK_EQ(steers(&f), bound);
+}
+
+static void no_rules(void)
+{
+	for (uint32_t i = 0; i < inside()->nrules; i++)
+		if (inside()->rule[i].handle)
+			CHECK_EQ(pv_ring_flow_del(ring, inside()->rule[i].handle), 0);
+	CHECK_EQ(inside()->told.kinds, 0);
+}
+
+TEST(rules_come_and_go)
+{
+	bool here[PORTS][2] = { { false } };
+	uint64_t handle[PORTS][2] = { { 0 } };
+	uint32_t n = 0, few = 0, many = 0;
+	struct pv_rng rng;
+
+	crowd = true;
+	setup();
+	no_rules();
+	pv_rng_seed(&rng, 20261123);
+	for (uint32_t step = 0; step < 2000; step++) {
+		uint32_t at = (uint32_t)pv_rng_below(&rng, PORTS), whole = (uint32_t)pv_rng_below(&rng, 2);
+		struct pv_flow flow = flow_of(at, whole);
+		uint64_t *h = &handle[at][whole];
+
+		/* By turns most stay and most go. */
+		if (pv_rng_below(&rng, 8) < (*h ? step / 200 % 2 ? 1 : 8 : step / 200 % 2 ? 8 : 1)) {
+			CHECK_EQ(*h ? pv_ring_flow_del(ring, *h) : pv_ring_flow_add(ring, &flow, h), 0);
+			n += here[at][whole] ? -1u : 1u;
+			here[at][whole] ^= 1;
+			*h = here[at][whole] ? *h : 0;
+		}
+		CHECK(!inside()->told.few || n <= STEER_FEW);
+		few += inside()->told.few;
+		many += n && !inside()->told.few;
+		for (uint32_t i = 0; i < PORTS; i++)
+			agree(i, here[i][0], here[i][1]);
+	}
+	CHECK(few > 100 && many > 100);
+	teardown();
+}
+
+static struct xdp_libbpf broken;
+static uint32_t writes, first_bad, last_bad;
+
+static int some_updates(int fd, const void *key, const void *value, uint64_t flags)
+{
+	uint32_t n = writes++;
+
+	return n >= first_bad && n <= last_bad ? -ENOMEM : pv_xdp_libbpf(NULL, 0)->map_update(fd, key, value, flags);
+}
+
+/* Each write that a rule takes fails, alone or with all that follow: the rule is not there then, and those that were are. */
+TEST(writes_that_fail)
+{
+	crowd = false;
+	for (uint32_t i = 0; i < 2 * (STEER_FEW + 1); i++) {
+		uint32_t before = i / 2, fails = 0;
+		uint64_t handle[PORTS];
+		int rc;
+
+		setup();
+		no_rules();
+		for (uint32_t k = 0; k < before; k++) {
+			struct pv_flow flow = flow_of(k, false);
+
+			CHECK_EQ(pv_ring_flow_add(ring, &flow, &handle[k]), 0);
+		}
+		broken = *inside()->lib;
+		broken.map_update = some_updates;
+		do {
+			struct pv_flow flow = flow_of(before, true);
+
+			inside()->lib = &broken;
+			writes = 0;
+			first_bad = fails;
+			last_bad = i % 2 ? fails : UINT32_MAX;
+			rc = pv_ring_flow_add(ring, &flow, &handle[before]);
+			inside()->lib = pv_xdp_libbpf(NULL, 0);
+			CHECK(!rc || rc == -ENOMEM);
+			for (uint32_t k = 0; k <= before; k++)
+				agree(k, k < before, k == before && !rc);
+			fails += rc != 0;
+		} while (rc);
+		CHECK(fails >= 2);
+		for (uint32_t k = 0; k <= before; k++) {
+			CHECK_EQ(pv_ring_flow_del(ring, handle[k]), 0);
+			agree(k, false, false);
+		}
+		teardown();
+	}
+}
+
 /* ---- anything ------------------------------------------------------------------------------------------------------------ */
 
 static void show(const uint8_t *b, uint32_t n)
@@ -527,7 +681,7 @@ static bool delivered(const struct frame *f)
 }
 
 /* Bytes changed at random, many of them where headers say what follows. */
-TEST(whatever_comes)
+TEST_BOTH(whatever_comes)
 {
 	static const uint8_t chain[3][8] = { { HOP, 0, 1, 4 }, { DEST, 0, 1, 4 }, { DEST } };
 	uint32_t taken = 0;

@@ -66,6 +66,13 @@ struct {
 	__type(value, struct steer_config);
 } config SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct steer_few);
+} few SEC(".maps");
+
 #ifdef STEER_METADATA
 enum xdp_rss_hash_type { STEER_RSS_NONE };
 
@@ -276,25 +283,68 @@ static __always_inline bool kernels(struct xdp_md *ctx, const struct steer_key *
 	return its;
 }
 
+/* As they were stored: a wider load would wait for what was stored in pieces. */
+static __always_inline bool same_addr(const __u8 *a, const __u8 *b)
+{
+	const __u32 *x = (const void *)a, *y = (const void *)b;
+
+	return x[3] == y[3] && x[2] == y[2] && x[1] == y[1] && x[0] == y[0];
+}
+
+/* The value of the rule of that kind for these ports and addresses; 0: there is none. */
+static __always_inline __u32 one_of_few(const struct steer_few *f, const struct steer_key *key, __u8 kind)
+{
+	for (int i = 0; i < STEER_FEW; i++) {
+		const struct steer_key *k = &f->key[i];
+
+		if (k->kind == kind && k->dport == key->dport && k->proto == key->proto && k->vlan == key->vlan &&
+		    same_addr(k->dst, key->dst) &&
+		    (kind == STEER_3TUPLE || (k->sport == key->sport && same_addr(k->src, key->src))))
+			return f->value[i];
+	}
+	return 0;
+}
+
+static __always_inline __u32 rule5(const struct steer_few *f, struct steer_key *key)
+{
+	__u32 *rule;
+
+	if (f)
+		return one_of_few(f, key, STEER_5TUPLE);
+	key->kind = STEER_5TUPLE;
+	rule = bpf_map_lookup_elem(&rules, key);
+	return rule ? *rule : 0;
+}
+
+static __always_inline __u32 rule3(const struct steer_few *f, const struct steer_key *key)
+{
+	struct steer_key only;
+	__u32 *rule;
+
+	if (f)
+		return one_of_few(f, key, STEER_3TUPLE);
+	only = *key;
+	only.kind = STEER_3TUPLE;
+	only.sport = 0;
+	__builtin_memset(only.src, 0, sizeof(only.src));
+	rule = bpf_map_lookup_elem(&rules, &only);
+	return rule ? *rule : 0;
+}
+
 /* 5-tuple first: a connected socket goes before one that is only bound. */
 static __always_inline bool tuples(struct xdp_md *ctx, const struct steer_config *c, struct parsed *p)
 {
-	struct steer_key key;
-	__u32 *rule;
+	struct steer_few *f = 0;
+	__u32 zero = 0, rule;
 
-	if (c->kinds & 1 << STEER_5TUPLE) {
-		p->key.kind = STEER_5TUPLE;
-		if (bpf_map_lookup_elem(&rules, &p->key))
-			return true;
-	}
+	if (c->few)
+		f = bpf_map_lookup_elem(&few, &zero);
+	if (c->kinds & 1 << STEER_5TUPLE && rule5(f, &p->key))
+		return true;
 	if (!(c->kinds & 1 << STEER_3TUPLE))
 		return false;
-	key = p->key;
-	key.kind = STEER_3TUPLE;
-	key.sport = 0;
-	__builtin_memset(key.src, 0, sizeof(key.src));
-	rule = bpf_map_lookup_elem(&rules, &key);
-	return rule && (key.proto != IPPROTO_TCP || *rule == STEER_SOLE || !kernels(ctx, &p->key));
+	rule = rule3(f, &p->key);
+	return rule && (p->key.proto != IPPROTO_TCP || rule == STEER_SOLE || !kernels(ctx, &p->key));
 }
 
 static __always_inline bool by_mac(const struct steer_config *c, const struct ethhdr *eth, __be16 proto, const struct parsed *p)

@@ -22,12 +22,23 @@ struct steer_key {
 	__u16 vlan; /* VLAN id in host order; 0: untagged */
 	__u8 proto;
 	__u8 kind;
-};
+} __attribute__((aligned(8)));
 
 struct steer_config {
 	__u32 kinds; /* of which there are rules */
 	__u8 mac[6]; /* of the interface: tuples are for it or a group */
-	__u16 zero;
+	__u16 few; /* every rule for a tuple is in struct steer_few, too */
+};
+
+/*
+ * So many rules for tuples are compared one by one, which takes less time than the map's hash. A place whose kind is 0 is free; a rule
+ * keeps its place, so that one that is written while frames are looked at is not seen in two halves of different rules.
+ */
+#define STEER_FEW 4
+
+struct steer_few {
+	struct steer_key key[STEER_FEW];
+	__u32 value[STEER_FEW];
 };
 
 /*
