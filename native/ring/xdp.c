@@ -150,12 +150,33 @@ static pv_noinline struct pv_pkt *chain(struct xdp_ring *r, struct xdp_sock *s, 
 	return NULL;
 }
 
+/*
+ * Before a look at an empty queue: what there is of the next frame, in the buffer that the kernel has had longest. In copy mode another processor
+ * writes the frame, its descriptor and the producer index one after the other; asked for one after the other, each is a cache line's way
+ * from there to here.
+ */
+static void expect(const struct xdp_ring *r, const struct xdp_sock *s)
+{
+	const struct xdp_queue *fill = &s->fill;
+	const struct xdp_desc *desc = s->rx.desc;
+	const uint64_t *addr = fill->desc;
+	uint64_t next = addr[(fill->next - s->inside) & fill->mask];
+
+	pv_prefetch(&desc[s->rx.next & s->rx.mask]);
+	pv_prefetch(r->umem + next + XDP_RX_HEADROOM);
+	pv_prefetch(r->umem + next + XDP_RX_HEADROOM + PV_CACHELINE);
+	pv_prefetch(&r->held[next >> r->buf_shift]);
+	pv_prefetch(pv_pool_pkt(r->ring.pool, (uint32_t)(next >> r->buf_shift)));
+}
+
 static uint32_t receive(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **pkts, uint32_t n)
 {
 	struct xdp_queue *q = &s->rx;
 	const struct xdp_desc *desc = q->desc;
 	uint32_t out = 0;
 
+	if (q->seen == q->next)
+		expect(r, s);
 	n = avail(q, n);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct xdp_desc *d = &desc[q->next++ & q->mask];
