@@ -196,5 +196,5 @@ bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto)
 	if ((pkt->flags & PV_PKT_L4_PARTIAL) && pkt->len >= (proto == PV_PROTO_UDP ? 8u : 18u) &&
 	    pv_cksum_get(l4 + (proto == PV_PROTO_UDP ? 6 : 16)) == pv_cksum_fold(sum))
 		return true;
-	return pv_cksum_ok(pv_cksum_merge(sum, pv_net_chain_sum(pkt)));
+	return pv_cksum_ok(pkt->frag ? pv_cksum_merge(sum, pv_net_chain_sum(pkt)) : pv_cksum_add(pkt->data, pkt->len, sum));
 }

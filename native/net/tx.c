@@ -6,6 +6,7 @@
 #include "net/internal.h"
 #include "net/txlane.h"
 
+#define IP4_CSUM_OFF 10u
 #define TX_DF_MODES (1u << PV_PMTU_WANT | 1u << PV_PMTU_DO | 1u << PV_PMTU_PROBE)
 
 /* ---- ring ---------------------------------------------------------------------------------------------------------------- */
@@ -237,6 +238,8 @@ static void tx_keep_headers(struct pv_path *path, const struct pv_tx_opts *opts)
 		pv_tx_emit4(h, path, opts, 0, PV_IP4_DF);
 	else
 		pv_tx_emit6(h, path, opts, 0, opts->proto);
+	if (path->hdr_l3_soft)
+		pv_cksum_put(h + IP4_CSUM_OFF, pv_cksum_fold(pv_cksum_ip4_header(h)));
 	memcpy(h - path->l2_len, path->l2, path->l2_len);
 	path->hdr_state = path->neigh ? &path->neigh->state : &always;
 	path->hdr_opts = *opts;
@@ -292,6 +295,15 @@ int pv_tx_control(struct pv_net *net, const struct pv_path_query *q, const struc
 
 /* ---- the straight line ---------------------------------------------------------------------------------------------------- */
 
+/* The kept headers have the sum of all but the length. To sum up what was just written in pieces would wait until it is in the cache, which
+ * takes its time where the buffer was another CPU's. */
+pv_inline void tx_l3_sum(const struct pv_path *path, uint8_t *l4, uint16_t len)
+{
+	uint32_t sum = pv_cksum_get(path->hdr + sizeof(path->hdr) - PV_IP4_HLEN + IP4_CSUM_OFF) + (uint32_t)__builtin_bswap16(len);
+
+	pv_cksum_put(l4 - PV_IP4_HLEN + IP4_CSUM_OFF, (uint16_t) ~(sum + (sum >> 16)));
+}
+
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns)
 {
 	uint8_t *l4 = pkt->data, *h;
@@ -308,7 +320,7 @@ int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts 
 	memcpy(l4 - sizeof(path->hdr), path->hdr, sizeof(path->hdr));
 	pv_put16(l4 - path->hdr_len_off, (uint16_t)(total + path->hdr_len_add));
 	if (pv_unlikely(path->hdr_l3_soft))
-		pv_wire_ip4_csum_fill(l4 - PV_IP4_HLEN, PV_IP4_HLEN);
+		tx_l3_sum(path, l4, (uint16_t)(total + path->hdr_len_add));
 	h = l4 - path->hdr_len;
 	total += path->hdr_len;
 	pkt->data = h;
@@ -340,6 +352,8 @@ int pv_net_tx_tso(struct pv_net *net, const struct pv_path *path, const struct p
 	pv_cksum_put(l4 + opts->l4_csum_off, 0);
 	memcpy(l4 - sizeof(path->hdr), path->hdr, sizeof(path->hdr));
 	pv_put16(l4 - path->hdr_len_off, (uint16_t)(pkt->total + path->hdr_len_add));
+	if (path->hdr_l3_soft)
+		pv_cksum_put(l4 - PV_IP4_HLEN + IP4_CSUM_OFF, 0);
 	pkt->data = l4 - path->hdr_len;
 	pkt->len += path->hdr_len;
 	pkt->total += path->hdr_len;
