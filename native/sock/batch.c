@@ -196,7 +196,7 @@ static int recv_core(struct pyvma_sock *h, struct pv_sock *so, const struct batc
 		else if ((rc = lend(m, &rx, pkt, rc)) < 0)
 			break;
 	}
-	if (rc != -EBADF && rc != -ENETDOWN)
+	if (!pv_sock_is_over(rc))
 		pv_ready_update(so);
 	pv_sock_unlock();
 	/* Lending at the end: no datagram, and none will come. */

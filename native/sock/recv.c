@@ -204,7 +204,7 @@ int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *r
 	if (n < 0) {
 		if (n == -EAGAIN)
 			n = recv_later(h, so, rx, lend, timeout_ns);
-		if (n == -EBADF || n == -ENETDOWN)
+		if (pv_sock_is_over(n))
 			return n;
 		if (n < 0)
 			pv_shown_refused(&so->st->rx, n);

@@ -241,12 +241,20 @@ pv_inline bool pv_sock_same(const struct pyvma_sock *h, const struct pv_sock *so
 /* Inside, of calls on a stream: it became the kernel's while the call was on its way (handback.h), which goes on there. */
 #define PV_HANDED (-EREMCHG)
 
-/* Why it is not: closed, handed back, or the engine was stopped. */
+/* Why it is not: closed, handed back, or the engine was stopped; or this is the child of a handler that interrupted the wait and forked. */
 pv_inline int pv_sock_gone(const struct pyvma_sock *h, const struct pv_sock *so, uint32_t gen)
 {
+	if (pv_engine_state() == PV_ENGINE_FORKED)
+		return -EINTR;
 	if (h->gen == gen && pv_handle_sock(h) == so && !so->dead && pv_sock_mode(so) == PV_SOCK_KERNEL)
 		return so->stream ? PV_HANDED : -EBADF;
 	return h->gen == gen && pv_handle_sock(h) == so && so->dead ? -ENETDOWN : -EBADF;
+}
+
+/* Does a call end so that its socket must not be touched any more? */
+pv_inline bool pv_sock_is_over(int64_t rc)
+{
+	return rc == -EBADF || rc == -ENETDOWN || (pv_unlikely(rc == -EINTR) && pv_engine_state() == PV_ENGINE_FORKED);
 }
 
 /* ---- sock.c ------------------------------------------------------------------------------------------------------------ */

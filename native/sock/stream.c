@@ -444,7 +444,7 @@ static int accept_ours(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 	}
 	if (rc == -EAGAIN && wait)
 		rc = accept_wait(h, so, a, timeout_ns);
-	if (rc != -EBADF && rc != -ENETDOWN && rc != PV_HANDED)
+	if (!pv_sock_is_over(rc) && rc != PV_HANDED)
 		pv_ready_update(so);
 	pv_sock_unlock();
 	return rc;
@@ -528,9 +528,9 @@ static int connect_ours(struct pyvma_sock *h, struct pv_sock *so, const struct p
 	if (rc == PV_HANDED)
 		return 0; /* what is not connected is not handed back */
 	/* How it ended is told once, and this call tells it; one with a limit is the program's to ask, as with any that does not block. */
-	if (!rc || (timeout_ns < 0 && rc != -EBADF && rc != -ENETDOWN))
+	if (!rc || (timeout_ns < 0 && !pv_sock_is_over(rc)))
 		(void)pv_tcp_connect(so->tc, to, now());
-	if (rc != -EBADF && rc != -ENETDOWN)
+	if (!pv_sock_is_over(rc))
 		pv_ready_update(so);
 	return rc == -EINPROGRESS && again && timeout_ns < 0 ? -EALREADY : rc;
 }

@@ -72,7 +72,7 @@ pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so,
 	pv_wait_init(&op->w, &op->so->watch, timeout_ns < 0 && option_ns ? option_ns : timeout_ns);
 }
 
-/* 0: try again. Else the call's result; -EBADF, -ENETDOWN and PV_HANDED: the stack's socket must not be touched any more. */
+/* 0: try again. Else the call's result; PV_HANDED, and pv_sock_is_over: the stack's socket must not be touched any more. */
 static int op_wait(struct op *op)
 {
 	int rc;
@@ -295,7 +295,7 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		rc = op_wait(op);
 		if (rc == PV_HANDED)
 			return op_handed(op, sent, iov, cnt);
-		if (rc == -EBADF || rc == -ENETDOWN)
+		if (pv_sock_is_over(rc))
 			return sent ? sent : rc;
 		/* With a timeout of the call's own what went is told at once. */
 		if (rc || (sent && op->w.timeout_ns >= 0)) {
@@ -451,7 +451,7 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		rc = op_wait(op);
 		if (rc == PV_HANDED)
 			return op_handed(op, got, iov, cnt);
-		if (rc == -EBADF || rc == -ENETDOWN)
+		if (pv_sock_is_over(rc))
 			return got ? got : rc;
 		/* A read of nothing waits as long as the option says, and that is no error (tcp_recvmsg_locked in Linux). */
 		if (rc == -EAGAIN && !total && op->w.timeout_ns == so->rcvtimeo_ns)
@@ -594,7 +594,7 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 			continue;
 		}
 		end = op_wait(op);
-		if (end == PV_HANDED)
+		if (end == PV_HANDED || pv_sock_is_over(end))
 			return end;
 		rc = end;
 		if (rc)

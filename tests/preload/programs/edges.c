@@ -723,6 +723,51 @@ static void handler_waits(void)
 	close(told_by);
 }
 
+/* ---- a handler that forks ---------------------------------------------------------------------------------------------- */
+
+static volatile pid_t twin; /* -1: not yet */
+
+/* Again and again: the first may have come before the call, of which the child would not know. */
+static void alarms(bool on)
+{
+	struct itimerval often = { { 0, on ? 20000 : 0 }, { 0, on ? 20000 : 0 } };
+
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+}
+
+static void on_fork(int sig)
+{
+	(void)sig;
+	if (twin < 0 && !(twin = fork()))
+		alarms(true);
+}
+
+/* To the parent and to the child its call was interrupted. The child goes on with what it has of its parent's, as after any fork. */
+static void handler_forks(void)
+{
+	struct sigaction sa = { .sa_handler = on_fork };
+	int types[] = { SOCK_STREAM, SOCK_DGRAM }, rc;
+	char c;
+
+	CHECK(sigaction(SIGALRM, &sa, NULL) == 0);
+	for (size_t i = 0; i < 2; i++) {
+		int fd = connected(types[i]);
+
+		twin = -1;
+		alarms(true);
+		rc = (int)recv(fd, &c, 1, 0);
+		alarms(false);
+		CHECK(rc == -1 && errno == EINTR);
+		if (!twin) {
+			close(fd);
+			exit(0);
+		}
+		ended_well(twin);
+		says(fd, "still there");
+		close(fd);
+	}
+}
+
 /* ---- sets that are polled --------------------------------------------------------------------------------------------- */
 
 /* A set is polled for the first time, in each of the ways to do so. */
@@ -772,6 +817,7 @@ static const struct check_case cases[] = {
 	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },
 	{ "handler_waits", handler_waits },
+	{ "handler_forks", handler_forks },
 	{ "polled_sets", polled_sets },
 };
 
