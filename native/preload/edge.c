@@ -80,13 +80,16 @@ void pl_shut(struct pl_mark *m, bool point)
 		end(m);
 }
 
+/* Within the engine, where cancellation is off: a handler's jump does not come between the two. */
+static int cancel_itself(void)
+{
+	return pyvma_thread_asked() ? PL_REAL(pthread_cancel)(pthread_self()) : 0;
+}
+
 void pl_asked(const struct pl_mark *m)
 {
-	/* The call was open when it was asked, or is the next one after that. */
-	if (m->open || (m->cancel != PL_OPEN && !__atomic_load_n(&m->me->asked, __ATOMIC_RELAXED)))
-		return;
-	if (PL_IN(pyvma_thread_asked()) > 0)
-		(void)PL_REAL(pthread_cancel)(pthread_self());
+	if (!m->open)
+		(void)PL_IN(cancel_itself());
 }
 
 /* By a cleanup attribute: `at` is where the pointer is. */
@@ -141,13 +144,12 @@ bool pl_doing(void)
 void pl_jumps(void)
 {
 	struct pyvma_thread *me = pl_known;
-	struct pl_mark m = { .me = me, .cancel = PTHREAD_CANCEL_DISABLE };
+	struct pl_mark m = { .me = me, .cancel = PL_OPEN };
 
-	if (!me || pv_likely(!me->cancellable && !me->open && !me->leaving && !doing))
+	if (!me ||
+	    pv_likely(!me->cancellable && !me->open && !__atomic_load_n(&me->asked, __ATOMIC_RELAXED) && !me->leaving && !doing))
 		return;
-	if (me->open)
-		m.cancel = PL_OPEN;
-	else if (me->cancellable || doing == DOING_OFF)
+	if (!me->open && (me->cancellable || doing == DOING_OFF))
 		m.cancel = PTHREAD_CANCEL_ENABLE;
 	me->cancellable = m.cancel == PTHREAD_CANCEL_ENABLE ? PYVMA_THREAD_ENABLED : 0;
 	/* A jump that was to come is overtaken by this one. */

@@ -133,7 +133,7 @@ struct pl_mark {
 #define PL_OPEN (-1)
 /* Has pthread_cancel been called in this process, or is it about to be? From then on cancellation is off within calls. */
 extern _Atomic(bool) pl_cancels;
-/* Then, on the way in: `m` and the thread know; and on the way out, where pthread_cancel came while the call was open. */
+/* Then, on the way in: `m` and the thread know; and on the way out, where pthread_cancel may have come while the call was open. */
 void pl_shut(struct pl_mark *m, bool point);
 void pl_asked(const struct pl_mark *m);
 /* jump.c: it does that if there was such a jump. */
@@ -178,7 +178,7 @@ pv_inline void pl_restore(const struct pl_mark *m)
 	me->cancellable = m->cancellable;
 	__atomic_store_n(&me->open, m->open, __ATOMIC_RELAXED);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (pv_unlikely(atomic_load_explicit(&pl_cancels, memory_order_relaxed)))
+	if (pv_unlikely(__atomic_load_n(&me->asked, __ATOMIC_RELAXED)))
 		pl_asked(m);
 }
 

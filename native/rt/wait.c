@@ -156,12 +156,15 @@ int pyvma_thread_ask(unsigned long thread)
 	pthread_mutex_lock(&threads_lock);
 	s = thread_of(thread);
 	if (s) {
+		/* Before the look: a call that is found open, and is over by the next instruction, finds that it may be asked, and waits for
+		 * the lock to know. */
+		__atomic_store_n(&s->face.asked, 1, __ATOMIC_RELAXED);
 		pv_lock_barrier();
 		open = __atomic_load_n(&s->face.open, __ATOMIC_RELAXED);
-	}
-	if (open) {
-		__atomic_store_n(&s->face.asked, 1, __ATOMIC_RELAXED);
-		end_wait(s);
+		if (open)
+			end_wait(s);
+		else
+			__atomic_store_n(&s->face.asked, 0, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&threads_lock);
 	return open;

@@ -24,4 +24,4 @@ def test_leaving(tmp_path: Path) -> None:
     env = {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0"}
     with namespaces() as (here, there), peer(there, folder / "peer"):
         lines = ran(here, env, str(program), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]).splitlines()
-    assert lines == ["ok from_each_instruction", "ok from_the_last_step", "ok from_each_step"]
+    assert lines == ["ok from_each_instruction", "ok from_the_last_step", "ok from_each_step", "ok cancelled_at_each_instruction"]

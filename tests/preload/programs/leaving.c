@@ -11,12 +11,14 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -225,8 +227,128 @@ static void from_each_instruction(void)
 	is_whole(fd);
 	CHECK(close(fd) == 0);
 }
+/* One that is stopped after each of the last instructions on its way into a call, and goes on to its end when whoever cancels it is at each that
+ * follows the membarrier. */
+#define LAST_STEPS 24
+#define LOOK_STEPS 16
+static _Thread_local bool cancels, is_stepped;
+static volatile int stops_at, way_in;
+static _Atomic(bool) stopped, goes_on, is_through;
+
+long syscall(long number, ...)
+{
+	static long (*real)(long number, ...);
+	long arg[6], rc;
+	va_list ap;
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "syscall");
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		arg[i] = va_arg(ap, long);
+	va_end(ap);
+	rc = real(number, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
+	if (cancels && number == SYS_membarrier)
+		trap();
+	return rc;
+}
+
+/* No cancellation point. */
+static void naps(void)
+{
+	syscall(SYS_nanosleep, &(struct timespec){ .tv_nsec = 20000 }, NULL);
+}
+
+static void on_either(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *u = context;
+
+	(void)sig;
+	(void)info;
+	if (is_stepped) {
+		steps = steps + 1;
+		way_in += usr2_in != 0;
+	}
+	if (is_stepped && steps == stops_at) {
+		stopped = true;
+		while (!goes_on)
+			naps();
+		u->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+	}
+	if (cancels)
+		leaves_at = leaves_at - 1;
+	if (cancels && leaves_at == 0) {
+		goes_on = true;
+		/* Unless that one waits for this one. */
+		for (int i = 0; i < 20 && !is_through; i++)
+			naps();
+		u->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+	}
+}
+
+static void *passes(void *arg)
+{
+	socklen_t len = sizeof(int);
+	int fd = *(int *)arg, err;
+
+	getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	is_stepped = true;
+	trap();
+	getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	trap_no_more();
+	is_stepped = false;
+	is_through = stopped = true;
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static void passes_and_ends(int fd, int stop, int at)
+{
+	struct timespec until;
+	pthread_t t;
+
+	stopped = goes_on = is_through = false;
+	steps = way_in = 0;
+	stops_at = stop;
+	usr2_in = 3; /* its first call, and then on the way into the second */
+	CHECK(pthread_create(&t, NULL, passes, &fd) == 0);
+	while (!stopped)
+		naps();
+	leaves_at = at;
+	cancels = true;
+	CHECK(pthread_cancel(t) == 0);
+	trap_no_more();
+	cancels = false;
+	goes_on = true;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += LIMIT_MS / 1000;
+	CHECK(pthread_timedjoin_np(t, NULL, &until) == 0);
+}
+
+static void cancelled_at_each_instruction(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_either, .sa_flags = SA_SIGINFO };
+	int fd = connected(SOCK_STREAM), last;
+
+	is_whole(fd);
+	CHECK(signal(SIGUSR2, SIG_IGN) != SIG_ERR && sigaction(SIGTRAP, &sa, NULL) == 0);
+	passes_and_ends(fd, -1, 1);
+	last = way_in;
+	CHECK(last > 10);
+	for (int stop = last; stop > 0 && stop > last - LAST_STEPS; stop--)
+		for (int at = 1; at <= LOOK_STEPS; at++)
+			passes_and_ends(fd, stop, at);
+	usr2_in = 0;
+	is_whole(fd);
+	CHECK(close(fd) == 0);
+}
 #else
 static void from_each_instruction(void)
+{
+}
+
+static void cancelled_at_each_instruction(void)
 {
 }
 #endif
@@ -263,6 +385,9 @@ int main(int argc, char **argv)
 	printf("ok %s\n", running);
 	running = "from_each_step";
 	from_each_step();
+	printf("ok %s\n", running);
+	running = "cancelled_at_each_instruction";
+	cancelled_at_each_instruction();
 	printf("ok %s\n", running);
 	return 0;
 }
