@@ -116,14 +116,20 @@ PL_EXPORT int epoll_create(int size)
 	return size > 0 ? create(0) : PL_REAL(epoll_create)(size);
 }
 
-/* While a thread was in it (retreat.c): the kernel is asked when its number leads there. */
-static bool became_kernels(int ep, const struct pl_set *set, int rc)
+/* The kernel is asked once the set's number leads there. */
+static pv_noinline bool left_to_kernel(int ep, const struct pl_set *set)
 {
-	if (pv_likely(rc != -EBADF) || !atomic_load(&set->left))
+	if (!atomic_load(&set->left))
 		return false;
 	while (pl_set_of(pl_get(ep)) == set)
 		sched_yield();
 	return true;
+}
+
+/* While a thread was in it (retreat.c)? */
+pv_inline bool became_kernels(int ep, const struct pl_set *set, int rc)
+{
+	return pv_unlikely(rc == -EBADF) && left_to_kernel(ep, set);
 }
 
 PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)

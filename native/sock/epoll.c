@@ -185,13 +185,17 @@ static int kernel_sync(struct pv_entry *en)
 
 /* ---- what is ready ----------------------------------------------------------------------------------------------------- */
 
+static bool bell_due(const struct pyvma_epoll *set)
+{
+	return !set->rung && (set->exported || set->sleepers || set->armed);
+}
+
 void pv_epoll_ring_bell(struct pyvma_epoll *set)
 {
 	uint64_t one = 1;
 
-	if (set->rung || !(set->exported || set->sleepers || set->armed))
-		return;
-	set->rung = write(set->bell, &one, sizeof(one)) == sizeof(one);
+	if (bell_due(set))
+		set->rung = write(set->bell, &one, sizeof(one)) == sizeof(one);
 }
 
 static void hush_bell(struct pyvma_epoll *set)
@@ -212,7 +216,8 @@ static void make_ready(struct pv_entry *en)
 		pv_list_add(&set->ready, &en->on_ready);
 	pv_list_for_each(it, &set->watch.waiters)
 		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
-	pv_epoll_ring_bell(set);
+	if (pv_unlikely(bell_due(set)))
+		pv_epoll_ring_bell(set);
 }
 
 void pv_epoll_event(struct pv_sock *so, uint32_t bits)

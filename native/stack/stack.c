@@ -461,9 +461,9 @@ int64_t pv_stack_deadline(const struct pv_stack *s)
 
 uint32_t pv_stack_events(struct pv_stack *s, struct pv_event *out, uint32_t n)
 {
-	uint32_t k = pv_udp_events(s->udp, out, n);
+	uint32_t k = pv_udp_ready(s->udp) ? pv_udp_events(s->udp, out, n) : 0;
 
-	return k + pv_tcp_events(s->tcp, out + k, n - k);
+	return pv_tcp_ready(s->tcp) ? k + pv_tcp_events(s->tcp, out + k, n - k) : k;
 }
 
 uint32_t pv_stack_grow(struct pv_stack *s)
