@@ -53,7 +53,7 @@ static void *echo(void *arg)
 	return NULL;
 }
 
-/* Takes what streams bring, one after the other; single bytes go back. */
+/* Takes what streams bring, one after the other; an x behind which nothing came, be it read with what was before it, goes back. */
 static void *sink(void *arg)
 {
 	struct sk l = *(struct sk *)arg;
@@ -63,8 +63,8 @@ static void *sink(void *arg)
 
 	while (!pyvma_sock_accept(l.h, NULL, NULL, SOCK_CLOEXEC, -1, &s)) {
 		while ((n = pyvma_sock_recv(s, buf, sizeof(buf), 0, -1)) > 0)
-			if (n == 1)
-				CHECK_EQ(pyvma_sock_send(s, buf, 1, 0, -1), 1);
+			if (buf[n - 1] == 'x')
+				CHECK_EQ(pyvma_sock_send(s, "x", 1, 0, -1), 1);
 		pyvma_sock_close(s);
 	}
 	return NULL;
