@@ -193,10 +193,23 @@ void pyvma_thread_cancel(unsigned long thread)
 
 static _Thread_local const sigset_t *asked_mask; /* for this thread's waits; NULL: its own */
 
+/* In an open call nobody has asked the C library yet. Where cancellation is off the wait goes on: made anew it would last as long again. */
+static pv_noinline bool ends(void)
+{
+	int was;
+
+	if (self.face.cancellable == PYVMA_THREAD_ENDS && self.face.open) {
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+		pthread_setcancelstate(was, NULL);
+		if (was != PTHREAD_CANCEL_ENABLE)
+			self.face.cancellable = 0;
+	}
+	return self.face.cancellable == PYVMA_THREAD_ENDS;
+}
+
 static bool cancelled(void)
 {
-	return pv_unlikely(self.face.leaving) ||
-	       (pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && self.face.cancellable == PYVMA_THREAD_ENDS);
+	return pv_unlikely(self.face.leaving) || (pv_unlikely(__atomic_load_n(&self.face.cancelled, __ATOMIC_SEQ_CST)) && ends());
 }
 
 /* Around what lets signals' handlers in; no lock is held. What they wait for is not under the mask of the wait that they interrupt. */

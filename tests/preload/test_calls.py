@@ -52,7 +52,10 @@ def test_edges(programs: Path, tmp_path: Path) -> None:
     assert log.read_text() == ""
 
 
-FIRST = ("cancelled", "cancelled_among", "cancelled_waits", "cancelled_by_itself", "cancelled_while_off")
+FIRST = (
+    *("cancelled", "cancelled_among", "cancelled_waits", "cancelled_by_itself", "cancelled_while_off"),
+    "cancelled_while_off_in_time",
+)
 
 
 def test_the_first_cancellation_in_a_process(programs: Path) -> None:

@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -486,6 +487,7 @@ static const struct check_case cases[] = {
 	{ "cancelled_waits", cancelled_waits },
 	{ "cancelled_by_itself", cancelled_by_itself },
 	{ "cancelled_while_off", cancelled_while_off },
+	{ "cancelled_while_off_in_time", cancelled_while_off_in_time },
 	{ "cancelled_in_passing", cancelled_in_passing },
 	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },

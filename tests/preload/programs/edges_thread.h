@@ -276,29 +276,50 @@ static void *off(void *arg)
 
 	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was) == 0 && was == PTHREAD_CANCEL_ENABLE);
 	*b->cleaned = true;
-	CHECK(recv(b->fd, &c, 1, 0) == 1);
+	if (b->how) {
+		struct pollfd p = { .fd = b->fd, .events = POLLIN };
+		struct timespec from, to;
+
+		/* For as long as was asked, and not for that long from then on. */
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		CHECK(poll(&p, 1, 1500) == 0);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		CHECK((to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 < 2500);
+	} else {
+		CHECK(recv(b->fd, &c, 1, 0) == 1);
+	}
 	pthread_testcancel();
 	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was) == 0 && was == PTHREAD_CANCEL_DISABLE);
 	(void)!recv(b->fd, &c, 1, 0);
 	return NULL;
 }
 
-static void cancelled_while_off(void)
+static void cancelled_off_in(int how)
 {
 	_Atomic(bool) begins = false;
-	struct blocked b = { connected(SOCK_STREAM), 0, -1, &begins };
+	struct blocked b = { connected(SOCK_STREAM), how, -1, &begins };
 	pthread_t t;
 
 	CHECK(pthread_create(&t, NULL, off, &b) == 0);
 	while (!begins)
 		usleep(100);
-	usleep(20000);
+	usleep(how ? 1300000 : 20000);
 	CHECK(pthread_cancel(t) == 0);
 	usleep(20000);
-	CHECK(pthread_kill(t, 0) == 0 && send(b.fd, "x", 1, 0) == 1);
+	CHECK(pthread_kill(t, 0) == 0 && (how || send(b.fd, "x", 1, 0) == 1));
 	ends(t, PTHREAD_CANCELED);
 	says(b.fd, "still there");
 	CHECK(close(b.fd) == 0);
+}
+
+static void cancelled_while_off(void)
+{
+	cancelled_off_in(0);
+}
+
+static void cancelled_while_off_in_time(void)
+{
+	cancelled_off_in(1);
 }
 
 /* Anywhere between two calls, or in one that need not wait. */
