@@ -163,7 +163,7 @@ def test_rows(api: str, proto: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     if api.startswith("pyvma") and (reason := softnic_reason()):
         pytest.skip(reason)
     out = tmp_path / "out.json"
-    options = ["--ring", "softnic", "--rows", api, "--runs", "1", "--seconds", "0.6", "--size", "80", "--json", str(out)]
+    options = ["--ring", "softnic", "--rows", api, "--runs", "1", "--seconds", "1.5", "--size", "80", "--json", str(out)]
     assert main(["bench", "compare", "--api", "asyncio", "--proto", proto, *options]) == 0
     report = json.loads(out.read_text())
     (row,) = report["rows"]
