@@ -5,9 +5,11 @@
  * A call of the engine's has locks, and lists that lead to the thread's stack. So nothing may end the thread in there: a wait that
  * pthread_cancel finds asleep comes back as if interrupted, with -ECANCELED; out of the engine the thread is cancelled. To switch
  * cancellation off and on again takes as long as a tenth of a short call. As long as nobody has called pthread_cancel, which is ours, calls
- * are `open` instead, and whoever cancels a thread in such a one leaves it to that to do so itself on its way out. And nothing may begin in there what waits for the same locks: a signal's handler that interrupts a call finds its thread
- * busy, and is answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go, and so is its jump (jump.c). Asleep a
- * thread is not busy.
+ * are `open` instead, and whoever cancels a thread in such a one leaves it to that to do so itself on its way out.
+ *
+ * And nothing may begin in there what waits for the same locks: a signal's handler that interrupts a call finds its thread busy, and is
+ * answered EAGAIN; what it closes or shuts down is done when the call it interrupted lets go, and so is its jump (jump.c). Asleep a thread
+ * is not busy.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -599,8 +599,8 @@ void pv_tcp_mss_sync(struct pv_tcp *c, uint32_t pmtu);
 int pv_tcp_path_check(struct pv_tcp *c, int64_t now_ns);
 /* Waits for packets or ring room (pv_tcp_room). */
 void pv_tcp_block(struct pv_tcp *c);
-/* PV_EV_OUT holds: a third of the send buffer is free, TCP_NOTSENT_LOWAT allows more, packets are there. */
-bool pv_tcp_writable(const struct pv_tcp *c); /* nobody who found no room waits to be told, and there is some */
+/* PV_EV_OUT holds: nobody who found no room waits to be told, a third of the send buffer is free, and TCP_NOTSENT_LOWAT allows more. */
+bool pv_tcp_writable(const struct pv_tcp *c);
 bool pv_tcp_starved(const struct pv_tcp *c); /* the pool has no packets for it */
 void pv_tcp_space(struct pv_tcp *c); /* tells PV_EV_OUT when it is owed and holds */
 /* RFC 7323 5.4: a clock of 1 ms, offset by connection. */
