@@ -416,23 +416,53 @@ static bool ends_here(const struct pv_tcp *tc)
 	return pv_tcp_at_mark(tc) || (!pv_tcp_inq(tc) && (pv_tcp_ready_bits(tc) & (PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP)));
 }
 
+/* And one that has seen all before these, and left it there? */
+static bool peek_ends(const struct pv_tcp *tc)
+{
+	return pv_tcp_ready_bits(tc) & (PV_EV_PRI | PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP);
+}
+
+/* So many bytes end a read that waits (sock_rcvlowat in Linux). */
+pv_inline size_t wanted(const struct pv_sock *so, size_t total, int flags)
+{
+	return flags & MSG_WAITALL ? total : PV_MIN(total, (size_t)PV_MAX(pv_tcp_options(so->tc)->rcvlowat, 1));
+}
+
+/* What wakes a reader is as much as SO_RCVLOWAT says, whatever it has taken before (tcp_data_ready in Linux). */
+static bool wakes(struct pv_sock *so)
+{
+	return pv_likely(pv_tcp_options(so->tc)->rcvlowat <= 1) ||
+	       (pv_tcp_ready_bits(so->tc) & (PV_EV_IN | PV_EV_PRI | PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP));
+}
+
+static int read_wait(struct op *op)
+{
+	int rc;
+
+	do
+		rc = op_wait(op);
+	while (!rc && !wakes(op->so));
+	return rc;
+}
+
 static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
 {
 	uint32_t how = (flags & MSG_OOB ? PV_TCP_MSG_OOB : 0) | (flags & MSG_PEEK ? PV_TCP_MSG_PEEK : 0) |
 		       (flags & MSG_TRUNC ? PV_TCP_MSG_TRUNC : 0) | (flags & WITH_STAMP ? PV_TCP_MSG_RX_STAMP : 0);
-	bool all = flags & MSG_WAITALL, polled = false;
+	bool peek = flags & MSG_PEEK, polled = false;
 	struct pv_sock *so = op->so;
+	size_t want = wanted(so, total, flags);
 	int64_t got = 0, n;
 	int rc;
 
 	pv_shown_receives(so);
 	for (;;) {
 		n = pv_tcp_recv(so->tc, iov, cnt, how, op_now(op));
-		if (n > 0 && (!all || flags & MSG_PEEK) && (!all || (size_t)n >= total || !op->may_wait))
+		if (n > 0 && peek && ((size_t)n >= want || !op->may_wait || peek_ends(so->tc)))
 			return n;
-		if (n > 0 && !(flags & MSG_PEEK)) {
+		if (n > 0 && !peek) {
 			got += n;
-			if ((size_t)got >= total)
+			if ((size_t)got >= want)
 				return got;
 			if (ends_here(so->tc))
 				return got;
@@ -448,7 +478,7 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			look_for(so);
 			continue;
 		}
-		rc = op_wait(op);
+		rc = read_wait(op);
 		if (rc == PV_HANDED)
 			return op_handed(op, got, iov, cnt);
 		if (pv_sock_is_over(rc))
@@ -456,6 +486,12 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		/* A read of nothing waits as long as the option says, and that is no error (tcp_recvmsg_locked in Linux). */
 		if (rc == -EAGAIN && !total && op->w.timeout_ns == so->rcvtimeo_ns)
 			return 0;
+		if (rc == -EAGAIN) {
+			/* Less than would have ended the wait may have come meanwhile. */
+			op->may_wait = false;
+			polled = true;
+			continue;
+		}
 		if (rc) {
 			n = n > 0 ? n : rc;
 			break;
@@ -474,7 +510,7 @@ pv_inline int64_t read_at_hand(struct pv_sock *so, const struct pv_iov *iov, int
 {
 	int64_t n;
 
-	if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL) || !pv_tcp_inq(so->tc))
+	if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL) || !pv_tcp_at_hand(so->tc))
 		return 0;
 	n = pv_tcp_recv(so->tc, iov, 1, 0, now());
 	if (pv_likely(n > 0)) {
@@ -602,7 +638,8 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 		room = pv_batch_may_lend();
 		if (!room)
 			return -ENOBUFS;
-		got = lend_queued(op->so, msgs, PV_MIN(n, room), &rc);
+		rc = -EAGAIN;
+		got = op->may_wait && !wakes(op->so) ? 0 : lend_queued(op->so, msgs, PV_MIN(n, room), &rc);
 		if (got || rc >= 0)
 			return got ? (int64_t)got : rc;
 		if (rc != -EAGAIN)
@@ -614,12 +651,16 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 			pv_engine_poll(&pv_engine, now());
 			continue;
 		}
-		end = op_wait(op);
+		end = read_wait(op);
 		if (end == PV_HANDED || pv_sock_is_over(end))
 			return end;
-		rc = end;
-		if (rc)
+		if (end == -EAGAIN) {
+			op->may_wait = false;
+			polled = true;
+		} else if (end) {
+			rc = end;
 			break;
+		}
 	}
 	pv_shown_refused(&op->so->st->rx, rc);
 	return rc;

@@ -397,6 +397,13 @@ uint32_t pv_tcp_inq(const struct pv_tcp *c)
 	return pv_seq_dist(c->copied_seq, c->rcv_up);
 }
 
+bool pv_tcp_at_hand(const struct pv_tcp *c)
+{
+	uint32_t n = pv_tcp_inq(c);
+
+	return n && n >= c->opts.rcvlowat;
+}
+
 bool pv_tcp_readable(const struct pv_tcp *c)
 {
 	uint32_t target = PV_MAX(c->opts.rcvlowat, 1);

@@ -154,6 +154,8 @@ struct pv_tcp_rx_stamp {
 bool pv_tcp_rx_stamp(struct pv_tcp *c, struct pv_tcp_rx_stamp *out);
 
 uint32_t pv_tcp_inq(const struct pv_tcp *c); /* FIONREAD: bytes in order and unread */
+/* Is as much there as SO_RCVLOWAT asks a read to wait for? */
+bool pv_tcp_at_hand(const struct pv_tcp *c);
 uint32_t pv_tcp_outq(const struct pv_tcp *c); /* SIOCOUTQ: bytes not acknowledged, FIN included as in Linux */
 uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
 uint32_t pv_tcp_in_flight(const struct pv_tcp *c); /* segments that were sent and are not acknowledged */

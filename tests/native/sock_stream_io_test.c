@@ -61,7 +61,8 @@ ORACLE(messages_of_many_buffers)
 }
 
 struct later {
-	struct sk s;
+	struct sk s, reader;
+	bool taken; /* not before the reader has taken what there is, and waits */
 	int parts;
 };
 
@@ -69,6 +70,8 @@ static void *send_later(void *arg)
 {
 	struct later *l = arg;
 
+	if (l->taken)
+		await_inq(l->reader, 0);
 	for (int i = 0; i < l->parts; i++) {
 		usleep(2000);
 		CHECK_EQ(sk_send(l->s, area + i * EACH * 20, EACH * 20, 0), EACH * 20);
@@ -94,6 +97,39 @@ ORACLE(all_of_many_buffers)
 	rig_close(&r);
 }
 
+/* Of a socket with SO_RCVLOWAT a read that waits does so for as much, or for all that it has room for; one that does not takes what there is. */
+ORACLE(low_water_mark)
+{
+	static char buf[BUFS * EACH];
+	struct timeval limit = { .tv_sec = 5 }, soon = { .tv_usec = 50000 };
+	struct rig r = rig_make(side, family, OPEN);
+	struct later l = { .s = r.s, .reader = r.peer };
+	const int part = EACH * 20;
+	pthread_t thread;
+
+	T(t, sk_set_int(r.peer, SOL_SOCKET, SO_RCVLOWAT, 2 * part));
+	for (int peek = 0; peek < 2; peek++) {
+		T(t, sk_set(r.peer, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)));
+		T(t, sk_send(r.s, area, part, 0));
+		await_inq(r.peer, part);
+		/* What a read has taken does not count for what wakes it. */
+		l.taken = !peek;
+		l.parts = peek ? 1 : 2;
+		CHECK_EQ(pthread_create(&thread, NULL, send_later, &l), 0);
+		T(t, sk_recv(r.peer, buf, sizeof(buf), peek ? MSG_PEEK : 0));
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		T(t, sk_recv(r.peer, buf, sizeof(buf), MSG_DONTWAIT));
+	}
+	T(t, sk_send(r.s, area, part, 0));
+	await_inq(r.peer, part);
+	T(t, sk_recv(r.peer, buf, part / 2, 0));
+	T(t, sk_recv(r.peer, buf, part / 4, MSG_DONTWAIT));
+	T(t, sk_set(r.peer, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)));
+	T(t, sk_recv(r.peer, buf, part, 0));
+	T(t, sk_recv(r.peer, buf, part, 0));
+	rig_close(&r);
+}
+
 /* A read that has got something leaves an error, the end and the urgent mark to the next one. */
 ORACLE(reads_end_at_news)
 {
@@ -103,6 +139,7 @@ ORACLE(reads_end_at_news)
 	for (size_t i = 0; i < pv_array_size(ends); i++) {
 		struct rig r = rig_make(side, family, ends[i]);
 
+		T(t, sk_recv(r.s, buf, sizeof(buf), MSG_WAITALL | MSG_PEEK));
 		T(t, sk_recv(r.s, buf, sizeof(buf), MSG_WAITALL));
 		if (ends[i] == URGENT)
 			T(t, sk_recv(r.s, buf, 2, MSG_WAITALL));
