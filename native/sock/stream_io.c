@@ -416,10 +416,10 @@ static bool ends_here(const struct pv_tcp *tc)
 	return pv_tcp_at_mark(tc) || (!pv_tcp_inq(tc) && (pv_tcp_ready_bits(tc) & (PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP)));
 }
 
-/* And one that has seen all before these, and left it there? */
-static bool peek_ends(const struct pv_tcp *tc)
+/* And one that has seen the `n` bytes before these, and left them there? */
+static bool peek_ends(const struct pv_tcp *tc, int64_t n)
 {
-	return pv_tcp_ready_bits(tc) & (PV_EV_PRI | PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP);
+	return pv_tcp_mark_after(tc, (uint32_t)n) || (pv_tcp_ready_bits(tc) & (PV_EV_ERR | PV_EV_HUP | PV_EV_RDHUP));
 }
 
 /* So many bytes end a read that waits (sock_rcvlowat in Linux). */
@@ -451,20 +451,23 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		       (flags & MSG_TRUNC ? PV_TCP_MSG_TRUNC : 0) | (flags & WITH_STAMP ? PV_TCP_MSG_RX_STAMP : 0);
 	bool peek = flags & MSG_PEEK, polled = false;
 	struct pv_sock *so = op->so;
-	size_t want = wanted(so, total, flags);
+	size_t want = flags & MSG_OOB ? 1 : wanted(so, total, flags);
 	int64_t got = 0, n;
 	int rc;
 
 	pv_shown_receives(so);
+	/* The urgent byte is there or it is not (tcp_recv_urg in Linux). */
+	if (flags & MSG_OOB)
+		op->may_wait = false;
 	for (;;) {
+		if (got && ends_here(so->tc))
+			return got;
 		n = pv_tcp_recv(so->tc, iov, cnt, how, op_now(op));
-		if (n > 0 && peek && ((size_t)n >= want || !op->may_wait || peek_ends(so->tc)))
+		if (n > 0 && peek && ((size_t)n >= want || !op->may_wait || peek_ends(so->tc, n)))
 			return n;
 		if (n > 0 && !peek) {
 			got += n;
 			if ((size_t)got >= want)
-				return got;
-			if (ends_here(so->tc))
 				return got;
 			advance(&iov, &cnt, (size_t)n);
 			continue;
@@ -486,18 +489,16 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		/* A read of nothing waits as long as the option says, and that is no error (tcp_recvmsg_locked in Linux). */
 		if (rc == -EAGAIN && !total && op->w.timeout_ns == so->rcvtimeo_ns)
 			return 0;
-		if (rc == -EAGAIN) {
-			/* Less than would have ended the wait may have come meanwhile. */
+		/* Less than would have ended the wait may have come meanwhile. */
+		if (rc == -EAGAIN || (rc == -EINTR && pv_tcp_inq(so->tc))) {
 			op->may_wait = false;
 			polled = true;
 			continue;
 		}
 		if (rc) {
-			n = n > 0 ? n : rc;
+			n = rc;
 			break;
 		}
-		if (got && ends_here(so->tc))
-			return got;
 	}
 	if (got || n >= 0)
 		return got ? got : n;
@@ -639,7 +640,9 @@ static int64_t lend_locked(struct op *op, struct pyvma_msg *msgs, uint32_t n)
 		if (!room)
 			return -ENOBUFS;
 		rc = -EAGAIN;
-		got = op->may_wait && !wakes(op->so) ? 0 : lend_queued(op->so, msgs, PV_MIN(n, room), &rc);
+		got = 0;
+		if (!op->may_wait || !pv_tcp_inq(op->so->tc) || wakes(op->so))
+			got = lend_queued(op->so, msgs, PV_MIN(n, room), &rc);
 		if (got || rc >= 0)
 			return got ? (int64_t)got : rc;
 		if (rc != -EAGAIN)

@@ -166,6 +166,9 @@ static void in_order(struct pv_tcp *c, struct pv_pkt *pkt, bool psh, int64_t now
 		pv_tcp_lost(c->t, c, NULL, &c->t->c.rx_no_room);
 		pv_pkt_put(pkt);
 		pv_rcv_ack_now(c);
+		/* Who waits for more than there is waits in vain. */
+		if (pv_tcp_readable(c))
+			pv_tcp_tell(c, PV_EV_IN);
 		return;
 	}
 	enqueue(c, pkt);
@@ -414,7 +417,9 @@ bool pv_tcp_readable(const struct pv_tcp *c)
 	if (pv_likely(c->rcvq_bytes >= target))
 		return true;
 	/* No more may come before something is read. */
-	return c->rcvq_bytes && target > 2 && (c->rcv_mem > c->opts.rcvbuf || pv_rcv_window(c) <= c->rcv_mss);
+	return c->rcvq_bytes && target > 2 &&
+	       (c->rcv_mem > c->opts.rcvbuf || pv_rcv_window(c) <= c->rcv_mss ||
+		(c->rcv_mem > FAIR_MEM && pv_rcv_pool_scarce(c->rcvq.head->pool)));
 }
 
 /* Where a read writes to. */

@@ -532,7 +532,7 @@ uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked)
 		bits |= PV_EV_IN;
 	if (asked & PV_EV_OUT && (wr_over || c->state == PV_TCP_CLOSED || pv_tcp_writable(c)))
 		bits |= PV_EV_OUT;
-	if (c->flags & PV_TF_URG_VALID)
+	if ((c->flags & (PV_TF_URG_VALID | PV_TF_URG_READ)) == PV_TF_URG_VALID)
 		bits |= PV_EV_PRI;
 	return bits;
 }

@@ -161,6 +161,7 @@ uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
 uint32_t pv_tcp_in_flight(const struct pv_tcp *c); /* segments that were sent and are not acknowledged */
 bool pv_tcp_cuts(const struct pv_tcp *c); /* several segments leave as one packet, which the ring cuts */
 bool pv_tcp_at_mark(const struct pv_tcp *c); /* SIOCATMARK */
+bool pv_tcp_mark_after(const struct pv_tcp *c, uint32_t n); /* so many bytes after what has been read */
 int pv_tcp_error(struct pv_tcp *c); /* SO_ERROR: errno (positive) and clears it */
 /* PV_EV_* that hold now, as poll(2) shows them; PV_EV_OUT, which costs the most, only if it is `asked` for. */
 uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked);

@@ -696,6 +696,6 @@ void pv_tcp_quick_mode(struct pv_tcp *c);
 void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns);
 /* URG of an acceptable segment, before pv_tcp_data takes its packet. */
 void pv_tcp_urgent(struct pv_tcp *c, const struct pv_tcp_in *in);
-/* Of tcp.h these files have pv_tcp_recv, pv_tcp_take, pv_tcp_inq, pv_tcp_at_hand, pv_tcp_at_mark, pv_tcp_quickack and pv_tcp_is_quickack. */
+/* Of tcp.h these files have pv_tcp_recv, pv_tcp_take, pv_tcp_inq, pv_tcp_at_hand, pv_tcp_at_mark, pv_tcp_mark_after, pv_tcp_quickack and pv_tcp_is_quickack. */
 
 #endif

@@ -41,6 +41,11 @@ bool pv_tcp_at_mark(const struct pv_tcp *c)
 	return (c->flags & PV_TF_URG_RCVD) && pv_seq_eq(c->rcv_up, c->copied_seq);
 }
 
+bool pv_tcp_mark_after(const struct pv_tcp *c, uint32_t n)
+{
+	return (c->flags & PV_TF_URG_RCVD) && pv_seq_dist(c->copied_seq, c->rcv_up) == n;
+}
+
 int64_t pv_rcv_urg_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags)
 {
 	if (c->opts.oobinline || !(c->flags & PV_TF_URG_RCVD) || (c->flags & PV_TF_URG_READ))

@@ -70,8 +70,10 @@ static void *send_later(void *arg)
 {
 	struct later *l = arg;
 
-	if (l->taken)
+	if (l->taken) {
 		await_inq(l->reader, 0);
+		usleep(50000); /* Linux says so a moment before the reader sleeps */
+	}
 	for (int i = 0; i < l->parts; i++) {
 		usleep(2000);
 		CHECK_EQ(sk_send(l->s, area + i * EACH * 20, EACH * 20, 0), EACH * 20);
@@ -127,6 +129,42 @@ ORACLE(low_water_mark)
 	T(t, sk_set(r.peer, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)));
 	T(t, sk_recv(r.peer, buf, part, 0));
 	T(t, sk_recv(r.peer, buf, part, 0));
+	rig_close(&r);
+}
+
+/* The reset is behind what there is, and for the read after the one that takes less than the mark. */
+ORACLE(reset_behind_less_than_the_mark)
+{
+	char buf[100];
+
+	for (int waits = 0; waits < 2; waits++) {
+		struct rig r = rig_make(side, family, OPEN);
+
+		T(t, sk_set_int(r.s, SOL_SOCKET, SO_RCVLOWAT, 90));
+		T(t, sk_send(r.peer, area, 50, 0));
+		await_inq(r.s, 50);
+		peer_closes(&r, true);
+		T(t, sk_recv(r.s, buf, sizeof(buf), waits ? 0 : MSG_DONTWAIT));
+		await_events(r.s, POLLHUP);
+		T(t, sk_recv(r.s, buf, sizeof(buf), 0));
+		T(t, sk_recv(r.s, buf, sizeof(buf), 0));
+		rig_close(&r);
+	}
+}
+
+ORACLE(urgent_byte_is_read)
+{
+	struct rig r = rig_make(side, family, URGENT);
+	char buf[100];
+
+	T(t, sk_poll(r.s, ALL_EVENTS, 0));
+	T(t, sk_recv(r.s, buf, sizeof(buf), MSG_OOB | MSG_PEEK));
+	T(t, sk_poll(r.s, ALL_EVENTS, 0));
+	T(t, sk_recv(r.s, buf, sizeof(buf), MSG_OOB));
+	T(t, sk_poll(r.s, ALL_EVENTS, 0));
+	T(t, sk_recv(r.s, buf, sizeof(buf), MSG_OOB));
+	T(t, sk_recv(r.s, buf, 1, 0));
+	T(t, sk_recv(r.s, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT));
 	rig_close(&r);
 }
 
