@@ -99,7 +99,8 @@ def settings(table: list[dict[str, str]]) -> str:
 def presets() -> str:
     """Rows of the presets' table."""
     header = TABLE.read_text().replace("\\\n", " ")
-    texts = dict(re.findall(r'#define (PV_CONFIG_PRESET_\w+) "([^"]*)"', header))
+    defined = re.findall(r'#define (PV_CONFIG_PRESET_\w+)((?:\s+"[^"]*")+)', header)
+    texts = {name: "".join(re.findall(r'"([^"]*)"', parts)) for name, parts in defined}
     listed = header[header.index("#define PV_CONFIG_PRESETS(X)") :].split("\n", 1)[0]
     rows = ""
     for name, parts in re.findall(r'X\("([^"]+)",([^)]*)\)', listed):

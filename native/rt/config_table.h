@@ -93,6 +93,9 @@
 	X(BOOL, tso, "1", 0, 1, "", NULL, 1, "let the device cut long TCP segments, where it can and computes checksums, too")     \
 	X(INT, gro_streams, "32", 0, 4096, "flows", "VMA_GRO_STREAMS_MAX", 1,                                                      \
 	  "TCP flows of an engine of which segments that come together are put in together; 0: one by one")                        \
+	X(CHOICE, tcp_timestamps, "os", 0, 0, "off,on,os", "VMA_TCP_TIMESTAMP_OPTION", 1,                                          \
+	  "TCP's timestamps (RFC 7323), 12 bytes of each segment: offered, and used when the peer offers them, or not; os: as "    \
+	  "the kernel's net.ipv4.tcp_timestamps says when the engine starts")                                                      \
 	X(INT, ring_dev_mem_tx, "0", 0, 1073741824, "bytes", "VMA_RING_DEV_MEM_TX", 1,                                             \
 	  "the device's own memory for frames longer than tx_inline_max, per ring of a verbs interface; 0: none")                  \
 	X(BOOL, legacy_verbs, "0", 0, 1, "", NULL, 1, "use post_send and poll_cq even where the extended interface is there")      \
@@ -146,7 +149,9 @@
  * X(name, settings): in the order of the choices of `preset`, from 1. The names up to wombat_fh are VMA's, for what VMA tunes there as far
  * as it has a counterpart.
  */
-#define PV_CONFIG_PRESET_LATENCY "rx_poll=-1 asyncio_mode=busy progress_interval=100 rx_batch=8 ring_dev_mem_tx=16384"
+#define PV_CONFIG_PRESET_LATENCY                                                                                                   \
+	"rx_poll=-1 asyncio_mode=busy progress_interval=100 rx_batch=8 ring_dev_mem_tx=16384 "                                     \
+	"rx_depth=256 tx_depth=256 tcp_timestamps=off"
 #define PV_CONFIG_PRESETS(X)                                                                                                       \
 	X("latency", PV_CONFIG_PRESET_LATENCY)                                                                                     \
 	X("ultra-latency", PV_CONFIG_PRESET_LATENCY " kernel_poll_ratio=0 progress=0 rx_bufs=1024 tx_bufs=512")                    \

@@ -20,6 +20,7 @@
 #include "rt/recorder.h"
 #include "rt/rules.h"
 #include "rt/stats.h"
+#include "rt/sysctl.h"
 #include "rt/tstamp_engine.h"
 #include "rt/tune.h"
 #include "rt/wait.h"
@@ -121,6 +122,13 @@ static int64_t clock_now(void)
 	return pv_clock_now(&pv_engine.clock);
 }
 
+static bool has_timestamps(const struct pv_config *cfg)
+{
+	enum { OFF, ON, OS };
+
+	return cfg->tcp_timestamps == OS ? pv_sysctl("net/ipv4/tcp_timestamps", 1) != 0 : cfg->tcp_timestamps == ON;
+}
+
 static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool host)
 {
 	struct pv_stack_cfg sc = {
@@ -140,6 +148,7 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 			 .port_hi = (uint16_t)cfg->port_high,
 			 .gro_streams = (uint32_t)cfg->gro_streams,
 			 .no_gro = !cfg->gro_streams,
+			 .no_timestamps = !has_timestamps(cfg),
 			 .port_free = port_free,
 			 .port_idle = port_idle,
 			 .reserve_max = (uint32_t)cfg->port_reserve },

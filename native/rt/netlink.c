@@ -16,6 +16,7 @@
 
 #include "base/ownfd.h"
 #include "rt/netlink_lib.h"
+#include "rt/sysctl.h"
 
 #define BUF_SIZE 32768
 #define READ_MAX 32 /* packets of changes read at once */
@@ -405,23 +406,11 @@ static void rule_by_ports(void *ctx, const struct nlmsghdr *nh)
 		     a.at[FRA_DPORT_RANGE];
 }
 
-/* fib_multipath_hash_policy: only 0 leaves the ports out. A family that is not there has no such file. */
-static bool multipath_by_ports(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	int policy = 0;
-	bool found = f && fscanf(f, "%d", &policy) == 1;
-
-	if (f)
-		fclose(f);
-	return found && policy;
-}
-
 int pv_nl_route_by_ports(struct pv_nl *nl)
 {
 	static const uint8_t families[] = { AF_INET, AF_INET6 };
-	bool by_ports = multipath_by_ports("/proc/sys/net/ipv4/fib_multipath_hash_policy") ||
-			multipath_by_ports("/proc/sys/net/ipv6/fib_multipath_hash_policy");
+	/* Only 0 leaves the ports out. A family that is not there has no such file. */
+	bool by_ports = pv_sysctl("net/ipv4/fib_multipath_hash_policy", 0) || pv_sysctl("net/ipv6/fib_multipath_hash_policy", 0);
 
 	for (size_t i = 0; i < pv_array_size(families) && !by_ports; i++) {
 		uint8_t buf[256] = { 0 };

@@ -16,7 +16,7 @@ import pytest
 from actor import Actor
 from exchange import ACCEPT, CONNECT, LISTEN, RECEIVE_BYTES, RESET_AT_CLOSE, SEND_BYTES, wait_for
 from netns import Namespace, usable
-from veth import ENGINE, KERNEL, Veth, namespaces, pair
+from veth import ENGINE, KERNEL, Veth, engine, namespaces, pair
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and a working `ip` for network namespaces")
 
@@ -69,6 +69,31 @@ def echo(net: Veth) -> None:
     net.engine("s.sendall(b'ask')")
     net.kernel("s.sendall(s.recv(3) + b'!')")
     assert net.engine("s.recv(4, socket.MSG_WAITALL)") == b"ask!"
+
+
+def options(actor: Actor) -> int:
+    """What both ends agreed on, by TCP_INFO: TCPI_OPT_TIMESTAMPS is 1."""
+    found: int = actor("s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[5]")
+    return found
+
+
+@pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
+@pytest.mark.parametrize(
+    ("setting", "kernel", "used"),
+    [("off", 1, False), ("on", 0, True), ("os", 0, False), ("os", 1, True)],
+    ids=["off", "on", "os-off", "os-on"],
+)
+def test_timestamps_by_setting(setting: str, kernel: int, used: bool, engine_serves: bool) -> None:
+    """`kernel`: what net.ipv4.tcp_timestamps says where the engine is; its peer's host always has them."""
+    with namespaces() as (here, there):
+        here.run("sysctl", "-qw", f"net.ipv4.tcp_timestamps={kernel}")
+        with engine(here, env={"PYVMA_TCP_TIMESTAMPS": setting}) as app, Actor(netns=there.name) as peer:
+            net = Veth(app, peer, ENGINE, KERNEL, there, here)
+            connect(net, 4, engine_serves)
+            echo(net)
+            assert [bool(options(actor) & 1) for actor in (app, peer)] == [used, used]
+            transfer(app, peer, 1)
+            transfer(peer, app, 2)
 
 
 # ---- both roles, both families -----------------------------------------------------------------------------------------------

@@ -233,6 +233,11 @@ TEST(variables)
 	CHECK(!strcmp(with_env("hw_ts_conversion", ENV("VMA_HW_TS_CONVERSION=4")), "3 ptp"));
 	CHECK(!strcmp(with_env("hw_ts_conversion", ENV("VMA_UNKNOWN=4")), "4 sync"));
 	CHECK(strstr(with_env("hw_ts_conversion", ENV("VMA_HW_TS_CONVERSION=7")), "VMA_HW_TS_CONVERSION: \"7\""));
+	CHECK(!strcmp(with_env("tcp_timestamps", ENV("VMA_UNKNOWN=0")), "2 os"));
+	CHECK(!strcmp(with_env("tcp_timestamps", ENV("VMA_TCP_TIMESTAMP_OPTION=1")), "2 on"));
+	CHECK(!strcmp(with_env("tcp_timestamps", ENV("VMA_SPEC=latency")), "3 off"));
+	CHECK(!strcmp(with_env("tcp_timestamps", ENV("VMA_SPEC=latency", "VMA_TCP_TIMESTAMP_OPTION=2")), "2 os"));
+	CHECK(strstr(with_env("tcp_timestamps", ENV("VMA_TCP_TIMESTAMP_OPTION=3")), "VMA_TCP_TIMESTAMP_OPTION: \"3\""));
 	CHECK(strstr(with_env("rx_poll", ENV("PYVMA_RX_POLLS=1")), "PYVMA_RX_POLLS"));
 	CHECK(strstr(with_env("rx_poll", ENV("PYVMA_RX_POLL=soon")), "PYVMA_RX_POLL: \"soon\""));
 	CHECK(strstr(with_env("rx_poll", ENV("VMA_RX_POLL=soon")), "VMA_RX_POLL: \"soon\""));
@@ -291,7 +296,8 @@ TEST(a_preset_after_another)
 	CHECK(pyvma_config_get("rx_depth", buf, sizeof(buf)) == 3 && !strcmp(buf, "128"));
 	CHECK_EQ(pyvma_config_set("preset", "latency"), 0);
 	CHECK(pyvma_config_get("rx_batch", buf, sizeof(buf)) == 1 && !strcmp(buf, "8"));
-	CHECK(pyvma_config_get("tx_depth", buf, sizeof(buf)) == 4 && !strcmp(buf, "1024"));
+	CHECK(pyvma_config_get("tx_depth", buf, sizeof(buf)) == 3 && !strcmp(buf, "256"));
+	CHECK(pyvma_config_get("rx_bufs", buf, sizeof(buf)) == 4 && !strcmp(buf, "2048"));
 	CHECK_EQ(pyvma_config_set("preset", "none"), 0);
 	CHECK(pyvma_config_get("rx_poll", buf, sizeof(buf)) == 4 && !strcmp(buf, "1000"));
 	CHECK(pyvma_config_get("rx_depth", buf, sizeof(buf)) == 3 && !strcmp(buf, "128"));
