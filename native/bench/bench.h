@@ -42,7 +42,7 @@ struct bench_opts {
 	bool block; /* wait in the kernel or engine instead of polling from here */
 	bool histogram; /* the report has all of the latencies, too */
 	struct sockaddr_storage local, remote; /* family 0: not given. A server with a remote is connected to it */
-	const char *interfaces; /* pyvma: the setting */
+	const char *interfaces, *preset; /* pyvma: the settings */
 	/* raw */
 	const char *library,
 	    *device; /* device: "FABRIC/PORT" of the software NIC, an RDMA device's name; libraries "xdp" and "tap": an interface */

@@ -98,6 +98,8 @@ int bench_engine_start(const struct bench_opts *o, bool block)
 {
 	int rc = o->interfaces ? pyvma_config_set("interfaces", o->interfaces) : 0;
 
+	if (!rc && o->preset)
+		rc = pyvma_config_set("preset", o->preset);
 	if (!rc)
 		rc = pyvma_config_set("rx_poll", block ? "0" : "-1");
 	if (!rc)

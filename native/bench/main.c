@@ -29,7 +29,7 @@ static const char usage[] =
     "  --tcp              one TCP connection with TCP_NODELAY instead of datagrams (pyvma and kernel)\n"
     "  --block            wait in the kernel or asleep in the engine; default: spin\n"
     "  --histogram        all latencies in the report\n"
-    "  --interfaces SPEC  pyvma: the setting of that name\n"
+    "  --interfaces SPEC  --preset NAME   pyvma: the settings of these names\n"
     "  --library PATH --device FABRIC/PORT|NAME --peer-mac MAC   raw\n"
     "                   the software NIC's or the system's libibverbs; --library xdp: AF_XDP, DEVICE is an interface\n"
     "                   --library tap: a TAP device without a ring, server only\n";
@@ -118,6 +118,7 @@ enum {
 	O_HISTOGRAM,
 	O_TCP,
 	O_INTERFACES,
+	O_PRESET,
 	O_LIBRARY,
 	O_DEVICE,
 	O_MAC,
@@ -143,6 +144,7 @@ static const struct option options[] = {
 	{ "histogram", 0, NULL, O_HISTOGRAM },
 	{ "tcp", 0, NULL, O_TCP },
 	{ "interfaces", 1, NULL, O_INTERFACES },
+	{ "preset", 1, NULL, O_PRESET },
 	{ "library", 1, NULL, O_LIBRARY },
 	{ "device", 1, NULL, O_DEVICE },
 	{ "peer-mac", 1, NULL, O_MAC },
@@ -202,6 +204,9 @@ static int parse_one(int c, const char *v, struct args *a)
 		return 0;
 	case O_INTERFACES:
 		a->o.interfaces = v;
+		return 0;
+	case O_PRESET:
+		a->o.preset = v;
 		return 0;
 	case O_LIBRARY:
 		a->o.library = v;

@@ -1,9 +1,9 @@
 """One of the two processes of a Python row of `pyvma bench compare`: `python -m pyvma._cli._bench_peer JSON`.
 
 JSON: role ("server", "ping-pong" or "throughput"), stack ("pyvma" or "kernel"), tcp (one connection instead of datagrams), block, local
-and remote ([host, port]; the socket is connected), size, seconds, batch, window, cpu (or null), interface (pyvma). Prints the same JSON
-as the C program of native/bench: a server `{"ready": true}` first, everybody the result at the end; a server ends by SIGTERM, or with
-its connection.
+and remote ([host, port]; the socket is connected), size, seconds, batch, window, cpu (or null), interface and preset (pyvma; the latter
+or null). Prints the same JSON as the C program of native/bench: a server `{"ready": true}` first, everybody the result at the end; a server
+ends by SIGTERM, or with its connection.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def open_socket(task: dict[str, Any]) -> Any:
         import pyvma
         import pyvma.socket as socket
 
-        pyvma.configure(interfaces=[task["interface"]], rx_poll=0 if task["block"] else -1)
+        preset = {"preset": task["preset"]} if task["preset"] else {}
+        pyvma.configure(interfaces=[task["interface"]], rx_poll=0 if task["block"] else -1, **preset)
     else:
         import socket  # type: ignore[no-redef]
     if task["tcp"]:
