@@ -316,7 +316,7 @@ def test_a_stream_by_hand_over_the_software_nic(tmp_path: Path) -> None:
 
 def test_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
-    assert main(["bench", "mixed", "--seconds", "0.6", "--runs", "2", "--gap", "200", "--json", str(file)]) == 0
+    assert main(["bench", "mixed", "--seconds", "1.5", "--runs", "2", "--gap", "200", "--json", str(file)]) == 0
     report = json.loads(file.read_text())
     assert list(report["rows"]) == ["pyvma", "kernel"]
     for row in report["rows"].values():
