@@ -347,9 +347,10 @@ says, and say nothing about another machine: run it there. Where another way is 
 so first.
 
 Rows: `raw` is the ring without a stack, `pyvma-c` and `pyvma-py` our sockets from C and Python, `kernel-` the kernel's; `-spin` asks again
-and again, `-block` sleeps. Ours and raw poll. Half round trips are half of the time from a message's sending to its answer, as sockperf has
-them; how much of a run is warm-up stands with each section. Two processes run on two CPUs, and a cache line has to get from one to the
-other for every message: on a virtual machine that distance changes by the second, so it was measured along with everything else."""
+and again, `-block` sleeps. Ours and raw poll; where ways are compared ours have `preset=latency` for half round trips. Those are
+half of the time from a message's sending to its answer, as sockperf has them; how much of a run is warm-up stands with each section. Two
+processes run on two CPUs, and a cache line has to get from one to the other for every message: on a virtual machine that distance changes
+by the second, so it was measured along with everything else."""
 
 METHOD = """## How it is measured
 
