@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-sources := $(shell find native pyvma CMakeLists.txt pyproject.toml tools/setup.sh tools/requirements.txt -type f -not -name '*.pyc' 2>/dev/null)
+sources := $(shell find native pyvma cmake CMakeLists.txt pyproject.toml tools/setup.sh tools/train.py tools/requirements.txt -type f -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: setup demo test bench check docs format clean
 .DEFAULT_GOAL := demo
