@@ -203,37 +203,39 @@ struct pv_tx_opts {
 
 /* Everything the L2/L3 headers of a flow need. Kept by value in a socket. */
 struct pv_path {
-	struct pv_addr src, dst;
+	/* what pv_net_tx asks of it while nothing has changed; hdr_* are its own: the headers of the last segment, ready for the next one of the same
+	 * options */
+	struct pv_ring *ring;
 	uint32_t gen; /* of the tables it was made from */
-	uint32_t mtu; /* IP packet bytes, path MTU taken into account */
-	uint32_t iface_mtu;
 	uint16_t iface;
-	uint16_t bound; /* of the query; 0: by route */
 	uint8_t is_local : 1; /* destination is one of our own addresses */
 	uint8_t is_mcast : 1;
 	uint8_t is_bcast : 1;
 	uint8_t is4 : 1; /* IPv4 */
 	uint8_t mtu_locked : 1; /* path MTU reported below the least plausible one: no DF by PV_PMTU_WANT (as Linux) */
+	bool hdr_l3_soft;
+	bool hdr_l4_soft; /* this, and hdr_l3_soft: checksums that the ring does not compute */
+	uint8_t hdr_len; /* Ethernet and IP together */
+	uint8_t hdr_len_off; /* of the length field, counted back from the segment */
+	uint8_t hdr_len_add; /* what the length field counts besides the segment */
+	uint32_t hdr_flags; /* PV_PKT_TX_* */
+	const uint8_t *hdr_state; /* of the neighbour */
+	uint32_t hdr_limit; /* shortest segment that is too long for them; 0: there are none */
+	struct pv_tx_opts hdr_opts;
+	uint8_t hdr[64]; /* ends where the segment starts */
+	/* the rest */
+	struct pv_addr src, dst;
+	uint32_t mtu; /* IP packet bytes, path MTU taken into account */
+	uint32_t iface_mtu;
+	uint16_t bound; /* of the query; 0: by route */
 	uint8_t tx_csum; /* PV_CSUM_* that the ring computes */
 	uint8_t prio, tos; /* of the query, for the tag */
 	uint8_t joins; /* PV_JOIN_*: how the ring takes several TCP segments as one packet; 0: it does not */
 	uint8_t lane, txq; /* the sender's lane (net/txlane.h), and the ring's transmit queue that it has from it; 0: the first */
-	bool hdr_l3_soft; /* pv_net_tx's own, as what follows the Ethernet header */
 	struct pv_neigh *neigh; /* NULL for groups, broadcast and own addresses */
-	struct pv_ring *ring;
 	uint8_t l2[18]; /* Ethernet header, VLAN tag if any; complete only once the neighbour is known */
 	uint8_t l2_len;
 	bool l2_ready;
-	/* pv_net_tx's own: the headers of the last segment, ready for the next one of the same options. */
-	uint8_t hdr_len; /* Ethernet and IP together */
-	uint8_t hdr_len_off; /* of the length field, counted back from the segment */
-	uint8_t hdr_len_add; /* what the length field counts besides the segment */
-	bool hdr_l4_soft; /* this, and hdr_l3_soft: checksums that the ring does not compute */
-	uint32_t hdr_flags; /* PV_PKT_TX_* */
-	uint32_t hdr_limit; /* shortest segment that is too long for them; 0: there are none */
-	const uint8_t *hdr_state; /* of the neighbour */
-	struct pv_tx_opts hdr_opts;
-	uint8_t hdr[64]; /* ends where the segment starts */
 };
 
 struct pv_path_query {

@@ -176,6 +176,7 @@ struct pv_tcp_opts {
 	uint32_t rcvlowat; /* SO_RCVLOWAT; 0 as 1 */
 	uint32_t notsent_lowat; /* TCP_NOTSENT_LOWAT; 0: none */
 	uint32_t window_clamp; /* TCP_WINDOW_CLAMP; 0: none */
+	uint32_t bound_iface;
 	bool rcvbuf_locked, sndbuf_locked;
 	bool nodelay, cork, oobinline, keepalive, reuse_addr, reuse_port, v6only, freebind;
 	bool recverr4, recverr6; /* IP_RECVERR, IPV6_RECVERR: ICMP errors about a connection are told at once */
@@ -196,8 +197,8 @@ struct pv_tcp_opts {
 	uint32_t defer_accept_s; /* 0: off */
 	uint32_t stamps; /* the caller's, here only to be inherited */
 	uint32_t pacing_burst; /* bytes that may leave at once; 0: the default */
+	uint32_t flow_label;
 	uint64_t pacing_rate; /* SO_MAX_PACING_RATE, bytes/s; 0 and UINT64_MAX: none */
-	uint32_t bound_iface, flow_label;
 };
 struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c);
 /* SO_INCOMING_CPU: the ring's queue by which the last segment came, where there are several; until then what was set, -1: nothing. A

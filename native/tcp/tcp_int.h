@@ -226,8 +226,16 @@ struct pv_tcp_stamps {
 	const struct pv_tcp_in *by;
 };
 
+/* A block of RFC 2018. */
+struct pv_tcp_sack {
+	pv_seq start, end;
+};
+
 struct pv_tcp {
-	/* first two lines: demux and the predicted path */
+	/*
+	 * First what every message uses, in the order of its way, each line of the cache full: a connection that answers a request touches
+	 * these and no others. Fields that a loss, a handshake or a setting uses come behind.
+	 */
 	struct pv_hnode flow; /* by both addresses and ports; listeners and bound ones: see demux.c */
 	struct pv_addr laddr, raddr; /* zeroes: any, none */
 	uint16_t lport, rport; /* host order */
@@ -236,8 +244,10 @@ struct pv_tcp {
 	uint8_t sock; /* PV_SK_* */
 	uint8_t snd_wscale, rcv_wscale;
 	uint8_t ca; /* enum pv_tcp_ca */
+	uint8_t urg_byte; /* with PV_TF_URG_VALID */
 	uint16_t
 	    mss; /* payload bytes of a full segment, options of every segment taken off; a part of the path's, where that is several buffers */
+	uint16_t last_seg_len; /* below rcv_mss: seen twice, it is the peer's segment */
 	uint32_t flags; /* PV_TF_* */
 	pv_seq rcv_nxt, snd_una, snd_nxt, snd_max; /* snd_max: highest ever sent + 1 */
 	uint32_t snd_wnd; /* bytes, scaled */
@@ -252,27 +262,17 @@ struct pv_tcp {
 	struct pv_tcp_ooo ooo;
 	uint32_t rcvq_bytes, rcvq_off; /* unread bytes; bytes of the head packet that were read */
 	uint32_t rcv_mem; /* what both queues are charged with */
-	uint32_t ooo_bytes;
+	uint32_t keep_probes;
 	int64_t last_data_rcvd_ns, last_ack_rcvd_ns;
 	int64_t ts_recent_ns; /* when ts_recent was set (RFC 7323 5.5) */
-	uint32_t keep_probes;
+	int64_t ack_data_ns; /* when data last came, for the estimate of ato_us */
 	pv_seq copied_seq; /* next byte that the application reads */
-	pv_seq rcv_up, snd_up;
 	uint32_t rcv_ssthresh, window_clamp;
+	uint32_t ato_us; /* delayed acknowledgement time-out, as Linux estimates it */
 	uint16_t rcv_mss, quickacks; /* estimate of the peer's segment; acknowledgements still to be sent at once */
 	uint8_t pingpong, nsack;
 	uint8_t ack_pend; /* PV_ACK_*: what is owed, and why */
 	uint8_t rcv_ratio; /* payload bytes in 256 bytes of charged memory */
-	uint8_t urg_byte; /* with PV_TF_URG_VALID */
-	uint16_t last_seg_len; /* below rcv_mss: seen twice, it is the peer's segment */
-	uint32_t ato_us; /* delayed acknowledgement time-out, as Linux estimates it */
-	uint32_t rcv_last_tsecr, compact_mem; /* rcv_mem after the last attempt to put payloads together */
-	int64_t ack_data_ns; /* when data last came, for the estimate above */
-	pv_seq fin_seq; /* with PV_TF_FIN_SEEN */
-	struct {
-		pv_seq start, end;
-	} sack[PV_TCP_SACK_MAX], dsack; /* to report: most recent first; dsack: start == end, none */
-	uint32_t rcv_space; /* with rcv_space_seq */
 	/* send */
 	struct pv_list sndq; /* struct pv_tcp_seg: acknowledged from the front, written at the back */
 	struct pv_list by_time; /* those in flight */
@@ -280,81 +280,47 @@ struct pv_tcp {
 	pv_seq write_seq; /* after the last byte in sndq */
 	pv_seq snd_sml; /* end of the last short segment (Minshall) */
 	uint32_t sndq_bytes, snd_mem; /* payload in sndq; what it is charged with */
-	uint32_t max_window;
-	uint32_t cwnd, ssthresh, cwnd_cnt, prior_cwnd, prior_ssthresh; /* segments */
+	struct pv_tcp_sack dsack; /* to report: start == end, none */
 	/* Segments: sent and not acknowledged; among them. Without SACK `sacked` is what duplicate acknowledgements tell, as in Linux. */
 	uint32_t in_flight, sacked, lost, retrans;
-	uint32_t reordering; /* segments */
+	uint32_t cwnd, ssthresh; /* segments */
 	pv_seq fack; /* highest end of what was SACKed or acknowledged */
+	pv_seq high_seq; /* end of the present recovery */
 	struct pv_tcp_seg *sack_hint; /* last that a SACK block touched; NULL: none */
 	struct pv_tcp_seg *lost_hint; /* nothing before it waits to be sent again; NULL: nothing does */
-	struct {
-		pv_seq start, end;
-	} sack_seen[PV_TCP_SACK_MAX]; /* blocks of the last acknowledgement, ascending: marked already */
-	uint32_t nsack_seen;
-	pv_seq high_seq, recover; /* end of the present recovery; undo marker */
-	int32_t undo_retrans; /* retransmissions that no D-SACK has called needless; -1: there were none */
-	uint32_t prr_delivered, prr_out;
+	uint32_t nsack_seen; /* of sack_seen */
 	uint32_t max_out, cwnd_used; /* how much of cwnd was in use (RFC 7661) */
 	pv_seq cwnd_usage_seq;
-	uint32_t ts_offset;
 	int64_t cwnd_stamp_ns;
-	uint32_t delivered, delivered_ce, lost_marks; /* segments in all: delivered, with ECE; marked lost */
-	/* Delivery rate (rate.c): of the segment that is watched, when and how much was delivered at its time; the last good sample. */
-	pv_seq rate_seq;
-	uint32_t rate_prior, rate_prior_tick, rate_send_ticks;
-	uint32_t rate_delivered, rate_ticks;
+	uint32_t ts_offset;
+	uint32_t delivered; /* segments in all: with an acknowledgement */
 	uint32_t delivered_tick; /* when something was delivered last */
-	uint32_t app_limited; /* what was sent until so many are delivered had less to send than the network took; 0: no */
-	pv_seq tlp_high_seq;
+	int soft_err; /* ICMP: told if the connection dies of a timeout */
 	/* RACK (RFC 8985 6.1) */
 	int64_t rack_tx_ns, rack_rtt_ns;
 	int64_t tx_last_ns; /* tx_ns of what was sent last: no two are equal */
-	int64_t min_rtt_ns, min_rtt_next_ns, min_rtt_at_ns; /* PV_NEVER: none; of the half window under way, and its start */
-	pv_seq rack_end, rack_dsack_round;
+	pv_seq rack_end;
 	uint8_t rack_reo_mult, rack_reo_persist;
 	bool rack_reo_seen;
-	bool rate_watch, rate_watch_limited, rate_limited;
-	bool prior_limited; /* was cwnd in use whole before the reduction that prior_cwnd is of? */
+	bool rate_watch;
+	int64_t min_rtt_ns, min_rtt_next_ns, min_rtt_at_ns; /* PV_NEVER: none; of the half window under way, and its start */
 	/* RTT and RTO (RFC 6298). rttvar_ns is four times the deviation, floor included; rto_ns is without backoff (see pv_tcp_rto_ns). */
 	int64_t srtt_ns, rttvar_ns, rto_ns, mdev_ns, mdev_max_ns;
 	pv_seq rtt_seq;
 	uint8_t backoff, retransmits, probes_out; /* retransmits: timeouts since snd_una moved */
-	int64_t first_rtx_ns; /* the first retransmission of this recovery (Eifel); 0: none */
+	bool rate_watch_limited;
 	int64_t stall_ns; /* the first timeout since snd_una moved: retries2 and the user timeout count from it */
 	const struct pv_cc_ops *cc;
-	uint64_t cc_priv[12];
-	/* timers */
-	struct pv_wtimer timer;
-	int64_t deadline_ns[PV_TT_COUNT]; /* PV_NEVER: off */
+	int64_t last_data_sent_ns;
 	/* Pacing (pace.c): bytes/s in force, UINT64_MAX: not paced; by the device's queue, NULL: by us. */
 	uint64_t pacing_rate;
-	int64_t pace_next_ns;
-	struct pv_txq *txq;
-	/* path */
-	struct pv_path path;
-	struct pv_tx_opts txo;
-	uint16_t advmss, mss_peer; /* what we say, what the peer said */
-	uint64_t pseudo; /* sum of the pseudo-header but for the length */
-	uint32_t pmtu;
-	int soft_err; /* ICMP: told if the connection dies of a timeout */
-	/* rarely */
+	struct pv_wtimer timer;
+	int64_t deadline_ns[PV_TT_COUNT]; /* PV_NEVER: off */
 	void *user;
-	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
-	struct pv_list acceptq; /* of the listener, or of the parent's queue */
 	uint32_t ready_bits;
 	int err; /* pending, positive */
-	pv_seq iss, irs;
-	struct pv_tcp_port *port;
-	struct pv_tcp_rule *rules; /* steer.c: of this connection alone */
-	struct pv_tcp_listen *listen; /* NULL: no listener */
-	struct pv_tcp *parent; /* of an embryo */
-	int64_t last_data_sent_ns;
-	int64_t opened_ns; /* when its first SYN went or came */
-	int64_t oow_ns; /* the last answer to a segment that was none of ours (RFC 5961 5 and ACK storms) */
-	int64_t rcv_rtt_ns, rcv_rtt_start_ns, rcv_space_ns; /* receiver-side RTT and auto-tuning (delack.c) */
 	pv_seq rcv_rtt_seq, rcv_space_seq;
-	struct pv_tcp_stamps *stamps; /* NULL: never asked for */
+	int64_t rcv_rtt_ns, rcv_rtt_start_ns; /* receiver-side RTT and auto-tuning (delack.c) */
 	int64_t busy_since_ns, busy_ns[PV_BUSY_COUNT]; /* since when it is what `busy` says; how long it was each */
 	uint8_t busy; /* enum pv_tcp_busy */
 	uint8_t slot; /* which of its slab; never changes */
@@ -363,12 +329,59 @@ struct pv_tcp {
 	uint8_t rx_queue; /* by which the last segment came, plus 1; 0: not known */
 	uint8_t cc_kind; /* enum pv_cc_kind, of `cc` */
 	int8_t incoming_cpu; /* SO_INCOMING_CPU: the ring's queue whose flows a listener with SO_REUSEPORT wants; -1: any */
-	uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
-	uint32_t segs_out, data_segs_out, total_retrans, rcv_ooopack, dsack_dups, reord_seen;
+	uint64_t bytes_acked, bytes_received, bytes_sent;
+	uint32_t segs_out, data_segs_out;
 	struct pv_tcp_opts opts;
+	struct pv_tx_opts txo;
+	struct pv_path path;
+	/* not of every message */
+	uint64_t pseudo; /* sum of the pseudo-header but for the length */
+	uint64_t cc_priv[12];
+	uint32_t ooo_bytes;
+	pv_seq rcv_up, snd_up;
+	uint32_t rcv_last_tsecr, compact_mem; /* rcv_mem after the last attempt to put payloads together */
+	pv_seq fin_seq; /* with PV_TF_FIN_SEEN */
+	struct pv_tcp_sack sack[PV_TCP_SACK_MAX]; /* to report: most recent first */
+	uint32_t rcv_space; /* with rcv_space_seq */
+	uint32_t max_window;
+	uint32_t cwnd_cnt, prior_cwnd, prior_ssthresh; /* segments */
+	uint32_t reordering; /* segments */
+	struct pv_tcp_sack sack_seen[PV_TCP_SACK_MAX]; /* blocks of the last acknowledgement, ascending: marked already */
+	pv_seq recover; /* undo marker */
+	int32_t undo_retrans; /* retransmissions that no D-SACK has called needless; -1: there were none */
+	uint32_t prr_delivered, prr_out;
+	uint32_t delivered_ce, lost_marks; /* segments in all: with ECE; marked lost */
+	/* Delivery rate (rate.c): of the segment that is watched, when and how much was delivered at its time; the last good sample. */
+	pv_seq rate_seq;
+	uint32_t rate_prior, rate_prior_tick, rate_send_ticks;
+	uint32_t rate_delivered, rate_ticks;
+	uint32_t app_limited; /* what was sent until so many are delivered had less to send than the network took; 0: no */
+	pv_seq tlp_high_seq;
+	pv_seq rack_dsack_round;
+	bool rate_limited;
+	bool prior_limited; /* was cwnd in use whole before the reduction that prior_cwnd is of? */
+	uint16_t advmss, mss_peer; /* what we say, what the peer said */
+	uint32_t pmtu;
+	int64_t first_rtx_ns; /* the first retransmission of this recovery (Eifel); 0: none */
+	int64_t pace_next_ns;
+	struct pv_txq *txq;
+	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
+	struct pv_list acceptq; /* of the listener, or of the parent's queue */
+	pv_seq iss, irs;
+	struct pv_tcp_port *port;
+	struct pv_tcp_rule *rules; /* steer.c: of this connection alone */
+	struct pv_tcp_listen *listen; /* NULL: no listener */
+	struct pv_tcp *parent; /* of an embryo */
+	int64_t opened_ns; /* when its first SYN went or came */
+	int64_t oow_ns; /* the last answer to a segment that was none of ours (RFC 5961 5 and ACK storms) */
+	int64_t rcv_space_ns;
+	struct pv_tcp_stamps *stamps; /* NULL: never asked for */
+	uint64_t bytes_retrans;
+	uint32_t total_retrans, rcv_ooopack, dsack_dups, reord_seen;
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(offsetof(struct pv_tcp, rcvq) == 2 * PV_CACHELINE, "demux and the predicted path touch two lines before the data");
+_Static_assert(offsetof(struct pv_tcp, path.src) <= 15 * PV_CACHELINE, "a message there and back touches the first lines only");
 _Static_assert(sizeof(struct pv_tcp) <= 1536, "an idle connection costs no more than 2 KB with its table entries");
 
 pv_inline void pv_tcp_set_cc(struct pv_tcp *c, const struct pv_cc_ops *cc)
