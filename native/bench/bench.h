@@ -187,6 +187,9 @@ struct bench_result {
 
 /* Set by SIGINT and SIGTERM. */
 extern volatile sig_atomic_t bench_stop;
+/* From now on a call that sleeps ends with EINTR twenty times a second, to see whether it has waited long enough. A time-out of the call's own
+ * would have its timer in every measurement. */
+void bench_tick(void);
 
 /* A server's line when it is up. `mac`: raw only, else NULL. */
 void bench_ready(const struct bench_opts *o, const uint8_t *mac);

@@ -138,7 +138,7 @@ int bench_run_engine(const struct bench_opts *opts, struct bench_result *r)
 	int rc;
 
 	t.size = o->size;
-	t.wait_ns = BENCH_LOST_NS;
+	t.wait_ns = opts->block ? -1 : BENCH_LOST_NS;
 	t.stride = o->role == ROLE_SERVER ? BENCH_SIZE_MAX + 1 : (o->size + 63) & ~63u;
 	t.tx = calloc(BENCH_BATCH_MAX, t.stride);
 	t.rx = calloc(1, t.stride);
@@ -153,6 +153,8 @@ int bench_run_engine(const struct bench_opts *opts, struct bench_result *r)
 	}
 	if (o->role == ROLE_SERVER)
 		bench_ready(o, NULL);
+	if (opts->block)
+		bench_tick();
 	rc = run_role(&t, o, r);
 	pyvma_sock_close(t.s);
 	free(t.tx);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "bench/bench.h"
@@ -103,22 +102,6 @@ static int open_socket(struct tr *t, const struct bench_opts *o)
 	return 0;
 }
 
-static void on_tick(int sig)
-{
-	(void)sig;
-}
-
-/* A blocking receive wakes up ten times a second to see whether it has waited long enough; no timeout on the socket itself, whose
- * timer would be in every measurement. */
-static void start_ticking(void)
-{
-	struct sigaction sa = { .sa_handler = on_tick };
-	struct itimerval every = { { 0, 50000 }, { 0, 50000 } };
-
-	sigaction(SIGALRM, &sa, NULL);
-	setitimer(ITIMER_REAL, &every, NULL);
-}
-
 int bench_run_kernel(const struct bench_opts *o, struct bench_result *r)
 {
 	static struct tr t;
@@ -143,7 +126,7 @@ int bench_run_kernel(const struct bench_opts *o, struct bench_result *r)
 	if (o->role == ROLE_SERVER)
 		bench_ready(o, NULL);
 	if (o->block)
-		start_ticking();
+		bench_tick();
 	rc = run_role(&t, o, r);
 	close(t.fd);
 	free(t.tx);

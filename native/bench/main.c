@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
+#include <sys/time.h>
 
 #include "bench/bench.h"
 #include "bench/conns.h"
@@ -11,6 +12,20 @@
 #include "bench/perf.h"
 
 volatile sig_atomic_t bench_stop;
+
+static void on_tick(int sig)
+{
+	(void)sig;
+}
+
+void bench_tick(void)
+{
+	struct sigaction sa = { .sa_handler = on_tick };
+	struct itimerval every = { { 0, 50000 }, { 0, 50000 } };
+
+	sigaction(SIGALRM, &sa, NULL);
+	setitimer(ITIMER_REAL, &every, NULL);
+}
 
 static const char usage[] =
     "usage: pyvma-bench server|ping-pong|throughput|paced|mixed --transport raw|pyvma|kernel [options]\n"
