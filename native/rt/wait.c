@@ -476,6 +476,8 @@ static int slept(const struct pv_wait *w, int rc)
 static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 {
 	struct pollfd fds[PV_IFACE_MAX + 4];
+	/* Each fd makes waking up a quarter of a microsecond longer: the progress thread is asleep on the host's as well. */
+	bool host = !e->have_thread;
 	int64_t until;
 	nfds_t n;
 	int rc;
@@ -486,8 +488,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		return w->waiter.efd;
 	pv_stack_grow(e->stack);
 	n = own_fds(w, fds);
-	/* Each fd makes waking up a quarter of a microsecond longer: the progress thread is asleep on the host's as well. */
-	if (!e->have_thread)
+	if (host)
 		fds[n++] = (struct pollfd){ .fd = pv_host_fd(e), .events = POLLIN };
 	for (uint32_t i = 0; i < e->nports; i++) {
 		if (e->ports[i].notify_fd < 0)
@@ -517,7 +518,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	/* Stopped meanwhile: the caller's socket is gone. Or forked by a handler, and this is the child: the rings are its parent's. */
 	if (pv_unlikely(!e->stack || pv_engine_state() != PV_ENGINE_RUNNING))
 		return slept(w, rc);
-	if (pv_host_due(e) || (!e->have_thread && fds[2].revents))
+	if (pv_host_due(e) || (host && fds[2].revents))
 		pv_host_read(e);
 	/* Frames first: what devices tell may take a system call. */
 	if (!pv_engine_poll(e, w->seen_ns) || e->stat->sleeps % EVENTS_EVERY == 0)
