@@ -28,8 +28,8 @@
 #define KERNEL_AFTER_NS (10 * PV_NS_PER_US)
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
-#define EVENTS_EVERY 16u /* sleeps that frames ended */
 #define LEADER_TURNS 4 /* the same: reading it takes as long as a look at a ring that is empty */
+#define EVENTS_EVERY 16u /* sleeps of the engine's, where frames end them all */
 
 /* ---- this thread's fd -------------------------------------------------------------------------------------------------- */
 
@@ -477,7 +477,7 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 {
 	struct pollfd fds[PV_IFACE_MAX + 4];
 	/* Each fd makes waking up a quarter of a microsecond longer: the progress thread is asleep on the host's as well. */
-	bool host = !e->have_thread;
+	bool host = !e->have_thread; /* is this thread's to watch */
 	int64_t until;
 	nfds_t n;
 	int rc;
@@ -520,8 +520,8 @@ static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
 		return slept(w, rc);
 	if (pv_host_due(e) || (host && fds[2].revents))
 		pv_host_read(e);
-	/* Frames first: what devices tell may take a system call. */
-	if (!pv_engine_poll(e, w->seen_ns) || e->stat->sleeps % EVENTS_EVERY == 0)
+	/* Frames first: what devices tell may take a system call. Without a progress thread nobody else asks. */
+	if (!pv_engine_poll(e, w->seen_ns) || host || e->stat->sleeps % EVENTS_EVERY == 0)
 		pv_ports_events(e);
 	return slept(w, rc);
 }
