@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -52,14 +53,18 @@ def pair(instrumented: Path, build: Path, lines: Sequence[list[str]], preload: b
             env = environment(instrumented, build, fabric, number, preload)
             process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             running.append(process)
-            if number == 0 and not process.stdout.readline():  # type: ignore[union-attr]
-                raise ValueError(f"{' '.join(line)}: status {process.wait(LIMIT_S)}")
+            if number == 0:
+                # Its line when it is up; it may end, or hang, before that.
+                ready, _, _ = select.select([process.stdout], [], [], LIMIT_S)
+                if not ready or not process.stdout.readline():  # type: ignore[union-attr]
+                    raise ValueError(f"{' '.join(line)}: does not get ready")
         server, client = running
         client.communicate(orders, timeout=LIMIT_S)
-        if client.returncode:
-            raise ValueError(f"{' '.join(lines[1])}: status {client.returncode}")
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=LIMIT_S)
+        for process, line in zip(running, lines, strict=True):
+            if process.returncode:
+                raise ValueError(f"{' '.join(line)}: status {process.returncode}")
     finally:
         for process in running:
             process.kill()
