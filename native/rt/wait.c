@@ -460,7 +460,7 @@ static void was_asleep(struct pv_wait *w, int64_t from, int64_t to)
 static nfds_t own_fds(struct pv_wait *w, struct pollfd *fds)
 {
 	fds[0] = (struct pollfd){ .fd = w->waiter.efd, .events = POLLIN };
-	fds[1] = (struct pollfd){ .fd = w->kfd, .events = w->kevents }; /* ppoll passes over fd -1 */
+	fds[1] = (struct pollfd){ .fd = w->kwatched ? -1 : w->kfd, .events = w->kevents }; /* ppoll passes over fd -1 */
 	return 2;
 }
 

@@ -26,6 +26,7 @@ struct pv_wait {
 	int64_t polled_ns; /* how long it polled, sleeps left out */
 	int kfd; /* a kernel socket to watch too; -1: none */
 	short kevents;
+	bool kwatched; /* another thread is asleep on it, and would wake this one: so a sleep has one fd less */
 	bool kready; /* that is why the last pv_wait returned, as far as it looked */
 	bool begun, masked;
 	uint32_t turns, sleeps;
@@ -40,6 +41,7 @@ pv_inline void pv_wait_init(struct pv_wait *w, struct pv_watch *watch, int64_t t
 	w->nap_ns = PV_NEVER;
 	w->kfd = -1;
 	w->kevents = 0;
+	w->kwatched = false;
 	w->kready = false;
 	w->begun = false;
 	w->polled_ns = 0;

@@ -12,7 +12,8 @@
  *
  * No data goes by the fd. It is shut for sending, so write(2) and sendfile(2) answer EPIPE; read(2) finds an end, no data of anybody's.
  *
- * Where the socket has a kernel leg, that one is in an epoll set which the progress thread watches, one shot at a time.
+ * Where the socket has a kernel leg, that one is in an epoll set which the progress thread watches, one shot at a time. It does so, too,
+ * for calls that wait on sockets without an exported fd: each fd that they sleep on themselves would have them awake later.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -87,12 +88,39 @@ int pv_ready_extra_fd(void)
 }
 
 /* Watch the kernel's leg until it is readable once. */
-static void watch_kernel(struct pv_sock *so)
+static bool watch_kernel(struct pv_sock *so)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data = { .ptr = so } };
 
-	if (epoll_ctl(pv_ready_extra_fd(), so->extra ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, pv_sock_kfd(so), &ev) == 0)
-		so->extra = true;
+	if (epoll_ctl(pv_ready_extra_fd(), so->extra ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, pv_sock_kfd(so), &ev) < 0)
+		return false;
+	so->extra = true;
+	return true;
+}
+
+bool pv_ready_leg_watched(struct pv_sock *so)
+{
+	if (so->leg_busy || so->sig_fd >= 0 || !pv_engine.have_thread)
+		return false;
+	if (!so->leg_watched)
+		so->leg_watched = watch_kernel(so);
+	return so->leg_watched;
+}
+
+void pv_ready_unwatch(struct pv_sock *so)
+{
+	if (so->extra)
+		epoll_ctl(pv_engine.extra_fd, EPOLL_CTL_DEL, pv_sock_kfd(so), NULL);
+	so->extra = so->leg_watched = so->leg_busy = false;
+}
+
+/* From now on whoever waits looks for itself: what came is unlikely to be alone. */
+static void leg_ready(struct pv_sock *so)
+{
+	so->leg_watched = false;
+	so->leg_busy = true;
+	pv_list_for_each(it, &so->watch.waiters)
+		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
 }
 
 /*
@@ -218,6 +246,10 @@ void pv_ready_extra(void)
 
 		if (pv_kin_readable(so))
 			continue;
+		if (so->sig_fd < 0) {
+			leg_ready(so);
+			continue;
+		}
 		if (is_kernels(so)) {
 			show(so, false); /* what comes is an edge */
 			show_kernels(so);
@@ -254,6 +286,7 @@ static int make_pair(struct pv_sock *so)
 
 	if (rc)
 		return rc;
+	pv_ready_unwatch(so);
 	kfd = so->own_kfd ? pv_sock_kfd_made(so) : pv_ownfd(fcntl(pv_sock_kfd(so), F_DUPFD_CLOEXEC, 0));
 	if (kfd < 0 && !so->own_kfd) {
 		rc = -errno;
@@ -346,16 +379,14 @@ int pyvma_sock_fileno(pyvma_sock *h)
 /* With the last handle; the lock is held. */
 void pv_ready_close(struct pv_sock *so)
 {
+	pv_ready_unwatch(so);
 	if (so->sig_fd < 0)
 		return;
-	if (so->extra)
-		epoll_ctl(pv_engine.extra_fd, EPOLL_CTL_DEL, pv_sock_kfd(so), NULL);
 	close(so->sig_fd);
 	close(so->exp_fd);
 	/* An engine that was stopped has let go of it already. */
 	pv_ready_stop(so);
 	so->sig_fd = so->exp_fd = -1;
-	so->extra = false;
 }
 
 /* ---- poll on one socket ------------------------------------------------------------------------------------------------ */

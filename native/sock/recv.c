@@ -143,12 +143,14 @@ static void watch_kernel(struct pv_sock *so, struct pv_wait *w)
 	bool stuck;
 
 	w->kfd = -1;
+	w->kwatched = false;
 	if (!so->kernel_leg)
 		return;
 	stuck = w->sleeps && poll(&p, 1, 0) > 0 && !(p.revents & ~POLLERR);
 	w->kfd = stuck ? -1 : p.fd;
 	w->kevents = POLLIN;
 	w->nap_ns = stuck ? PV_NS_PER_MS : PV_NEVER;
+	w->kwatched = !stuck && pv_ready_leg_watched(so);
 }
 
 static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
@@ -176,6 +178,8 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 		}
 	}
 	pv_wait_fini(e, &w);
+	if (pv_unlikely(so->leg_busy) && w.sleeps && n >= 0 && !rx->from_kernel)
+		so->leg_busy = false;
 	if (!w.sleeps)
 		so->st->hits++;
 	else

@@ -630,6 +630,16 @@ int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 	return -ENOMEM;
 }
 
+/* The kernel socket will have another number, or none. */
+static void forget_number(struct pv_sock *so)
+{
+	if (pv_engine_state() != PV_ENGINE_RUNNING)
+		return;
+	pv_lock_get(&pv_engine.lock);
+	pv_ready_unwatch(so);
+	pv_lock_put(&pv_engine.lock);
+}
+
 /* The kernel socket must outlive the fd of a handle while others share it. False: there is no other number for it, it keeps this one. */
 static bool keep_kernel_socket(struct pv_sock *so, int fd)
 {
@@ -637,6 +647,7 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 
 	if (so->refs == 1 || so->own_kfd || pv_sock_kfd_made(so) != fd)
 		return true;
+	forget_number(so);
 	own = pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	so->own_kfd = true;
 	if (own >= 0)
@@ -724,8 +735,10 @@ static int detach_locked(pyvma_sock *h)
 		so->detached_fd = fd;
 		detached_add(so);
 	} else if (--so->refs == 0) {
-		if (!so->own_kfd)
+		if (!so->own_kfd) {
+			forget_number(so);
 			atomic_store_explicit(&so->kfd, -1, memory_order_relaxed);
+		}
 		sock_free(so);
 	}
 	return fd;

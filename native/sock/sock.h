@@ -129,6 +129,8 @@ struct pv_sock {
 	bool named; /* the caller's: its kernel socket's name is decided about, and is bound already (late.c) */
 	/* What is shown at the exported fd (ready.c); blocked: not writable; hung: the end of a connection that it `opened` with. */
 	bool shown : 1, kernel_ready : 1, extra : 1, blocked : 1, opened : 1, hung : 1;
+	/* The progress thread is asleep on the kernel leg for who waits; that one's own sleeps are, since datagrams come that way. */
+	bool leg_watched : 1, leg_busy : 1;
 	bool candidate; /* a UDP or TCP socket that may be offloaded; this and the next are set before the socket is shared */
 	bool stream;
 	struct pv_lane *lane; /* lane.h; NULL: nobody asked for a place */
@@ -414,6 +416,10 @@ pv_inline void pv_ready_called(struct pv_sock *so)
 int pv_ready_extra_fd(void);
 /* The socket's entries in sets want to hear of its events, or want no more. */
 void pv_ready_events(struct pv_sock *so, bool on);
+/* Is the progress thread asleep on the kernel leg, so that who waits need not be? It is as long as nothing comes that way. */
+bool pv_ready_leg_watched(struct pv_sock *so);
+/* Before the kernel socket gets another number; engine lock. */
+void pv_ready_unwatch(struct pv_sock *so);
 /* One more, or one less, fd that is polled behind our back. */
 void pv_ready_poll(bool more);
 /* poll(2) on the kernel leg. */

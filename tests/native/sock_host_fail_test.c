@@ -26,6 +26,7 @@ int main(void)
 #include "ring/fault.h"
 #include "rt/engine.h"
 #include "rt/host.h"
+#include "sock/sock.h"
 #include "sock_host_fail.h"
 
 /* ---- what is left ------------------------------------------------------------------------------------------------------ */
@@ -97,6 +98,9 @@ static struct sk echo_sock;
 static void setup(void)
 {
 	world();
+	pv_lock_get(&pv_engine.lock);
+	CHECK(pv_ready_extra_fd() >= 0); /* one for the life of the process */
+	pv_lock_put(&pv_engine.lock);
 	if (echo_sock.fd <= 0)
 		echo_sock = peer_open(AF_INET, &echo_addr);
 }

@@ -13,6 +13,7 @@ int main(void)
 }
 #else
 #include <linux/errqueue.h>
+#include <semaphore.h>
 
 #include "sock_host_env.h"
 
@@ -542,6 +543,70 @@ TEST(duplicates_share)
 	CHECK_EQ(sk_send(p, "x", 1, 0), 1);
 	CHECK_EQ(sk_recv(p, buf, sizeof(buf), 0), -ECONNREFUSED);
 	sk_close(p);
+}
+
+/* Sends what the receiver sleeps for: a size each, the next once it has the last, as legs keep no order. */
+struct pace {
+	sem_t turn;
+	struct sk from;
+	struct any_addr to;
+	const char *sizes; /* 's': by the ring, 'B': in fragments, by the kernel */
+};
+
+static void *send_paced(void *arg)
+{
+	static const char data[BIG];
+	struct pace *p = arg;
+
+	for (const char *c = p->sizes; *c; c++) {
+		sem_wait(&p->turn);
+		usleep(2000);
+		CHECK(sk_sendto(p->from, data, *c == 'B' ? BIG : 10, 0, p->to) > 0);
+	}
+	return NULL;
+}
+
+static void sleep_for(struct sk s, struct pace *p)
+{
+	char buf[BIG];
+	pthread_t t;
+
+	CHECK_EQ(pthread_create(&t, NULL, send_paced, p), 0);
+	for (const char *c = p->sizes; *c; c++) {
+		sem_post(&p->turn);
+		CHECK_EQ(sk_recv(s, buf, sizeof(buf), 0), *c == 'B' ? BIG : 10);
+	}
+	pthread_join(t, NULL);
+}
+
+TEST(either_leg_ends_a_sleep)
+{
+	struct pyvma_sock_stats st;
+	struct any_addr peer;
+	struct pace pace;
+	struct sk s, d;
+
+	world();
+	pace = (struct pace){ .from = peer_open(AF_INET, &peer), .sizes = "sBsBBsssBBBsB" };
+	sem_init(&pace.turn, 0, 0);
+	for (int turn = 0; turn < 3; turn++) {
+		s = bound_here(&ours_here, AF_INET, &pace.to);
+		sleep_for(s, &pace);
+		CHECK_EQ(pyvma_sock_stats(s.h, &st), 0);
+		CHECK(st.sleeps > 0);
+		CHECK_EQ(st.kernel_rx_datagrams, 7);
+		/* The kernel socket gets another number, by the end of the first handle and by an fd that is told; and a socket that is closed
+		 * is watched no more. */
+		d = s;
+		CHECK_EQ(pyvma_sock_dup(s.h, &d.h), 0);
+		if (turn == 1)
+			CHECK(pyvma_sock_fileno(d.h) >= 0);
+		sk_close(s);
+		sleep_for(d, &pace);
+		CHECK(is_offloaded(d));
+		sk_close(d);
+	}
+	sk_close(pace.from);
 }
 
 TEST(options_leave_it_to_the_kernel)
