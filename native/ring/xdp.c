@@ -359,7 +359,7 @@ static int tx_kick(struct pv_ring *ring)
 
 		if (load_acquire(q->consumer) == q->next || !(__atomic_load_n(q->flags, __ATOMIC_SEQ_CST) & XDP_RING_NEED_WAKEUP)) {
 			s->kick = false;
-			/* They may have left while somebody slept: the kernel sends when a socket is polled, too. */
+			/* They may have left while somebody slept: with zero copy polling a socket sends, too. */
 			if (pv_unlikely(r->own_link && !r->ring.caps.link_up))
 				link_is(r, true);
 			return 0;

@@ -99,11 +99,8 @@ int pv_xdp_pool_cfg(const struct pv_xdp_cfg *cfg, struct pv_pool_cfg *out, char 
 static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 {
 	struct pv_ring_caps *c = &r->ring.caps;
-	struct xdp_options options = { 0 };
-	socklen_t len = sizeof(options);
 	const char *csum;
 	struct ifreq ifr;
-	bool zero_copy;
 	int rc = ask(cfg->ifname, SIOCGIFHWADDR, &ifr);
 
 	if (rc)
@@ -131,13 +128,10 @@ static int fill_caps(struct xdp_ring *r, const struct pv_xdp_cfg *cfg)
 	c->host_first = true;
 	c->rx_partial = r->nsocks < pv_xdp_channels(cfg->ifname);
 	pv_xdp_moderation(cfg->ifname, c);
-	if (getsockopt(r->sock->fd, SOL_XDP, XDP_OPTIONS, &options, &len))
-		return -errno;
 	snprintf(c->name, sizeof(c->name), "xdp:%s", cfg->ifname);
 	c->tstamp = r->metadata & XDP_META_STAMP ? PV_TSTAMP_REALTIME : PV_TSTAMP_NONE;
-	zero_copy = options.flags & XDP_OPTIONS_ZEROCOPY;
-	csum = pv_xdp_csum_decide(r, cfg->tx_csum, zero_copy, pv_xdp_device_csum(cfg->ifname));
-	snprintf(c->mode, sizeof(c->mode), "%s %s%s%s%s", r->native ? "native" : "generic", zero_copy ? "zero-copy" : "copy",
+	csum = pv_xdp_csum_decide(r, cfg->tx_csum, r->zero_copy, pv_xdp_device_csum(cfg->ifname));
+	snprintf(c->mode, sizeof(c->mode), "%s %s%s%s%s", r->native ? "native" : "generic", r->zero_copy ? "zero-copy" : "copy",
 		 r->metadata ? ", metadata" : "", csum ? ", checksums by " : "", csum ? csum : "");
 	return 0;
 }

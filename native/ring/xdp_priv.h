@@ -110,6 +110,7 @@ struct xdp_ring {
 	bool csum_partial; /* of frames that come */
 	bool virtual_link; /* no hardware completes checksums on the way */
 	bool veth; /* its native mode is the slower one, and what it is given reaches the other end whole */
+	bool zero_copy; /* as the first socket was bound */
 	bool sg; /* the sockets take frames of several buffers */
 	uint32_t pieces; /* buffers of a frame in the queue */
 	int whole_fd; /* for long segments, or -1 */

@@ -167,6 +167,12 @@ static void busy_poll(int fd, uint32_t us)
 		(void)setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof(budget));
 }
 
+/*
+ * Without XDP_USE_NEED_WAKEUP the kernel sets no flags. In copy mode it would say for ever that it has to be called to send, and make poll(2)
+ * send as well: work for a thread that wakes up for a frame that came. So that is said here.
+ */
+static uint32_t call_to_send = XDP_RING_NEED_WAKEUP;
+
 static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cfg)
 {
 	struct xdp_sock *s = &r->sock[i];
@@ -182,15 +188,20 @@ static int sock_open(struct xdp_ring *r, uint32_t i, const struct pv_xdp_cfg *cf
 	if (rc)
 		return rc;
 	rc = -EOPNOTSUPP;
-	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && cfg->tx_csum != PV_XDP_CSUM_SOFTWARE && i == 0)
+	/* The first socket asks for all of them. */
+	if (!cfg->copy && cfg->mode != PV_XDP_GENERIC && cfg->tx_csum != PV_XDP_CSUM_SOFTWARE && i == 0) {
 		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_ZEROCOPY | (r->jumbo ? XDP_USE_SG : 0), cfg->hurry);
-	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. The first socket asks for all of them. */
+		r->zero_copy = !rc;
+	}
+	/* Segments that the kernel merged, or its sender has not cut yet, fill several buffers. */
 	if (rc && rc != -EBUSY) {
-		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY | (i ? 0 : XDP_USE_SG), cfg->hurry);
+		rc = bind_queue(r, s, XDP_COPY | (i ? 0 : XDP_USE_SG), cfg->hurry);
 		r->sg |= !rc && i == 0;
 	}
 	if (rc && rc != -EBUSY && !r->jumbo)
-		rc = bind_queue(r, s, XDP_USE_NEED_WAKEUP | XDP_COPY, cfg->hurry);
+		rc = bind_queue(r, s, XDP_COPY, cfg->hurry);
+	if (!r->zero_copy)
+		s->tx.flags = &call_to_send;
 	if (!rc && cfg->busy_poll_us)
 		busy_poll(s->fd, cfg->busy_poll_us);
 	return rc;
