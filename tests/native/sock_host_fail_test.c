@@ -134,21 +134,29 @@ static const char *reason(void)
 /* Offloaded, or on the kernel with the interface's reason; by connect and by bind. */
 static void exchange(void)
 {
-	const char *why = reason();
+	char before[300], text[300];
 
-	for (int bound = 0; bound < 2; bound++) {
+	for (int bound = 0; bound < 2;) {
 		struct sk s = open_limited(&ours_here, AF_INET);
-		char text[300];
+		const char *why = reason();
+		int state;
 
+		snprintf(before, sizeof(before), "%s", why ? why : "");
 		if (bound)
 			CHECK_EQ(sk_bind(s, ip("10.1.0.1", 0)), 0);
 		CHECK_EQ(sk_connect(s, echo_addr), 0);
-		CHECK_EQ(pyvma_sock_offload(s.h, text, sizeof(text)), why ? PYVMA_KERNEL : PYVMA_OFFLOADED);
+		state = pyvma_sock_offload(s.h, text, sizeof(text));
+		ping(s);
+		sk_close(s);
+		why = reason();
+		/* What the failure kept from the engine it may learn at any time after. */
+		if (strcmp(before, why ? why : ""))
+			continue;
+		CHECK_EQ(state, why ? PYVMA_KERNEL : PYVMA_OFFLOADED);
 		if (why && strcmp(text, why))
 			fprintf(stderr, "the socket says \"%s\", the interface \"%s\"\n", text, why);
 		CHECK(!why || !strcmp(text, why));
-		ping(s);
-		sk_close(s);
+		bound++;
 	}
 }
 
