@@ -34,7 +34,7 @@ add_custom_command(OUTPUT ${PV_PROFILE}
   VERBATIM)
 add_custom_target(profile DEPENDS ${PV_PROFILE})
 # Code that the training never met (drivers' paths) is compiled as without a profile.
-target_compile_options(pv_flags INTERFACE -fprofile-use -fprofile-partial-training -Wno-missing-profile)
+target_compile_options(pv_flags INTERFACE -fprofile-use -fno-vpt -fprofile-partial-training -Wno-missing-profile)
 
 # What is compiled by it, and anew when it changed.
 function(pv_profiled)
