@@ -225,14 +225,6 @@ static void take(struct survivor *s)
 	}
 }
 
-static uint64_t now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 /* One window of own traffic, answered in full and in order. */
 static void exchange(struct survivor *s)
 {

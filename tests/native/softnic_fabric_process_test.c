@@ -8,7 +8,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "base/rng.h"
 #include "softnic_fabric_util.h"
@@ -343,7 +342,7 @@ TEST(arming)
 
 #define MEETINGS_LEAST 300u
 #define MEETINGS_MOST 30000u
-#define MEETINGS_S 3 /* where others have the CPUs, each waits for two processes' turns */
+#define MEETINGS_US 3000000u /* where others have the CPUs, each waits for two processes' turns */
 
 /* Memory that two processes share beside the fabric. */
 struct meeting {
@@ -403,9 +402,8 @@ static void arm_against_send(void)
 	struct sn_frame f;
 	struct sn_port *p;
 	struct sn_rxq *q;
-	struct timespec now;
 	struct pv_rng rng;
-	time_t end;
+	uint64_t end;
 	int status;
 	pid_t pid;
 
@@ -423,9 +421,8 @@ static void arm_against_send(void)
 	}
 	await(q, &f);
 	sn_rxq_pop(q);
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	end = now.tv_sec + MEETINGS_S;
-	for (uint32_t turn = 1; turn <= MEETINGS_LEAST || (turn <= MEETINGS_MOST && now.tv_sec < end); turn++) {
+	end = now_us() + MEETINGS_US;
+	for (uint32_t turn = 1; turn <= MEETINGS_LEAST || (turn <= MEETINGS_MOST && now_us() < end); turn++) {
 		int rc;
 
 		for (uint32_t i = 1; atomic_load(&m->sent) != turn; i++) {
@@ -447,7 +444,6 @@ static void arm_against_send(void)
 		CHECK(!sn_rxq_armed(q));
 		sn_rxq_pop(q);
 		sn_waker_clear(w);
-		clock_gettime(CLOCK_MONOTONIC, &now);
 	}
 	printf("# armed %u, refused %u\n", armed, refused);
 	atomic_store(&m->end, 1);

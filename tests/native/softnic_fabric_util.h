@@ -212,6 +212,14 @@ static inline uint32_t fab_drain(struct sn_rxq *q)
 	return n;
 }
 
+static inline uint64_t now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
 /* The next frame, spinning. */
 static inline void await(struct sn_rxq *q, struct sn_frame *f)
 {
