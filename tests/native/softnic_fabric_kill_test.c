@@ -204,7 +204,7 @@ struct survivor {
 	uint64_t from_victims;
 };
 
-/* A round of them only: victims who send as quickly as they are answered never leave the queue empty. */
+/* At most a window of each of four senders: victims who send as quickly as they are answered never leave the queue empty. */
 static void take(struct survivor *s)
 {
 	uint8_t frame[FRAME];
