@@ -24,8 +24,8 @@ class WrongOptionsError(UserError):
     status = 2
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The command line, whole or of these commands: what a command imports, those that start another program need not wait for."""
     from ._help import finish
 
     top = argparse.ArgumentParser(
@@ -35,16 +35,17 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version and stop")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    for name in COMMANDS:
+    for name in names:
         if importlib.util.find_spec(f"{__name__}.{name}") is not None:
             importlib.import_module(f"{__name__}.{name}").add_parser(commands)
     return finish(top)
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    top = parser()
-    arguments = top.parse_args(argv)
-    arguments.command_line = shlex.join(["pyvma", *(sys.argv[1:] if argv is None else argv)])
+def _run(words: Sequence[str]) -> int:
+    first = words[:1]
+    top = parser(first if first and first[0] in COMMANDS else COMMANDS)
+    arguments = top.parse_args(words)
+    arguments.command_line = shlex.join(["pyvma", *words])
     if arguments.version:
         import pyvma
 
@@ -63,4 +64,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     words = sys.argv[1:] if argv is None else argv
     name = next((word for word in words if word in COMMANDS), "")
-    return guarded(f"pyvma {name}".strip(), lambda: _run(argv))
+    return guarded(f"pyvma {name}".strip(), lambda: _run(words))

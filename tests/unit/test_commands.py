@@ -58,6 +58,13 @@ def test_there_are_the_commands_that_there_should_be() -> None:
     assert set(completion.PROGRAMS) == set(MAINS)
 
 
+def test_a_command_imports_no_other() -> None:
+    """`pyvma run` is in front of every start of a program: what draws tables is another command's."""
+    code = "import sys; from pyvma._cli import main; main(['run', '--dry-run', '--', 'true']); print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize("name", [*ALL, *STATS, *DAEMON])
 def test_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
