@@ -9,6 +9,7 @@
 #define IP4_SRC 12u
 #define IP6_SRC 8u
 #define ECN_CE 3u
+#define SYN_AGAIN_NS (2 * PV_NS_PER_MS) /* two ticks, as Linux (TCP_TIMEOUT_MIN) */
 #define RATE_TS_MS 1200 /* Linux's TCP_RTO bound for what PAWS lets pass as reordered */
 
 /* ---- what the rules ask for ---------------------------------------------------------------------------------------------------- */
@@ -147,6 +148,9 @@ static void syn_sent(struct pv_tcp *c, const struct pv_tcp_in *in)
 	if (syn_sent_ack_bad(c, in)) {
 		pv_tcp_lost(c->t, c, in, &c->t->c.rx_old_ack);
 		pv_tcp_reset_reply(c->t, in);
+		/* That ends what the peer has left of another connection, a TIME_WAIT as a rule: it takes the next SYN (Linux 5.6). */
+		if (!c->retransmits)
+			pv_tcp_timer_set(c, PV_TT_RTO, in->now_ns + SYN_AGAIN_NS);
 	} else if (in->flags & PV_TH_RST) {
 		if (in->flags & PV_TH_ACK)
 			was_reset(c);
