@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from . import UserError
@@ -35,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     from . import parser, stats
     from ._help import walk
 
-    top = {"pyvma": parser, "pyvma-stats": stats.parser, "pyvmad": _main.parser}[arguments.program]()
+    parsers: dict[str, Callable[[], argparse.ArgumentParser]] = {"pyvma": parser, "pyvma-stats": stats.parser, "pyvmad": _main.parser}
+    top = parsers[arguments.program]()
     places = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY}
     for _, sub in walk(top):
         for action in sub._actions:
