@@ -21,7 +21,8 @@ static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
 	n = pv_wait_ppoll(p, 2, left < 0 ? NULL : &ts);
 	pv_lock_get(&pv_engine.lock);
 	set->sleepers--;
-	return n < 0 ? n : n == 0 ? -ETIMEDOUT : 0;
+	/* What wakes it may be nothing that there is to tell, and still be there. */
+	return n < 0 ? n : n == 0 || left == 0 ? -ETIMEDOUT : 0;
 }
 
 static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)

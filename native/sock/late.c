@@ -42,6 +42,20 @@ static int backlog_of(int fd)
 	return (int)info.tcpi_sacked;
 }
 
+/* IP_BIND_ADDRESS_NO_PORT: there is an address, and the port was to be chosen by connect(2). It is now. */
+static void name_whole(int fd, struct sockaddr_storage *name, socklen_t *len)
+{
+	int off = 0, on = 1;
+
+	if (((const struct sockaddr_in *)(const void *)name)->sin_port) /* at the same place for both families */
+		return;
+	if (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof(off)) < 0)
+		return;
+	if (!bind(fd, (const struct sockaddr *)name, *len))
+		(void)getsockname(fd, (struct sockaddr *)name, len);
+	(void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+}
+
 void pv_late_decide(struct pyvma_sock *h, struct pv_sock *so)
 {
 	struct sockaddr_storage name = { 0 }, peer = { 0 };
@@ -53,6 +67,8 @@ void pv_late_decide(struct pyvma_sock *h, struct pv_sock *so)
 		leave(so, "connected by the kernel before");
 		return;
 	}
+	if (!connected)
+		name_whole(fd, &name, &len);
 	backlog = so->stream ? backlog_of(fd) : 0;
 	so->named = true;
 	if (connected)

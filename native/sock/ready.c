@@ -299,9 +299,11 @@ static int make_pair(struct pv_sock *so)
 	so->exp_fd = pv_ownfd(pair[0]);
 	so->sig_fd = pv_ownfd(pair[1]);
 	so->shown = so->kernel_ready = so->extra = so->blocked = so->opened = so->hung = false;
-	if (!so->own_kfd)
+	if (!so->own_kfd) {
+		so->own_kfd = true;
 		atomic_store_explicit(&so->kfd, kfd, memory_order_relaxed);
-	so->own_kfd = true;
+		pv_epoll_moved(so); /* while the old number is still this file's */
+	}
 	want_events(so, true);
 	pv_ready_poll(true);
 	return 0;

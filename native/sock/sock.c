@@ -547,14 +547,18 @@ static int sock_int(int fd, int name, int *out)
 	return getsockopt(fd, SOL_SOCKET, name, out, &len) < 0 ? -errno : 0;
 }
 
-/* Has the socket a local port already? Then the kernel decided about it. */
-static bool has_name(int fd)
+/* Has the socket a local name already? Then the kernel decided about it. It may be an address alone (IP_BIND_ADDRESS_NO_PORT). */
+static bool has_name(const struct pv_sock *so, int fd)
 {
 	struct sockaddr_storage ss = { 0 };
 	socklen_t len = sizeof(ss);
+	struct pv_endpoint name;
 
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
+		return false;
 	/* The port is at the same place for both families. */
-	return !getsockname(fd, (struct sockaddr *)&ss, &len) && ((const struct sockaddr_in *)(const void *)&ss)->sin_port;
+	return ((const struct sockaddr_in *)(const void *)&ss)->sin_port ||
+	       (pv_addr_parse(so, (struct sockaddr *)&ss, len, &name) && !pv_addr_is_any(&name.addr));
 }
 
 int pyvma_sock_adopt(int fd, pyvma_sock **out)
@@ -583,9 +587,9 @@ int pyvma_sock_adopt(int fd, pyvma_sock **out)
 
 	rc = rc ? rc : handle_new(fd, family, type, proto, fl >= 0 && (fl & O_NONBLOCK), out);
 	so = rc ? NULL : pv_handle_sock(*out);
-	if (so && so->candidate && has_name(fd) && pv_engine_state() == PV_ENGINE_RUNNING && pv_engine.cfg->decide_late) {
+	if (so && so->candidate && has_name(so, fd) && pv_engine_state() == PV_ENGINE_RUNNING && pv_engine.cfg->decide_late) {
 		pv_late_decide(*out, so);
-	} else if (so && so->candidate && so->stream && has_name(fd)) {
+	} else if (so && so->candidate && so->stream && has_name(so, fd)) {
 		pv_shown_reason(so, "bound or connected by the kernel before", NULL);
 		atomic_store_explicit(&so->mode, PV_SOCK_KERNEL, memory_order_release);
 		pv_shown_update(so);
@@ -640,6 +644,16 @@ static void forget_number(struct pv_sock *so)
 	pv_lock_put(&pv_engine.lock);
 }
 
+/* It has another number. Sets watch it by that, before somebody else has the old one. */
+static void sets_follow(struct pv_sock *so)
+{
+	if (pv_engine_state() != PV_ENGINE_RUNNING)
+		return;
+	pv_lock_get(&pv_engine.lock);
+	pv_epoll_moved(so);
+	pv_lock_put(&pv_engine.lock);
+}
+
 /* The kernel socket must outlive the fd of a handle while others share it. False: there is no other number for it, it keeps this one. */
 static bool keep_kernel_socket(struct pv_sock *so, int fd)
 {
@@ -650,8 +664,10 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 	forget_number(so);
 	own = pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	so->own_kfd = true;
-	if (own >= 0)
+	if (own >= 0) {
 		atomic_store_explicit(&so->kfd, own, memory_order_relaxed);
+		sets_follow(so);
+	}
 	return own >= 0;
 }
 

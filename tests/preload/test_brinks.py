@@ -1,4 +1,5 @@
-"""Calls at the brink under the preload library: no number left, flags of accept4, the end of a file, control messages that lie."""
+"""Calls at the brink under the preload library: no number left, flags of accept4, the end of a file, control messages that lie,
+numbers that change hands, addresses without a port."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from c_programs import LIMIT_S, PEER_PORT, inside, peer, programs_in, ran
 from netns import usable
-from preload_lab import preloaded
+from preload_lab import counters_of, preloaded
 from veth import ENGINE, KERNEL, namespaces
 
 from pyvma._cli import run
@@ -62,3 +63,41 @@ def test_a_control_message_longer_than_its_room(programs: Path, tmp_path: Path) 
     with namespaces() as (here, _):
         for env in ({}, preloaded(tmp_path / "counters")):
             assert ran(here, env, str(programs / "brinks"), "rights") == "done\n"
+
+
+@pytest.mark.parametrize("kind", ["datagrams", "listener"])
+def test_a_number_that_becomes_another_files(programs: Path, tmp_path: Path, kind: str) -> None:
+    with namespaces() as (here, _):
+        for env in ({}, preloaded(tmp_path / "counters")):
+            assert ran(here, env, str(programs / "brinks"), kind) == "done\n"
+    assert (tmp_path / "counters").read_text()
+
+
+# Tells who came.
+NAMES = """
+import socket
+with socket.create_server(("", 7504)) as l:
+    print("ready", flush=True)
+    while True:
+        s, address = l.accept()
+        s.sendall(address[0].encode())
+        s.close()
+"""
+
+
+def test_an_address_without_a_port(programs: Path, tmp_path: Path) -> None:
+    """IP_BIND_ADDRESS_NO_PORT, as nginx (proxy_bind), haproxy (source) and curl (--interface) have it: not the device's first address."""
+    second = "10.78.0.7"
+    with namespaces() as (here, there):
+        here.ip("addr", "add", f"{second}/24", "dev", "v0")
+        server = subprocess.Popen(inside(there, {}, sys.executable, "-c", NAMES), stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout
+            assert server.stdout.readline() == "ready\n"
+            for env in ({}, preloaded(tmp_path / "counters")):
+                for source in (ENGINE[4], second):
+                    assert ran(here, env, str(programs / "brinks"), "source", source, KERNEL[4], "7504") == "done\n"
+        finally:
+            server.kill()
+            server.communicate()
+    assert counters_of(tmp_path / "counters")["tcp.opened_active"] == 2

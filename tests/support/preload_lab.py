@@ -32,9 +32,13 @@ def preloaded(counters: Path) -> dict[str, str]:
 
 def counted(program: Program) -> dict[str, int]:
     """Sums over the engines of all its processes, which have ended."""
+    return counters_of(program.folder / "engine")
+
+
+def counters_of(path: Path) -> dict[str, int]:
+    """What PYVMA_EXIT_STATS made of that file."""
     from pyvma._cli._run_stats import read
 
-    path = program.folder / "engine"
     found: dict[str, int] = {}
     for _, counters in read(path.read_text() if path.exists() else "", "/dev/shm").values():
         for name, value in counters.items():

@@ -429,3 +429,20 @@ print(failed)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "1"
+
+
+def test_a_set_lets_go_of_the_kernels_half(engine: None) -> None:
+    """A socket on every address, whose fd became the end of a pair when it was asked for: the set watches the kernel's socket by another
+    number from then on, and not at all once it is taken out."""
+    import pyvma.select as select
+
+    with ours.socket(std.AF_INET, std.SOCK_DGRAM) as sock, select.epoll() as watched, std.socket(std.AF_INET, std.SOCK_DGRAM) as kernel:
+        sock.bind(("", 0))
+        watched.register(sock, select.EPOLLIN)
+        to = ("127.0.0.1", sock.getsockname()[1])
+        kernel.sendto(b"one", to)
+        assert watched.poll(LIMIT_S) == [(sock.fileno(), select.EPOLLIN)]
+        assert sock.recv(10) == b"one"
+        watched.unregister(sock)
+        kernel.sendto(b"two", to)
+        assert watched.poll(0.1) == []

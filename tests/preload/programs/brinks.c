@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What calls.c does not come to. brinks accept PORT: accepts without a number, and with each flag, connections of both halves of a listener;
- * brinks file IPv4 PORT: sends a file that ends before the count; brinks rights: a control message that is longer than its room.
+ * brinks file IPv4 PORT: sends a file that ends before the count; brinks rights: a control message that is longer than its room;
+ * brinks datagrams, brinks listener: an fd whose number becomes another file's; brinks source IPv4 IPv4 PORT: connects from an address without a port.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -127,6 +130,42 @@ static void passes_nothing(void)
 	WANT(sendmsg(pair[0], &msg, 0) == -1 && errno == EINVAL);
 }
 
+/* A set knows what it watches by file and number. A number that is let go of, while others lead to the same socket, may be another file's
+ * at once, which has nothing to do with what the set had by it. */
+static void changes_hands(int type)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET };
+	struct epoll_event ev = { .events = EPOLLIN }, got;
+	int set = epoll_create1(0), fd = socket(AF_INET, type, 0), twin, ends[2];
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	WANT(bind(fd, (struct sockaddr *)&any, sizeof(any)) == 0 && (type == SOCK_DGRAM || listen(fd, 1) == 0));
+	WANT(poll(&p, 1, 0) == 0); /* now it is decided whose it is */
+	WANT((twin = dup(fd)) >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, twin, &ev) == 0);
+	WANT(close(fd) == 0 && pipe(ends) == 0 && ends[0] == fd);
+	ev.data.u32 = 7;
+	WANT(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &ev) == 0);
+	WANT(epoll_ctl(set, EPOLL_CTL_DEL, twin, NULL) == 0);
+	WANT(write(ends[1], "x", 1) == 1 && epoll_wait(set, &got, 1, 1000) == 1 && got.data.u32 == 7);
+	WANT(epoll_ctl(set, EPOLL_CTL_DEL, ends[0], NULL) == 0);
+	WANT(close(twin) == 0 && close(set) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+/* The port is chosen as late as it can be; the address stays what the program wanted. */
+static void comes_from(const char *source, const char *host, const char *port)
+{
+	struct sockaddr_in from = at(source, "0"), to = at(host, port), name;
+	int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+	socklen_t len = sizeof(name);
+	char said[INET_ADDRSTRLEN] = "";
+
+	WANT(setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) == 0);
+	WANT(bind(fd, (struct sockaddr *)&from, sizeof(from)) == 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	WANT(getsockname(fd, (struct sockaddr *)&name, &len) == 0 && name.sin_addr.s_addr == from.sin_addr.s_addr && name.sin_port);
+	WANT(recv(fd, said, sizeof(said) - 1, MSG_WAITALL) > 0 && !strcmp(said, source));
+	WANT(close(fd) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "accept"))
@@ -135,6 +174,12 @@ int main(int argc, char **argv)
 		sends_file(argv[2], argv[3]);
 	else if (argc == 2 && !strcmp(argv[1], "rights"))
 		passes_nothing();
+	else if (argc == 2 && !strcmp(argv[1], "datagrams"))
+		changes_hands(SOCK_DGRAM);
+	else if (argc == 2 && !strcmp(argv[1], "listener"))
+		changes_hands(SOCK_STREAM);
+	else if (argc == 5 && !strcmp(argv[1], "source"))
+		comes_from(argv[2], argv[3], argv[4]);
 	else
 		return 2;
 	puts("done");
