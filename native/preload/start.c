@@ -3,6 +3,8 @@
  * Whether to work at all. The engine itself is started by the first socket that is used and may be offloaded (pl_use): what comes before
  * costs a look at the settings.
  */
+#include <dirent.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,8 +87,44 @@ static void at_exit(void)
 	pl_off(NULL);
 }
 
+static bool option_is(int fd, int option, int value)
+{
+	int has = -1;
+	socklen_t len = sizeof(has);
+
+	return PL_REAL(getsockopt)(fd, SOL_SOCKET, option, &has, &len) == 0 && has == value;
+}
+
+static bool listens(int fd)
+{
+	return option_is(fd, SO_ACCEPTCONN, 1) && option_is(fd, SO_PROTOCOL, IPPROTO_TCP) &&
+	       (option_is(fd, SO_DOMAIN, AF_INET) || option_is(fd, SO_DOMAIN, AF_INET6));
+}
+
+/* Listeners that an exec has left to the program (a reload by exec, socket activation) are as those that a fork leaves: not used yet. What
+ * datagram sockets have been told (groups) the kernel does not tell: they stay as they are. */
+static void inherit(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		int fd = atoi(entry->d_name);
+
+		/* The settings are not looked at before there is a socket: the program may make some yet. */
+		if (entry->d_name[0] != '.' && listens(fd) && pl_on())
+			(void)pl_put(fd, PL_LATE);
+	}
+	if (dir)
+		closedir(dir);
+}
+
 __attribute__((constructor)) static void at_load(void)
 {
+	int saved = errno;
+
 	atomic_store_explicit(&loaded, true, memory_order_release);
 	(void)atexit(at_exit);
+	inherit();
+	errno = saved;
 }

@@ -17,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "net/stamp.h"
 #include "net/txlane.h"
 #include "rt/error.h"
+#include "rt/log.h"
 #include "sock/epoll.h"
 #include "sock/kin.h"
 #include "sock/lane.h"
@@ -64,17 +66,17 @@ static int refuse(int rc)
 	return pv_error(rc, "%s (%s)", text_of(rc), strerror(-rc));
 }
 
-static int check(struct pv_sock *so, struct pv_tcp_export *x)
+static int check(const struct pv_tcp *tc, struct pv_tcp_export *x)
 {
-	uint32_t iface = pv_tcp_iface(so->tc);
+	uint32_t iface = pv_tcp_iface(tc);
 	int rc;
 
 	if (iface && !pv_iface_is_host(iface))
 		return -EOPNOTSUPP;
-	rc = pv_tcp_export(so->tc, x, now());
+	rc = pv_tcp_export(tc, x, now());
 	if (rc)
 		return rc;
-	return pv_tcp_can_leave(so->tc) ? 0 : -EOPNOTSUPP;
+	return pv_tcp_can_leave(tc) ? 0 : -EOPNOTSUPP;
 }
 
 static bool has_name(const struct pv_sock *so, int fd)
@@ -87,9 +89,9 @@ static bool has_name(const struct pv_sock *so, int fd)
 	       name.port;
 }
 
-static uint32_t device_of(const struct pv_sock *so)
+static uint32_t device_of(struct pv_tcp *tc)
 {
-	uint32_t core = pv_tcp_options(so->tc)->bound_iface;
+	uint32_t core = pv_tcp_options(tc)->bound_iface;
 
 	return core && core <= PV_IFACE_MAX ? atomic_load_explicit(&pv_engine.kernel_index[core], memory_order_relaxed) : 0;
 }
@@ -103,15 +105,15 @@ static void drain(void)
 
 /* What was posted leaves before anything of the kernel's: behind that, whose timestamps are later, the peer would take it for old and drop it
  * (RFC 7323 5.3). Nothing is received meanwhile, so nothing is posted. A ring that cannot send keeps nobody here for long. */
-static void flush(const struct pv_sock *so)
+static void flush(const struct pv_tcp *tc)
 {
-	uint32_t iface = pv_tcp_iface(so->tc);
+	uint32_t iface = pv_tcp_iface(tc);
 	struct pv_ring *ring = iface ? pv_iface_ring(pv_net_iface(pv_engine.net, iface)) : NULL;
 	struct pv_pkt *done[PV_RING_BATCH_MAX];
 	struct pv_txlane_info lane = { 0 };
 	int64_t until = now() + FLUSH_NS;
 
-	(void)pv_txlane_info(pv_engine.net, pv_tcp_lane(so->tc), iface, &lane);
+	(void)pv_txlane_info(pv_engine.net, pv_tcp_lane(tc), iface, &lane);
 	while (ring && (ring->tx_pending || (lane.queue && pv_ring_txq_pending(ring, lane.queue))) && now() < until) {
 		uint32_t n;
 
@@ -171,8 +173,8 @@ int pv_handback(struct pv_sock *so, const char *why)
 	drain();
 	if (!so->tc)
 		return refuse(-ENOTCONN);
-	flush(so);
-	rc = check(so, &x);
+	flush(so->tc);
+	rc = check(so->tc, &x);
 	if (rc)
 		return refuse(rc);
 	r.fd = pv_sock_kfd(so);
@@ -180,7 +182,7 @@ int pv_handback(struct pv_sock *so, const char *why)
 		return refuse(-errno);
 	r.tc = so->tc;
 	r.bound = has_name(so, r.fd);
-	r.device = device_of(so);
+	r.device = device_of(so->tc);
 	rc = pv_repair_begin(r.fd);
 	if (rc)
 		return refuse(rc);
@@ -262,6 +264,61 @@ static int all_back(void)
 			lost += !so->tc || pv_handback(so, "the engine was stopped") != 0;
 	}
 	return lost;
+}
+
+static bool unsent(const struct pv_sock *so)
+{
+	enum pv_tcp_state s = so->tc && pv_sock_mode(so) == PV_SOCK_STREAM ? pv_tcp_state(so->tc) : PV_TCP_CLOSED;
+
+	return (s == PV_TCP_ESTABLISHED || s == PV_TCP_CLOSE_WAIT || s == PV_TCP_FIN_WAIT_1 || s == PV_TCP_LAST_ACK) &&
+	       pv_tcp_outq_nsd(so->tc);
+}
+
+/* One that has no socket any more: the kernel gets one for it, which is closed at once. */
+static int orphan_back(struct pv_tcp *tc)
+{
+	struct pv_tcp_export x;
+	struct pv_repair r = { .x = &x, .tc = tc, .device = device_of(tc) };
+	int rc;
+
+	flush(tc);
+	rc = check(tc, &x);
+	if (rc)
+		return refuse(rc);
+	r.family = pv_addr_is4(&x.local.addr) ? AF_INET : AF_INET6;
+	r.fd = socket(r.family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (r.fd < 0)
+		return refuse(-errno);
+	rc = pv_repair_begin(r.fd);
+	if (!rc)
+		rc = pv_repair_make(&r);
+	if (rc) {
+		pv_repair_undo(&r);
+	} else {
+		pv_tcp_leave(tc, now());
+		rc = pv_repair_go(&r);
+		pv_tcp_left(tc);
+	}
+	close(r.fd);
+	return rc ? refuse(rc) : 0;
+}
+
+void pv_handback_unsent(void)
+{
+	struct pv_tcp *behind;
+
+	drain();
+	for (struct pv_tcp *tc = pv_tcp_orphan_unsent(pv_engine.tcp, NULL); tc; tc = behind) {
+		behind = pv_tcp_orphan_unsent(pv_engine.tcp, tc);
+		if (orphan_back(tc))
+			pv_log(PV_LOG_INFO, "stop: a connection may lose bytes that were not sent: %s", pv_error_text());
+	}
+	pv_list_for_each_safe(it, next, &pv_core_socks) {
+		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
+
+		if (unsent(so) && pv_handback(so, "its process ends, and has bytes to send"))
+			pv_log(PV_LOG_INFO, "stop: a connection may lose bytes that were not sent: %s", pv_error_text());
+	}
 }
 
 int pyvma_retreat(void)

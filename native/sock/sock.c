@@ -21,6 +21,7 @@
 #include "rt/host.h"
 #include "rt/log.h"
 #include "sock/epoll.h"
+#include "sock/handback.h"
 #include "sock/kin.h"
 #include "sock/lane.h"
 #include "sock/shown.h"
@@ -350,6 +351,7 @@ static void on_stop(void)
 	bool heard;
 
 	pv_kin_exit();
+	pv_handback_unsent();
 	heard = lose_all(true);
 
 	pv_net_kick(pv_engine.net); /* what streams had to say at their end */

@@ -150,6 +150,19 @@ uint32_t pv_tcp_export_data(const struct pv_tcp *c, enum pv_tcp_export_queue que
 	return g.n;
 }
 
+struct pv_tcp *pv_tcp_orphan_unsent(struct pv_tcp_table *t, struct pv_tcp *after)
+{
+	struct pv_hnode *n = after ? &after->flow : NULL;
+
+	while ((n = pv_htab_next(&t->conns, n))) {
+		struct pv_tcp *c = pv_htab_entry(n, struct pv_tcp, flow);
+
+		if ((c->flags & PV_TF_ORPHAN) && pv_tcp_outq_nsd(c))
+			return c;
+	}
+	return NULL;
+}
+
 /* ---- leaving ----------------------------------------------------------------------------------------------------------- */
 
 bool pv_tcp_can_leave(const struct pv_tcp *c)

@@ -44,4 +44,7 @@ bool pv_tcp_can_leave(const struct pv_tcp *c);
 void pv_tcp_leave(struct pv_tcp *c, int64_t now_ns);
 void pv_tcp_left(struct pv_tcp *c);
 
+/* Closed by the program, with bytes for which the peer has no room yet: the first behind `after` (NULL: at all); NULL: no more. */
+struct pv_tcp *pv_tcp_orphan_unsent(struct pv_tcp_table *t, struct pv_tcp *after);
+
 #endif
