@@ -151,6 +151,9 @@ PYVMA_EXPORT int pyvma_rule_del(const struct pyvma_rule *rule); /* 0, also when 
 /* For faces that have libc's rules. This thread's waits, until that is NULL again, have the signal mask that `mask`, a sigset_t, says, as
  * ppoll(2)'s have. */
 PYVMA_EXPORT void pyvma_wait_mask(const void *mask);
+/* For a fork that pthread_atfork does not hear of, around which its caller is to call this: before it (0), after it in the parent,
+ * made or not (1), and in the child (2). */
+PYVMA_EXPORT void pyvma_forks(int step);
 /* From now on it is known whether the handler that interrupted a wait has SA_RESTART. */
 PYVMA_EXPORT void pyvma_wait_exact(void);
 /* 1: that which ended this thread's last call with -EINTR has it. Asked once. */

@@ -29,7 +29,7 @@ static bool has_room(const struct iovec *iov, int n)
 	return false;
 }
 
-static int64_t read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags)
+int64_t pl_read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
 
@@ -38,7 +38,7 @@ static int64_t read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 	return has_room(iov, n) ? pyvma_sock_recvmsg(h, &msg, flags, -1) : 0;
 }
 
-static int64_t write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags)
+int64_t pl_write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
 
@@ -49,13 +49,13 @@ static int64_t write_from(pyvma_sock *h, const struct iovec *iov, int n, int fla
 
 PL_EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
-	PL_CALL(fd, SO_RCVTIMEO, read_to(h, iov, n, 0));
+	PL_CALL(fd, SO_RCVTIMEO, pl_read_to(h, iov, n, 0));
 	return PL_REAL(readv)(fd, iov, n);
 }
 
 PL_EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	PL_CALL(fd, SO_SNDTIMEO, write_from(h, iov, n, 0));
+	PL_CALL(fd, SO_SNDTIMEO, pl_write_from(h, iov, n, 0));
 	return PL_REAL(writev)(fd, iov, n);
 }
 
@@ -68,14 +68,14 @@ static bool plain(off_t at, int flags)
 PL_EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
 {
 	if (plain(at, flags))
-		PL_CALL(fd, SO_RCVTIMEO, read_to(h, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+		PL_CALL(fd, SO_RCVTIMEO, pl_read_to(h, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 	return PL_REAL(preadv2)(fd, iov, n, at, flags);
 }
 
 PL_EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t at, int flags)
 {
 	if (plain(at, flags))
-		PL_CALL(fd, SO_SNDTIMEO, write_from(h, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+		PL_CALL(fd, SO_SNDTIMEO, pl_write_from(h, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 	return PL_REAL(pwritev2)(fd, iov, n, at, flags);
 }
 

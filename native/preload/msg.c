@@ -24,8 +24,8 @@ static bool well_formed(struct msghdr *msg)
 	return true;
 }
 
-/* Whoever gets the fd of a connection by a local socket has the kernel's: it is handed back before. False: busy. */
-static bool pass_on(const struct msghdr *msg)
+/* Whoever gets the fd of a connection by a local socket has the kernel's. */
+bool pl_pass_on(const struct msghdr *msg)
 {
 	struct msghdr own = { .msg_control = msg->msg_control, .msg_controllen = msg->msg_controllen };
 
@@ -54,7 +54,7 @@ static bool pass_on(const struct msghdr *msg)
 PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendmsg(h, msg, flags, -1));
-	if (msg && msg->msg_control && !pass_on(msg))
+	if (msg && msg->msg_control && !pl_pass_on(msg))
 		return pl_result(-EAGAIN);
 	return PL_REAL(sendmsg)(fd, msg, flags);
 }
@@ -62,7 +62,7 @@ PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 /* ---- sendmmsg ---------------------------------------------------------------------------------------------------------- */
 
 /* All but the last leave the doorbell to those behind them. How many were sent, or the error of the first. */
-static int64_t send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags)
+int64_t pl_send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags)
 {
 	n = PV_MIN(n, MSGS_LIMIT);
 	for (unsigned int i = 0; i < n; i++) {
@@ -79,9 +79,9 @@ static int64_t send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, in
 
 PL_EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags)
 {
-	PL_CALL(fd, SO_SNDTIMEO, send_many(h, msgs, n, flags));
+	PL_CALL(fd, SO_SNDTIMEO, pl_send_many(h, msgs, n, flags));
 	for (unsigned int i = 0; msgs && i < n; i++)
-		if (msgs[i].msg_hdr.msg_control && !pass_on(&msgs[i].msg_hdr))
+		if (msgs[i].msg_hdr.msg_control && !pl_pass_on(&msgs[i].msg_hdr))
 			return (int)pl_result(-EAGAIN);
 	return PL_REAL(sendmmsg)(fd, msgs, n, flags);
 }
@@ -89,7 +89,7 @@ PL_EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags)
 /* ---- recvmmsg ---------------------------------------------------------------------------------------------------------- */
 
 /* As __sys_recvmmsg: the time is looked at between messages only, and what is left of it is told. */
-static int64_t recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts)
+int64_t pl_recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts)
 {
 	int64_t until = 0, left;
 	unsigned int i = 0;
@@ -128,6 +128,6 @@ static int64_t recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, in
 
 PL_EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts)
 {
-	PL_CALL(fd, SO_RCVTIMEO, recv_many(h, msgs, n, flags, ts));
+	PL_CALL(fd, SO_RCVTIMEO, pl_recv_many(h, msgs, n, flags, ts));
 	return PL_REAL(recvmmsg)(fd, msgs, n, flags, ts);
 }

@@ -78,7 +78,6 @@ void pl_stdio_flush(void);
 void pl_say(const char *why, const char *what);
 
 /* ---- process.c --------------------------------------------------------------------------------------------------------- */
-
 /* This process uses a socket by the engine. */
 void pl_used(void);
 bool pl_uses_engine(void);
@@ -86,6 +85,8 @@ bool pl_uses_engine(void);
 bool pl_is_user(void);
 /* Another program is about to get what survives an exec. What cannot be handed back it finds as a socket that is not connected. */
 void pl_hand_over(void);
+/* clone(2) by number with arguments `a`, where it makes a process with memory, numbers and a stack of its own: vsftpd's fork. */
+long pl_fork_by(const long *a);
 
 /* ---- socket.c ---------------------------------------------------------------------------------------------------------- */
 
@@ -112,6 +113,19 @@ void pl_settle(int fd, pyvma_sock *h);
 void pl_dup(int from, int to);
 /* The number `fd` is about to lead elsewhere, or nowhere. 0: the caller closes it; 1: it is closed; -errno */
 int pl_close(int fd);
+
+/* What calls by name and by number are made of. The new number, or -errno. */
+int pl_accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags);
+int64_t pl_read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags);
+int64_t pl_write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags);
+int64_t pl_recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts);
+int64_t pl_send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags);
+/* The connections among a message's fds are handed back before. False: busy. */
+bool pl_pass_on(const struct msghdr *msg);
+
+/* ---- number.c: syscall() of `number` with its arguments; false: it is the kernel's. ------------------------------------- */
+
+bool pl_by_number(long number, const long *a, long *rc);
 
 /* ---- edge.c ------------------------------------------------------------------------------------------------------------ */
 

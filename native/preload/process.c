@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
@@ -74,6 +75,27 @@ PL_EXPORT pid_t fork(void)
 	/* It is no cancellation point, but what the engine does meanwhile has some. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pid = PL_REAL(fork)();
+	pthread_setcancelstate(cancel, NULL);
+	return pid;
+}
+
+/* Handlers of pthread_atfork do not run for it; the engine's and ours must. What else the C library does for a fork, as to have the
+ * locks of malloc, its caller does without. */
+long pl_fork_by(const long *a)
+{
+	int cancel, saved;
+	long pid;
+
+	if (pv_unlikely(pl_busy()))
+		return pl_result(-EAGAIN);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pyvma_forks(0);
+	pid = PL_REAL(syscall)(SYS_clone, a[0], a[1], a[2], a[3], a[4], a[5]);
+	saved = errno;
+	pyvma_forks(pid ? 1 : 2);
+	if (!pid)
+		forked();
+	errno = saved;
 	pthread_setcancelstate(cancel, NULL);
 	return pid;
 }

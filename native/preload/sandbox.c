@@ -267,6 +267,8 @@ PL_EXPORT long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
+	if (pl_by_number(number, a, &rc))
+		return rc;
 	filter = pv_unlikely(number == SYS_seccomp || number == SYS_prctl) && is_filter(number, a);
 	if (pv_unlikely(filter))
 		coming(number, a, is_strict(number, a));

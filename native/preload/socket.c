@@ -178,8 +178,7 @@ PL_EXPORT int listen(int fd, int backlog)
 	return h ? (int)pl_result(PL_IN(listen_by(fd, h, backlog))) : PL_REAL(listen)(fd, backlog);
 }
 
-/* The new number, or -errno. */
-static int accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags)
+int pl_accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	pyvma_sock *got;
 	int rc, fd;
@@ -200,7 +199,7 @@ static int accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int f
 
 static int accept_as(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	PL_CALL(fd, SO_RCVTIMEO, accept_by(h, addr, len, flags));
+	PL_CALL(fd, SO_RCVTIMEO, pl_accept_by(h, addr, len, flags));
 	return PL_REAL(accept4)(fd, addr, len, flags);
 }
 

@@ -14,6 +14,7 @@
  * A thread that is just starting or stopping the engine is not waited for: its child has kernel sockets only.
  */
 #include "base/ownfd.h"
+#include "pyvma.h"
 #include "rt/agent.h"
 #include "rt/control.h"
 #include "rt/engine.h"
@@ -118,6 +119,14 @@ static void in_child(void)
 	else if (!have_start)
 		atomic_store_explicit(&pv_engine.state, PV_ENGINE_FORKED, memory_order_release);
 	unlock_others();
+}
+
+void pyvma_forks(int step)
+{
+	static void (*const steps[])(void) = { before, in_parent, in_child };
+
+	if (step >= 0 && (size_t)step < pv_array_size(steps))
+		steps[step]();
 }
 
 void pv_fork_setup(void)
