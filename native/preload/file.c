@@ -103,6 +103,17 @@ static int dup_by(int to)
 	return 0;
 }
 
+/*
+ * The C library's own streams write to the first three numbers, and read, by calls that nobody sees: a program that puts a
+ * connection there may use them (nuttcp's server), so it is the kernel's from then on. Where that cannot be it stays the stack's,
+ * for those that do not.
+ */
+static void to_standard(int to)
+{
+	if (pl_peek(to) && !pl_busy())
+		(void)PL_IN(pyvma_hand_back_fd(to));
+}
+
 void pl_dup(int from, int to)
 {
 	pl_word w = pl_get(from);
@@ -116,6 +127,8 @@ void pl_dup(int from, int to)
 		(void)pl_put(to, w);
 	} else {
 		(void)PL_IN(dup_by(to));
+		if (pv_unlikely(to <= STDERR_FILENO))
+			to_standard(to);
 	}
 }
 

@@ -1,4 +1,4 @@
-"""A C program that asks the kernel by numbers (syscall) for what the C library has calls for:
+"""A C program that asks the kernel by numbers (syscall) for what the C library has calls for, or by calls within the C library:
 over AF_XDP with the kernel on the other end, and on the kernel alone."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not usable(), reason="needs root and network namespaces"),
 ]
 
-CASES = ("streams", "datagrams", "accepts", "closed", "clones", "clones_threads", "uncancelled")
+CASES = ("streams", "datagrams", "accepts", "closed", "clones", "clones_threads", "standard", "uncancelled")
 
 
 @pytest.fixture(scope="module")

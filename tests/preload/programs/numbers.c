@@ -243,11 +243,33 @@ static void clones_threads(void)
 	CHECK(is_kernels(fd) == !preloaded() && close(fd) == 0);
 }
 
+/* ---- what the C library does by itself --------------------------------------------------------------------------------- */
+
+/* Its streams write and read by calls of its own. */
+static void standard(void)
+{
+	int fd = connected(SOCK_STREAM), was[2];
+	char line[32] = "";
+
+	says(fd, "mine");
+	fflush(stdout);
+	for (int i = 0; i < 2; i++)
+		CHECK((was[i] = dup(i)) > 2 && dup2(fd, i) == i);
+	if (printf("by stdio\n") != 9 || fflush(stdout) || !fgets(line, sizeof(line), stdin))
+		line[0] = 0;
+	for (int i = 0; i < 2; i++)
+		CHECK(dup2(was[i], i) == i && close(was[i]) == 0);
+	clearerr(stdout);
+	CHECK(!strcmp(line, "by stdio\n"));
+	says(fd, "still mine");
+	CHECK(close(fd) == 0);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
 static const struct check_case cases[] = {
-	{ "streams", streams }, { "datagrams", datagrams },           { "accepts", accepts },         { "closed", closed },
-	{ "clones", clones },   { "clones_threads", clones_threads }, { "uncancelled", uncancelled },
+	{ "streams", streams }, { "datagrams", datagrams },           { "accepts", accepts },   { "closed", closed },
+	{ "clones", clones },   { "clones_threads", clones_threads }, { "standard", standard }, { "uncancelled", uncancelled },
 };
 
 int main(int argc, char **argv)
