@@ -599,6 +599,9 @@ void pv_stats_forked(void)
 		if (p == MAP_FAILED)
 			mmap(arena.base, arena.mapped, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+		/* It grows no more, and a child that bounds its address space (vsftpd) has the rest charged to that. */
+		if (arena.reserved > arena.mapped && munmap(arena.base + arena.mapped, arena.reserved - arena.mapped) == 0)
+			arena.reserved = arena.mapped;
 		arena.shared = false;
 		arena.snapshot = NULL;
 		pv_stats_file_forget(&arena.file);

@@ -78,6 +78,34 @@ TEST(a_child_has_what_there_was)
 	done();
 }
 
+static long address_space(void)
+{
+	char text[64];
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+
+	CHECK(fd >= 0 && read(fd, text, sizeof(text)) > 0);
+	close(fd);
+	return atol(text) * sysconf(_SC_PAGESIZE);
+}
+
+/* What the parent's grows into is not charged to a child that bounds its address space. */
+TEST(a_child_has_no_reservation)
+{
+	int status;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return; /* they have reservations of their own */
+#endif
+	start();
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(address_space() < 4L << 30 ? 0 : 1);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	done();
+}
+
 /* No memory to go back to when the engine stops: what is there stays the file's, and a child has a copy of that too. */
 TEST(stopped_without_memory)
 {
