@@ -245,7 +245,7 @@ uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
 		if (pv_udp_shut(so->u) & 1)
 			r |= POLLRDHUP;
 		if (so->core_leg && pv_udp_failed(so->u))
-			r |= POLLERR;
+			r |= so->rx_flags & PV_RX_SELECT_ERR ? POLLERR | POLLPRI : POLLERR;
 		if (so->core_leg && pv_udp_writable(so->u))
 			r |= POLLOUT | POLLWRNORM;
 		if (kernel && so->kernel_leg)

@@ -27,6 +27,9 @@
 #ifndef SO_MAX_PACING_RATE
 #define SO_MAX_PACING_RATE 47
 #endif
+#ifndef SO_SELECT_ERR_QUEUE
+#define SO_SELECT_ERR_QUEUE 45
+#endif
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
@@ -54,6 +57,7 @@ static const struct opt_row rows[] = {
 	{ SOL_SOCKET, SO_INCOMING_CPU, OPT_FIELD(incoming_cpu), 0 },
 	{ SOL_SOCKET, SO_PRIORITY, OPT_FIELD(priority), 0 },
 	{ SOL_SOCKET, SO_RXQ_OVFL, OPT_NONE, 0, PV_RX_OVERFLOW },
+	{ SOL_SOCKET, SO_SELECT_ERR_QUEUE, OPT_NONE, 0, PV_RX_SELECT_ERR },
 	{ IPPROTO_IP, IP_TTL, OPT_FIELD(ttl), 0 },
 	{ IPPROTO_IP, IP_TOS, OPT_FIELD(tos), 0 },
 	{ IPPROTO_IP, IP_MULTICAST_TTL, OPT_FIELD(mcast_ttl), 0 },

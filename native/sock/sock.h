@@ -51,6 +51,7 @@ enum pv_sock_mode {
 #define PV_RX_OVERFLOW 0x400u
 #define PV_RX_TSTAMP_NEW 0x800u /* by the options' newer numbers */
 #define PV_RX_STAMPING 0x1000u /* SO_TIMESTAMPING reports something */
+#define PV_RX_SELECT_ERR 0x2000u /* SO_SELECT_ERR_QUEUE: what is POLLERR is POLLPRI, too */
 
 /* Interface indices of the engine begin here, above any of the kernel's, so that one number means one interface. */
 #define PV_IFINDEX_BASE 0x1000000u

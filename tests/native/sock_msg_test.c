@@ -240,7 +240,10 @@ ORACLE(error_queue)
 	T(t, sk_set_int(a, family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6, family == AF_INET ? IP_RECVERR : IPV6_RECVERR, 1));
 	/* With the option even a socket without a peer hears of it. */
 	T(t, sk_sendto(a, "lost", 4, 0, ba));
-	T(t, sk_poll(a, POLLIN, LONG_NS) != 0);
+	T(t, sk_poll(a, POLLIN | POLLPRI, LONG_NS));
+	T(t, sk_set_int(a, SOL_SOCKET, SO_SELECT_ERR_QUEUE, 1));
+	T(t, sk_poll(a, POLLIN | POLLPRI, LONG_NS));
+	T(t, sk_poll(a, POLLIN, LONG_NS));
 	m.msg_name = &to.ss;
 	m.msg_namelen = sizeof(to.ss);
 	m.msg_controllen = sizeof(control);
