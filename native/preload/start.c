@@ -111,7 +111,6 @@ static void inherit(void)
 	while (dir && (entry = readdir(dir))) {
 		int fd = atoi(entry->d_name);
 
-		/* The settings are not looked at before there is a socket: the program may make some yet. */
 		if (entry->d_name[0] != '.' && listens(fd) && pl_on())
 			(void)pl_put(fd, PL_LATE);
 	}
@@ -122,9 +121,17 @@ static void inherit(void)
 __attribute__((constructor)) static void at_load(void)
 {
 	int saved = errno;
+	char text[16];
 
 	atomic_store_explicit(&loaded, true, memory_order_release);
 	(void)atexit(at_exit);
+	/* Settings are of the environment that the program was given: exim and others empty theirs before their first socket. What
+	 * is wrong with them is kept, and said by `look`. */
+	if (!getauxval(AT_SECURE)) {
+		pl_inside++;
+		(void)pyvma_config_get("interfaces", text, sizeof(text));
+		pl_inside--;
+	}
 	inherit();
 	errno = saved;
 }

@@ -1,5 +1,5 @@
 """Calls at the brink under the preload library: no number left, flags of accept4, the end of a file, control messages that lie,
-numbers that change hands, addresses without a port."""
+numbers that change hands, addresses without a port, an emptied environment."""
 
 from __future__ import annotations
 
@@ -101,3 +101,12 @@ def test_an_address_without_a_port(programs: Path, tmp_path: Path) -> None:
             server.kill()
             server.communicate()
     assert counters_of(tmp_path / "counters")["tcp.opened_active"] == 2
+
+
+@pytest.mark.parametrize("how", ["cleared"])
+def test_before_the_first_socket(programs: Path, tmp_path: Path, how: str) -> None:
+    """Settings are those that the program was given."""
+    with namespaces() as (here, there), peer(there, programs / "peer"):
+        for env in ({}, preloaded(tmp_path / "counters")):
+            assert ran(here, env, str(programs / "brinks"), how, KERNEL[4], str(PEER_PORT)) == "done\n"
+    assert (tmp_path / "counters").read_text()

@@ -2,7 +2,8 @@
 /*
  * What calls.c does not come to. brinks accept PORT: accepts without a number, and with each flag, connections of both halves of a listener;
  * brinks file IPv4 PORT: sends a file that ends before the count; brinks rights: a control message that is longer than its room;
- * brinks datagrams, brinks listener: an fd whose number becomes another file's; brinks source IPv4 IPv4 PORT: connects from an address without a port.
+ * brinks cleared IPv4 PORT: connects after it has emptied its environment; brinks datagrams, brinks listener: an fd whose number becomes
+ * another file's; brinks source IPv4 IPv4 PORT: connects from an address without a port.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -166,12 +167,26 @@ static void comes_from(const char *source, const char *host, const char *port)
 	WANT(close(fd) == 0);
 }
 
+/* As exim does. */
+static void cleared(const char *host, const char *port)
+{
+	struct sockaddr_in to = at(host, port);
+	int fd = clearenv() ? -1 : socket(AF_INET, SOCK_STREAM, 0);
+	char c;
+
+	WANT(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 && write(fd, "x", 1) == 1);
+	readable(fd);
+	WANT(read(fd, &c, 1) == 1 && c == 'x');
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "accept"))
 		accepts(argv[2]);
 	else if (argc == 4 && !strcmp(argv[1], "file"))
 		sends_file(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "cleared"))
+		cleared(argv[2], argv[3]);
 	else if (argc == 2 && !strcmp(argv[1], "rights"))
 		passes_nothing();
 	else if (argc == 2 && !strcmp(argv[1], "datagrams"))
