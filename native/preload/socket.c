@@ -238,9 +238,13 @@ PL_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 
 /* ---- options ----------------------------------------------------------------------------------------------------------- */
 
-/* What a kernel socket does not tell again. */
+/* What a kernel socket does not tell again. Hops and the loop it does: a parent that sets them before it forks (kamailio) has used
+ * none. */
 static bool untold(int level, int name)
 {
+	if ((level == IPPROTO_IP && (name == IP_MULTICAST_TTL || name == IP_MULTICAST_LOOP)) ||
+	    (level == IPPROTO_IPV6 && (name == IPV6_MULTICAST_HOPS || name == IPV6_MULTICAST_LOOP)))
+		return false;
 	if (level == IPPROTO_IP)
 		return (name >= IP_MULTICAST_IF && name <= IP_DROP_SOURCE_MEMBERSHIP) ||
 		       (name >= IP_MSFILTER && name <= MCAST_MSFILTER);

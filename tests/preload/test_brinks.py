@@ -1,5 +1,5 @@
 """Calls at the brink under the preload library: no number left, flags of accept4, the end of a file, control messages that lie,
-numbers that change hands, addresses without a port, an emptied environment."""
+numbers that change hands, addresses without a port, an emptied environment, options that use nothing."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def test_an_address_without_a_port(programs: Path, tmp_path: Path) -> None:
     assert counters_of(tmp_path / "counters")["tcp.opened_active"] == 2
 
 
-@pytest.mark.parametrize("how", ["cleared"])
+@pytest.mark.parametrize("how", ["cleared", "hops"])
 def test_before_the_first_socket(programs: Path, tmp_path: Path, how: str) -> None:
-    """Settings are those that the program was given."""
+    """Settings are those that the program was given; options which the kernel tells again start nothing."""
     with namespaces() as (here, there), peer(there, programs / "peer"):
         for env in ({}, preloaded(tmp_path / "counters")):
             assert ran(here, env, str(programs / "brinks"), how, KERNEL[4], str(PEER_PORT)) == "done\n"

@@ -2,10 +2,12 @@
 /*
  * What calls.c does not come to. brinks accept PORT: accepts without a number, and with each flag, connections of both halves of a listener;
  * brinks file IPv4 PORT: sends a file that ends before the count; brinks rights: a control message that is longer than its room;
- * brinks cleared IPv4 PORT: connects after it has emptied its environment; brinks datagrams, brinks listener: an fd whose number becomes
- * another file's; brinks source IPv4 IPv4 PORT: connects from an address without a port.
+ * brinks cleared IPv4 PORT: connects after it has emptied its environment; brinks hops IPv4 PORT: says how far datagrams to groups go;
+ * brinks datagrams, brinks listener: an fd whose number becomes another file's; brinks source IPv4 IPv4 PORT: connects from an address
+ * without a port.
  */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -20,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define WANT(cond)                                                                                                                 \
@@ -179,6 +182,47 @@ static void cleared(const char *host, const char *port)
 	WANT(read(fd, &c, 1) == 1 && c == 'x');
 }
 
+static int threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	int n = 0;
+
+	WANT(dir != NULL);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n - 2;
+}
+
+/* A parent that does so and leaves the socket to its children (kamailio) has no engine, and so no thread of it. */
+static void says_hops(int family, int level, int name, int loop)
+{
+	int fd = socket(family, SOCK_DGRAM, 0), off = 0, five = 5;
+	socklen_t len = sizeof(five);
+
+	WANT(setsockopt(fd, level, name, &five, len) == 0 && setsockopt(fd, level, loop, &off, sizeof(off)) == 0);
+	WANT(threads() == 1);
+	/* Used, it still has them. */
+	WANT(recv(fd, &off, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	five = off = 1;
+	WANT(getsockopt(fd, level, name, &five, &len) == 0 && five == 5 && getsockopt(fd, level, loop, &off, &len) == 0 && !off);
+	WANT(close(fd) == 0);
+}
+
+static void hops(const char *host, const char *port)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child) {
+		says_hops(AF_INET, IPPROTO_IP, IP_MULTICAST_TTL, IP_MULTICAST_LOOP);
+		_exit(0);
+	}
+	WANT(waitpid(child, &status, 0) == child && status == 0);
+	says_hops(AF_INET6, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP);
+	cleared(host, port);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "accept"))
@@ -187,6 +231,8 @@ int main(int argc, char **argv)
 		sends_file(argv[2], argv[3]);
 	else if (argc == 4 && !strcmp(argv[1], "cleared"))
 		cleared(argv[2], argv[3]);
+	else if (argc == 4 && !strcmp(argv[1], "hops"))
+		hops(argv[2], argv[3]);
 	else if (argc == 2 && !strcmp(argv[1], "rights"))
 		passes_nothing();
 	else if (argc == 2 && !strcmp(argv[1], "datagrams"))
