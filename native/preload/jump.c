@@ -118,6 +118,7 @@ PL_EXPORT sighandler_t signal(int sig, sighandler_t handler)
 }
 
 PL_EXPORT sighandler_t ssignal(int sig, sighandler_t handler) __attribute__((alias("signal")));
+PL_EXPORT sighandler_t bsd_signal(int sig, sighandler_t handler) __attribute__((alias("signal"), nothrow, leaf)); /* tftp-hpa */
 
 PL_EXPORT sighandler_t __sysv_signal(int sig, sighandler_t handler)
 {

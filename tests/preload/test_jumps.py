@@ -28,6 +28,6 @@ def test_jumps(programs: Path, tmp_path: Path) -> None:
     for env in ({}, {"LD_PRELOAD": str(run.library()), "PYVMA_INTERFACES": "xdp:device=v0", "PYVMA_LOG_FILE": str(log)}):
         with namespaces() as (here, there), peer(there, programs / "peer"):
             lines = ran(here, env, str(programs / "jumps"), ENGINE[4], ENGINE[6], KERNEL[4], KERNEL[6]).splitlines()
-        assert len(lines) == 8
+        assert len(lines) == 9
         assert all(line.startswith("ok ") for line in lines), lines
     assert log.read_text() == ""

@@ -222,6 +222,27 @@ static void out_of_each(void)
 	CHECK(close(ep) == 0);
 }
 
+/* Of the C library's names for it one is in no header any more, but in programs (tftp-hpa). */
+sighandler_t bsd_signal(int sig, sighandler_t handler);
+
+static void by_each_name(void)
+{
+	sighandler_t (*const names[])(int, sighandler_t) = { signal, ssignal, bsd_signal };
+	volatile int fd = connected(SOCK_STREAM), i;
+	char c;
+
+	for (i = 0; i < 3; i++) {
+		CHECK(names[i](SIGALRM, leaves) != SIG_ERR);
+		if (!sigsetjmp(out, 1)) {
+			alarm_us(3000);
+			CHECK(recv(fd, &c, 1, 0) == -2);
+		}
+		says(fd, "still there");
+		CHECK(names[i](SIGALRM, SIG_DFL) == leaves);
+	}
+	CHECK(close(fd) == 0);
+}
+
 /* Out of a program that works, at any moment: what is said next arrives whole. */
 static void at_any_moment(void)
 {
@@ -682,7 +703,7 @@ static void signals_refused(void)
 static const struct check_case cases[] = {
 	{ "out_of_each", out_of_each },           { "at_any_moment", at_any_moment },         { "out_of_many", out_of_many },
 	{ "within_a_handler", within_a_handler }, { "through_a_handler", through_a_handler }, { "handlers_poll", handlers_poll },
-	{ "signals_of_input", signals_of_input }, { "signals_refused", signals_refused },
+	{ "signals_of_input", signals_of_input }, { "signals_refused", signals_refused },     { "by_each_name", by_each_name },
 };
 
 int main(int argc, char **argv)
