@@ -19,6 +19,8 @@
 #define GROW_MIN 128u /* shorter segments do not open the window */
 #define BUSY_SEGS 16u /* segments with data after which a connection is worth a rule of its own */
 
+#define OWN_MEM 131072u /* what a connection with a prompt reader may have in any case: tcp_rmem's default */
+
 /* ---- window ------------------------------------------------------------------------------------------------------------ */
 
 pv_inline uint32_t win_of(const struct pv_tcp *c, uint32_t mem)
@@ -42,9 +44,64 @@ static void set_clamp(struct pv_tcp *c, uint32_t clamp)
 	c->window_clamp = c->opts.window_clamp ? PV_MIN(clamp, PV_MAX(c->opts.window_clamp, CLAMP_MIN)) : clamp;
 }
 
+/*
+ * What all senders were promised together must fit the pool that it is received into: what finds no room there is lost, and they learn of it
+ * by timeouts. Only windows larger than every connection has are counted, and those of connections that hold much unread already: any number
+ * of idle ones, or of such as exchange messages, takes nothing from the others.
+ */
+pv_inline bool counts(const struct pv_tcp *c, uint32_t wnd)
+{
+	return c->rcv_mem > PV_RCV_FAIR_MEM || wnd > (OWN_MEM >> 8) * c->rcv_ratio;
+}
+
+/* Of what is free, not promised to others, or its own already, a connection may have three quarters: one alone has these, of n in the same
+ * state each 3 / (3n + 1), and something is left for the next one. What it may have in any case opens a closed window again. */
+static pv_noinline uint32_t share(const struct pv_tcp *c, uint32_t space)
+{
+	const struct pv_pool *pool = c->path.gen ? c->path.ring->pool : NULL;
+	const struct pv_pool_cfg *cfg;
+	uint32_t least = OWN_MEM;
+	int64_t left;
+
+	if (!pool)
+		return space;
+	/* As little as is taken when the pool has run low nevertheless: more would be lost. */
+	if (c->rcv_mem > PV_RCV_FAIR_MEM || pv_rcv_pool_scarce(pool))
+		least = PV_RCV_FAIR_MEM;
+	cfg = pv_pool_config(pool); /* what it may grow by is as good as free */
+	left = (int64_t)pool->nfree + (cfg->max - pool->total) - (pool->total >> 4);
+	left = left * cfg->buf_size + c->rcv_mem - (c->t->rcv_promised[c->path.iface] - c->rcv_promised);
+	left = PV_MAX(left - (left >> 2), (int64_t)least) - c->rcv_mem;
+	space = left > 0 ? PV_MIN(space, win_of(c, (uint32_t)PV_MIN(left, (int64_t)UINT32_MAX))) : 0;
+	/* Less than a segment is not worth an offer. */
+	return space < c->rcv_mss && c->rcv_mem ? 0 : space;
+}
+
+/* Whether a window of so much has to be looked at like that. */
+pv_inline bool is_shared(const struct pv_tcp *c, uint32_t wnd)
+{
+	return pv_unlikely(counts(c, wnd)) || (c->rcv_mem && c->rcvq.head && pv_unlikely(pv_rcv_pool_scarce(c->rcvq.head->pool)));
+}
+
+void pv_tcp_promise_end(struct pv_tcp *c)
+{
+	c->t->rcv_promised[c->promised_iface] -= c->rcv_promised;
+	c->rcv_promised = 0;
+}
+
+static pv_noinline void promise(struct pv_tcp *c, uint32_t wnd)
+{
+	pv_tcp_promise_end(c);
+	if (!c->path.gen || (c->flags & (PV_TF_FIN_RCVD | PV_TF_ORPHAN)) || !counts(c, wnd))
+		return;
+	c->promised_iface = (uint8_t)c->path.iface;
+	c->rcv_promised = (uint32_t)PV_MIN(((uint64_t)wnd << 8) / c->rcv_ratio, (uint64_t)UINT32_MAX);
+	c->t->rcv_promised[c->promised_iface] += c->rcv_promised;
+}
+
 /* As Linux's __tcp_select_window: not scaled, not yet held against what was promised. Silly windows are avoided by offering either what
  * was offered, or a segment (a sixteenth of the buffer) more, or nothing. */
-static uint32_t wanted(struct pv_tcp *c)
+pv_inline uint32_t wanted_of(struct pv_tcp *c, bool shared)
 {
 	uint32_t unit = 1u << c->rcv_wscale, allowed = full_space(c), space = free_space(c);
 	uint32_t full = PV_MIN(c->window_clamp, allowed), mss = PV_MIN(c->rcv_mss, full), wnd;
@@ -58,6 +115,8 @@ static uint32_t wanted(struct pv_tcp *c)
 			return 0;
 	}
 	space = PV_MIN(space, c->rcv_ssthresh);
+	if (shared)
+		space = share(c, space);
 	if (c->rcv_wscale)
 		return (space + unit - 1) & ~(unit - 1);
 	/* A peer whose segments are longer than what may be offered at all sends in pieces: half of it is worth an offer. */
@@ -72,14 +131,27 @@ static uint32_t wanted(struct pv_tcp *c)
 	return wnd;
 }
 
+static pv_noinline uint32_t wanted_shared(struct pv_tcp *c)
+{
+	return wanted_of(c, true);
+}
+
+static uint32_t wanted(struct pv_tcp *c)
+{
+	return is_shared(c, c->rcv_ssthresh) ? wanted_shared(c) : wanted_of(c, false);
+}
+
 uint32_t pv_tcp_select_window(struct pv_tcp *c)
 {
-	uint32_t now = pv_rcv_window(c), wnd = wanted(c), unit = 1u << c->rcv_wscale;
+	bool shared = is_shared(c, c->rcv_ssthresh);
+	uint32_t now = pv_rcv_window(c), wnd = shared ? wanted_shared(c) : wanted_of(c, false), unit = 1u << c->rcv_wscale;
 
 	if (wnd < now)
 		wnd = (now + unit - 1) & ~(unit - 1); /* what was promised stays promised (RFC 9293 3.8.6.2.1) */
 	wnd = PV_MIN(wnd, WND_MAX << c->rcv_wscale);
 	c->rcv_adv = pv_seq_add(c->rcv_nxt, wnd);
+	if (pv_unlikely(shared || c->rcv_promised))
+		promise(c, wnd);
 	return wnd;
 }
 
@@ -189,11 +261,15 @@ static uint32_t careful_step(const struct pv_tcp *c, uint32_t len, uint32_t mem)
 
 void pv_rcv_grow_window(struct pv_tcp *c, uint32_t len, uint32_t mem)
 {
-	uint32_t space, step;
+	uint32_t space, shared, step;
 
 	if (pv_likely(c->rcv_ssthresh >= c->window_clamp))
 		return;
 	space = PV_MIN(c->window_clamp, free_space(c));
+	shared = is_shared(c, space) ? share(c, space) : space;
+	/* Something is kept for what waits to be read: a window that shrank with each segment would be the reader's to move on. */
+	if (pv_unlikely(shared < space))
+		space = shared - (shared >> 3);
 	if (space <= c->rcv_ssthresh)
 		return;
 	step = win_of(c, mem) <= len ? 2u * c->advmss : careful_step(c, len, mem);

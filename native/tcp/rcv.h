@@ -26,6 +26,8 @@ pv_inline void pv_rcv_trim_front(struct pv_pkt *pkt, uint32_t n)
 	PV_TCP_PKT_SEQ(pkt) = (uint32_t)PV_TCP_PKT_SEQ(pkt) + n;
 }
 
+#define PV_RCV_FAIR_MEM 16384u /* what a connection may hold while the pool is nearly empty */
+
 /* Bytes that the peer may still send by what it was promised. */
 pv_inline uint32_t pv_rcv_window(const struct pv_tcp *c)
 {

@@ -12,8 +12,6 @@
 
 #include "wire/tcp.h"
 
-#define FAIR_MEM 16384u /* what a connection may hold while the pool is nearly empty */
-
 pv_inline struct pv_pkt *last_of(const struct pv_pktq *q)
 {
 	return pv_container_of(q->tail, struct pv_pkt, next);
@@ -86,7 +84,7 @@ static void compact(struct pv_tcp *c)
 
 pv_inline bool fits(const struct pv_tcp *c, const struct pv_pkt *pkt)
 {
-	return c->rcv_mem <= c->opts.rcvbuf && (!pv_rcv_pool_scarce(pkt->pool) || c->rcv_mem <= FAIR_MEM);
+	return c->rcv_mem <= c->opts.rcvbuf && (!pv_rcv_pool_scarce(pkt->pool) || c->rcv_mem <= PV_RCV_FAIR_MEM);
 }
 
 /* Linux's tcp_prune_queue: a larger buffer when that is allowed, then tighter packing, then the newest out-of-order data gives way. */
@@ -119,6 +117,7 @@ void pv_tcp_rcvq_drop(struct pv_tcp *c)
 		pv_pkt_put(pkt);
 	}
 	c->rcvq_bytes = c->rcvq_off = 0;
+	pv_tcp_promise_end(c);
 }
 
 /* ---- arrival ----------------------------------------------------------------------------------------------------------- */
@@ -419,7 +418,7 @@ bool pv_tcp_readable(const struct pv_tcp *c)
 	/* No more may come before something is read. */
 	return c->rcvq_bytes && target > 2 &&
 	       (c->rcv_mem > c->opts.rcvbuf || pv_rcv_window(c) <= c->rcv_mss ||
-		(c->rcv_mem > FAIR_MEM && pv_rcv_pool_scarce(c->rcvq.head->pool)));
+		(c->rcv_mem > PV_RCV_FAIR_MEM && pv_rcv_pool_scarce(c->rcvq.head->pool)));
 }
 
 /* Where a read writes to. */

@@ -299,6 +299,7 @@ void pv_tcp_owe(struct pv_tcp *c)
 void pv_tcp_end(struct pv_tcp *c, uint32_t events)
 {
 	pv_tcp_set_state(c, PV_TCP_CLOSED);
+	pv_tcp_promise_end(c);
 	pv_tcp_pace_end(c);
 	timers_off(c);
 	pv_list_del(&c->due);
@@ -658,6 +659,7 @@ static void adopt_orphan(struct pv_tcp *c, int64_t now_ns)
 
 	c->flags |= PV_TF_ORPHAN;
 	t->orphans++;
+	pv_tcp_promise_end(c); /* the FIN went with a window */
 	pv_tcp_timer_set(c, PV_TT_KEEP, PV_NEVER);
 	if (t->orphans > PV_TCP_ORPHANS_MAX || (c->state == PV_TCP_FIN_WAIT_2 && c->opts.linger2_s < 0)) {
 		pv_tcp_reset_send(c, now_ns);

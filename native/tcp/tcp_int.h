@@ -328,11 +328,13 @@ struct pv_tcp {
 	uint8_t pace_iface; /* whose device was asked; 0: none yet */
 	uint8_t rx_queue; /* by which the last segment came, plus 1; 0: not known */
 	uint8_t cc_kind; /* enum pv_cc_kind, of `cc` */
+	uint8_t promised_iface; /* of rcv_promised */
 	int8_t incoming_cpu; /* SO_INCOMING_CPU: the ring's queue whose flows a listener with SO_REUSEPORT wants; -1: any */
 	uint64_t bytes_acked, bytes_received, bytes_sent;
 	uint32_t segs_out, data_segs_out;
 	struct pv_tcp_opts opts;
 	struct pv_tx_opts txo;
+	uint32_t rcv_promised; /* what of the table's is its */
 	struct pv_path path;
 	/* not of every message */
 	uint64_t pseudo; /* sum of the pseudo-header but for the length */
@@ -450,6 +452,7 @@ struct pv_tcp_table {
 	struct pv_list idle; /* reserve.c: struct pv_tcp_reserve */
 	struct pv_tcp_counters c;
 	uint32_t shown; /* pv_mem_show, of these */
+	int64_t rcv_promised[PV_IFACE_MAX + 1]; /* by interface: memory for the windows that count (delack.c) */
 	struct pv_list slabs; /* those with room for a connection (tcp.c) */
 	struct pv_tcp_seg *free_seg; /* through pkt */
 	uint32_t nfree_seg, orphans, nconns, fin_waits; /* fin_waits: of the records in time_waits, those in FIN_WAIT_2 */
@@ -684,7 +687,8 @@ void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in);
 /* Exactly the next bytes, no FIN, no CE mark, no urgent data about: the predicted path; takes the packet (data/len: the payload, l4_off
  * set). What it finds no room or no simple way for goes the long way from here. */
 void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns);
-void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues */
+void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues, and what was promised */
+void pv_tcp_promise_end(struct pv_tcp *c); /* nothing is received any more */
 /* Window scale to offer by these options: also for SYN-ACKs of records without a connection. */
 uint8_t pv_tcp_rcv_wscale(const struct pv_tcp_cfg *cfg, const struct pv_tcp_opts *opts);
 /* Bytes that a SYN-ACK by these options promises, not scaled. */

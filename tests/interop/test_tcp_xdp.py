@@ -114,6 +114,34 @@ def test_bulk_each_way(net: Veth, family: int, engine_serves: bool) -> None:
     close(net, net.engine if engine_serves else net.kernel)
 
 
+def test_senders_that_are_read_in_turn(veth: Veth) -> None:
+    """The reader waits for each, however much others have sent. What they may send together fits the pool, which cannot grow."""
+    port = veth.engine(LISTEN, family=4, host="")
+    veth.kernel("many = [socket.create_connection((host, port)) for _ in range(4)]", host=ENGINE[4], port=port)
+    veth.engine("many = [l.accept()[0] for _ in range(4)]")
+    before = counters(veth)
+    veth.kernel.start(
+        "import threading\n"
+        "senders = [threading.Thread(target=s.sendall, args=(bytes(size),)) for s in many]\n"
+        "for one in senders: one.start()\n"
+        "for one in senders: one.join()",
+        size=BULK,
+    )
+    got = veth.engine(
+        "got = 0\nfor _ in range(size // turn):\n    for s in many: got += len(s.recv(turn, socket.MSG_WAITALL))\ngot",
+        size=BULK,
+        turn=1 << 16,
+        limit_s=LIMIT_S,
+    )
+    veth.kernel.finish(LIMIT_S)
+    assert got == 4 * BULK
+    after = counters(veth)
+    assert [after[name] - before[name] for name in ("tcp.rx_no_room", "tcp.rx_ooo_dropped")] == [0, 0]
+    for actor in (veth.engine, veth.kernel):
+        actor("for s in many: s.close()")
+    veth.engine("l.close()")
+
+
 @pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
 def test_refusals_and_resets(net: Veth, engine_serves: bool) -> None:
     for first, second in ((net.engine, net.kernel), (net.kernel, net.engine)):

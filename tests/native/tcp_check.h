@@ -216,11 +216,13 @@ static inline void tcp_check_wheel(const struct pv_wheel *w)
 static inline void tcp_check_table(const struct pv_tcp_table *t, struct tcp_held *held)
 {
 	uint32_t by_state[16] = { 0 }, orphans = 0, fin_waits = 0;
+	int64_t promised[PV_IFACE_MAX + 1] = { 0 };
 
 	pv_list_for_each(it, &t->all) {
 		const struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, all);
 
 		tcp_check_conn(c, held);
+		promised[c->promised_iface] += c->rcv_promised;
 		by_state[c->state]++;
 		orphans += (c->flags & PV_TF_ORPHAN) != 0;
 	}
@@ -232,6 +234,7 @@ static inline void tcp_check_table(const struct pv_tcp_table *t, struct tcp_held
 		fin_waits++;
 	}
 	CHECK_EQ(t->fin_waits, fin_waits);
+	CHECK(!memcmp(t->rcv_promised, promised, sizeof(promised)));
 	pv_list_for_each(it, &t->time_waits_age)
 		CHECK(!pv_list_entry(it, struct pv_tcp_tw, age)->fin_wait_2);
 	for (uint32_t s = PV_TCP_ESTABLISHED; s <= PV_TCP_CLOSING; s++)
