@@ -12,6 +12,7 @@
  * refuse what it found allowed.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/bpf.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -71,6 +72,35 @@ static const struct {
 	{ "sched_getaffinity", SYS_sched_getaffinity, false, ANY, { 0 } },
 	{ "membarrier", SYS_membarrier, false, ANY, { MEMBARRIER_CMD_QUERY } },
 	{ "openat", SYS_openat, false, ANY, { -1 } },
+	{ "newfstatat", SYS_newfstatat, false, ANY, { -1 } },
+	{ "getdents64", SYS_getdents64, false, ANY, { -1 } },
+	{ "faccessat2", SYS_faccessat2, false, ANY, { -1 } },
+	{ "fallocate", SYS_fallocate, false, ANY, { -1 } },
+	{ "fchmod", SYS_fchmod, false, ANY, { -1 } },
+	{ "pread64", SYS_pread64, false, ANY, { -1 } },
+#ifdef SYS_mkdir /* newer architectures have those with `at` only */
+	{ "access", SYS_access, false, ANY, { 0 } },
+	{ "mkdir", SYS_mkdir, false, ANY, { 0 } },
+	{ "unlink", SYS_unlink, false, ANY, { 0 } },
+	{ "readlink", SYS_readlink, false, ANY, { 0 } },
+#else
+	{ "faccessat", SYS_faccessat, false, ANY, { -1 } },
+	{ "mkdirat", SYS_mkdirat, false, ANY, { -1 } },
+	{ "unlinkat", SYS_unlinkat, false, ANY, { -1 } },
+	{ "readlinkat", SYS_readlinkat, false, ANY, { -1 } },
+#endif
+	{ "bind", SYS_bind, false, ANY, { -1 } },
+	{ "connect", SYS_connect, false, ANY, { -1 } },
+	{ "listen", SYS_listen, false, ANY, { -1 } },
+	{ "getsockname", SYS_getsockname, false, ANY, { -1 } },
+	{ "getpeername", SYS_getpeername, false, ANY, { -1 } },
+	{ "shutdown", SYS_shutdown, false, ANY, { -1 } },
+	{ "socketpair", SYS_socketpair, false, ANY, { -1 } },
+	{ "dup3", SYS_dup3, false, ANY, { -1, -1 } },
+	{ "kill", SYS_kill, false, ANY, { INT_MAX } },
+	{ "clone3", SYS_clone3, false, ANY, { 0 } },
+	{ "prctl", SYS_prctl, false, ANY, { -1 } },
+	{ "sched_setaffinity", SYS_sched_setaffinity, false, ANY, { 0 } },
 	{ "mmap", SYS_mmap, true, EINVAL, { 0 } },
 	{ "munmap", SYS_munmap, true, EINVAL, { 0 } },
 	{ "socket", SYS_socket, true, 0, { AF_INET, SOCK_DGRAM } },
@@ -89,9 +119,10 @@ static const struct {
 	{ "fcntl", SYS_fcntl, true, EBADF, { -1, F_GETFD } },
 	{ "ioctl", SYS_ioctl, true, EBADF, { -1 } },
 	{ "epoll_ctl", SYS_epoll_ctl, true, EBADF, { -1, EPOLL_CTL_DEL, -1 } },
-	{ "epoll_pwait", SYS_epoll_pwait, true, EINVAL, { -1 } },
+	/* With room for an event: without, it depends on the kernel which argument is looked at first. */
+	{ "epoll_pwait", SYS_epoll_pwait, true, EBADF, { -1, 0, 1 } },
 #ifdef SYS_epoll_wait
-	{ "epoll_wait", SYS_epoll_wait, true, EINVAL, { -1 } },
+	{ "epoll_wait", SYS_epoll_wait, true, EBADF, { -1, 0, 1 } },
 #endif
 #ifdef SYS_poll
 	{ "poll", SYS_poll, true, 0, { 0 } },
@@ -299,19 +330,20 @@ static bool inherited(void)
 const char *pl_sandbox(void)
 {
 	static char text[96];
+	static const char *why;
 	static bool known;
 	const char *name;
 	int saved = errno;
 
 	if (known)
-		return NULL;
+		return why;
 	known = true;
 	if (atomic_load_explicit(&filtered, memory_order_relaxed))
-		return "the program has a seccomp filter of its own";
+		return why = "the program has a seccomp filter of its own";
 	name = inherited() ? forbidden(&(struct trial){ .number = 0 }, NULL) : NULL;
 	errno = saved;
 	if (!name)
 		return NULL;
 	snprintf(text, sizeof(text), "the seccomp sandbox here forbids %s", name);
-	return text;
+	return why = text;
 }

@@ -3,17 +3,19 @@
  * Whether to work at all. The engine itself is started by the first socket that is used and may be offloaded (pl_use): what comes before
  * costs a look at the settings.
  */
-#include <dirent.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
+
+#define INHERITED 128 /* numbers that are looked at; a program is given low ones */
 
 _Thread_local unsigned int pl_inside;
 static _Atomic(int) state; /* 0: not known, 1: on, -1: off */
@@ -102,20 +104,15 @@ static bool listens(int fd)
 }
 
 /* Listeners that an exec has left to the program (a reload by exec, socket activation) are as those that a fork leaves: not used yet. What
- * datagram sockets have been told (groups) the kernel does not tell: they stay as they are. */
+ * datagram sockets have been told (groups) the kernel does not tell: they stay as they are. A filter of system calls that the program was
+ * started with knows fstat, which the dynamic linker makes; getsockopt it is asked for only where there is a socket (sandbox.c). */
 static void inherit(void)
 {
-	DIR *dir = opendir("/proc/self/fd");
-	struct dirent *entry;
+	struct stat st;
 
-	while (dir && (entry = readdir(dir))) {
-		int fd = atoi(entry->d_name);
-
-		if (entry->d_name[0] != '.' && listens(fd) && pl_on())
+	for (int fd = 0; fd < INHERITED; fd++)
+		if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && pl_on() && !pl_sandbox() && listens(fd))
 			(void)pl_put(fd, PL_LATE);
-	}
-	if (dir)
-		closedir(dir);
 }
 
 __attribute__((constructor)) static void at_load(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * sandboxed [prctl|seccomp|exec kill|errno|trap CALL...]: a program of kernel sockets on loopback, which prints "works". With arguments it goes
- * behind a seccomp filter before its first socket, or goes behind it and starts itself again, so that the filter was there first.
+ * behind a seccomp filter before its first socket, or goes behind it and starts itself again, so that the filter was there first, with a
+ * listener that it inherits.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,9 +23,18 @@ static const struct {
 	const char *name;
 	long number, family; /* of socket(2); -1: any argument */
 } calls[] = {
-	{ "xdp", SYS_socket, 44 },       { "netlink", SYS_socket, AF_NETLINK }, { "bpf", SYS_bpf, -1 },
-	{ "eventfd", SYS_eventfd2, -1 }, { "memfd", SYS_memfd_create, -1 },     { "epoll", SYS_epoll_create1, -1 },
-	{ "ppoll", SYS_ppoll, -1 },      { "thread", SYS_clone3, -1 },          { "getrandom", SYS_getrandom, -1 },
+	{ "xdp", SYS_socket, 44 },
+	{ "netlink", SYS_socket, AF_NETLINK },
+	{ "bpf", SYS_bpf, -1 },
+	{ "eventfd", SYS_eventfd2, -1 },
+	{ "memfd", SYS_memfd_create, -1 },
+	{ "epoll", SYS_epoll_create1, -1 },
+	{ "ppoll", SYS_ppoll, -1 },
+	{ "thread", SYS_clone3, -1 },
+	{ "getrandom", SYS_getrandom, -1 },
+	{ "getsockopt", SYS_getsockopt, -1 },
+	{ "getdents", SYS_getdents64, -1 },
+	{ "chroot", SYS_chroot, -1 },
 };
 
 static void fail(const char *what)
@@ -107,12 +117,14 @@ static void datagram(void)
 int main(int argc, char **argv)
 {
 	if (argc > 2) {
+		int left = !strcmp(argv[1], "exec") ? (int)syscall(SYS_socket, AF_INET, SOCK_STREAM, 0) : -1;
 		unsigned int action = !strcmp(argv[2], "kill")   ? SECCOMP_RET_KILL_PROCESS
 				      : !strcmp(argv[2], "trap") ? SECCOMP_RET_TRAP
 								 : SECCOMP_RET_ERRNO | EPERM;
 
 		filter(strcmp(argv[1], "seccomp") != 0, action, argv + 3, argc - 3);
 		if (!strcmp(argv[1], "exec")) {
+			(void)syscall(SYS_listen, left, 1); /* of the kernel's: the library has not seen it */
 			execl(argv[0], argv[0], (char *)NULL);
 			fail("exec");
 		}

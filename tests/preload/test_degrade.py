@@ -60,12 +60,17 @@ def test_a_sandbox_of_its_own(program: Path, softnic: Env, how: str, action: str
     assert found == ["pyvma: the program has a seccomp filter of its own: this program has kernel sockets only"]
 
 
-@pytest.mark.parametrize("call", ["xdp", "netlink", "bpf", "eventfd", "memfd", "epoll", "ppoll"])
+@pytest.mark.parametrize("call", ["xdp", "netlink", "bpf", "eventfd", "memfd", "epoll", "ppoll", "thread", "getsockopt", "getdents"])
 def test_started_in_a_sandbox_that_kills(program: Path, softnic: Env, call: str) -> None:
     for action in ("kill", "trap"):
         found = works(softnic, str(program), "exec", action, call)
         assert len(found) == 1
         assert found[0].startswith("pyvma: the seccomp sandbox here forbids ")
+
+
+def test_started_in_a_sandbox_that_is_not_in_the_way(program: Path, softnic: Env) -> None:
+    """As containers have one."""
+    assert works(softnic, str(program), "exec", "kill", "chroot") == []
 
 
 @pytest.mark.parametrize("call", CALLS)
