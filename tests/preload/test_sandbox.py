@@ -39,7 +39,9 @@ def ran(programs: Path, how: tuple[str, ...], *, kernel: bool) -> tuple[str, lis
     return done.stdout, done.stderr.splitlines()
 
 
-@pytest.mark.parametrize("how", [("null",), ("prctl", "kill", "chroot"), ("seccomp", "errno", "chroot")], ids=" ".join)
+@pytest.mark.parametrize(
+    "how", [("null",), ("prctl", "kill", "chroot"), ("seccomp", "errno", "chroot"), ("seccomp", "kill", "clone3")], ids=" ".join
+)
 def test_the_engine_stays(programs: Path, how: tuple[str, ...]) -> None:
     assert ran(programs, how, kernel=True) == ("works\n", [])
     assert ran(programs, how, kernel=False) == ("offloaded\nworks\n", [])

@@ -52,7 +52,11 @@ static bool is_kernels(int fd)
 static const struct {
 	const char *name;
 	long number;
-} calls[] = { { "bpf", SYS_bpf }, { "membarrier", SYS_membarrier }, { "chroot", SYS_chroot }, { "epoll_pwait", SYS_epoll_pwait } };
+} calls[] = { { "bpf", SYS_bpf },
+	      { "membarrier", SYS_membarrier },
+	      { "chroot", SYS_chroot },
+	      { "clone3", SYS_clone3 },
+	      { "epoll_pwait", SYS_epoll_pwait } };
 
 /* Few descriptors are left, or as many as at first. */
 static void scarce(bool few)
