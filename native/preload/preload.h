@@ -78,6 +78,7 @@ void pl_stdio_flush(void);
 void pl_say(const char *why, const char *what);
 
 /* ---- process.c --------------------------------------------------------------------------------------------------------- */
+
 /* This process uses a socket by the engine. */
 void pl_used(void);
 bool pl_uses_engine(void);

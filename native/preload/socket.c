@@ -238,18 +238,15 @@ PL_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 
 /* ---- options ----------------------------------------------------------------------------------------------------------- */
 
-/* What a kernel socket does not tell again. Hops and the loop it does: a parent that sets them before it forks (kamailio) has used
- * none. */
+/* What a kernel socket does not tell again: groups, and the interface for them. Hops and the loop, between those, it does. */
 static bool untold(int level, int name)
 {
-	if ((level == IPPROTO_IP && (name == IP_MULTICAST_TTL || name == IP_MULTICAST_LOOP)) ||
-	    (level == IPPROTO_IPV6 && (name == IPV6_MULTICAST_HOPS || name == IPV6_MULTICAST_LOOP)))
-		return false;
 	if (level == IPPROTO_IP)
-		return (name >= IP_MULTICAST_IF && name <= IP_DROP_SOURCE_MEMBERSHIP) ||
+		return name == IP_MULTICAST_IF || (name >= IP_ADD_MEMBERSHIP && name <= IP_DROP_SOURCE_MEMBERSHIP) ||
 		       (name >= IP_MSFILTER && name <= MCAST_MSFILTER);
 	if (level == IPPROTO_IPV6)
-		return (name >= IPV6_MULTICAST_IF && name <= IPV6_LEAVE_GROUP) || (name >= IP_MSFILTER && name <= MCAST_MSFILTER);
+		return name == IPV6_MULTICAST_IF || (name >= IPV6_JOIN_GROUP && name <= IPV6_LEAVE_GROUP) ||
+		       (name >= IP_MSFILTER && name <= MCAST_MSFILTER);
 	return level == PYVMA_SOL;
 }
 

@@ -303,6 +303,12 @@ static int orphan_back(struct pv_tcp *tc)
 	return rc ? refuse(rc) : 0;
 }
 
+static void or_tell(int rc)
+{
+	if (rc)
+		pv_log(PV_LOG_INFO, "stop: a connection may lose bytes that were not sent: %s", pv_error_text());
+}
+
 void pv_handback_unsent(void)
 {
 	struct pv_tcp *behind;
@@ -310,14 +316,13 @@ void pv_handback_unsent(void)
 	drain();
 	for (struct pv_tcp *tc = pv_tcp_orphan_unsent(pv_engine.tcp, NULL); tc; tc = behind) {
 		behind = pv_tcp_orphan_unsent(pv_engine.tcp, tc);
-		if (orphan_back(tc))
-			pv_log(PV_LOG_INFO, "stop: a connection may lose bytes that were not sent: %s", pv_error_text());
+		or_tell(orphan_back(tc));
 	}
 	pv_list_for_each_safe(it, next, &pv_core_socks) {
 		struct pv_sock *so = pv_list_entry(it, struct pv_sock, on_core);
 
-		if (unsent(so) && pv_handback(so, "its process ends, and has bytes to send"))
-			pv_log(PV_LOG_INFO, "stop: a connection may lose bytes that were not sent: %s", pv_error_text());
+		if (unsent(so))
+			or_tell(pv_handback(so, "its process ends, and has bytes to send"));
 	}
 }
 

@@ -636,23 +636,12 @@ int pyvma_sock_dup(pyvma_sock *h, pyvma_sock **out)
 	return -ENOMEM;
 }
 
-/* The kernel socket will have another number, or none. */
-static void forget_number(struct pv_sock *so)
+static void with_engine(struct pv_sock *so, void (*change)(struct pv_sock *))
 {
 	if (pv_engine_state() != PV_ENGINE_RUNNING)
 		return;
 	pv_lock_get(&pv_engine.lock);
-	pv_ready_unwatch(so);
-	pv_lock_put(&pv_engine.lock);
-}
-
-/* It has another number. Sets watch it by that, before somebody else has the old one. */
-static void sets_follow(struct pv_sock *so)
-{
-	if (pv_engine_state() != PV_ENGINE_RUNNING)
-		return;
-	pv_lock_get(&pv_engine.lock);
-	pv_epoll_moved(so);
+	change(so);
 	pv_lock_put(&pv_engine.lock);
 }
 
@@ -663,12 +652,12 @@ static bool keep_kernel_socket(struct pv_sock *so, int fd)
 
 	if (so->refs == 1 || so->own_kfd || pv_sock_kfd_made(so) != fd)
 		return true;
-	forget_number(so);
+	with_engine(so, pv_ready_unwatch);
 	own = pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	so->own_kfd = true;
 	if (own >= 0) {
 		atomic_store_explicit(&so->kfd, own, memory_order_relaxed);
-		sets_follow(so);
+		with_engine(so, pv_epoll_moved); /* sets watch it by that, before somebody else has the old one */
 	}
 	return own >= 0;
 }
@@ -754,7 +743,7 @@ static int detach_locked(pyvma_sock *h)
 		detached_add(so);
 	} else if (--so->refs == 0) {
 		if (!so->own_kfd) {
-			forget_number(so);
+			with_engine(so, pv_ready_unwatch);
 			atomic_store_explicit(&so->kfd, -1, memory_order_relaxed);
 		}
 		sock_free(so);
