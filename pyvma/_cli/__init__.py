@@ -24,6 +24,11 @@ class WrongOptionsError(UserError):
     status = 2
 
 
+def module(name: str, *words: str) -> list[str]:
+    """A command line: a module of this installation, not what bears its name in the working directory (before Python 3.11 that one)."""
+    return [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else []), "-m", name, *words]
+
+
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The command line, whole or of these commands: what a command imports, those that start another program need not wait for."""
     from ._help import finish

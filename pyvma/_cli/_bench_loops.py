@@ -6,14 +6,13 @@ import argparse
 import importlib.util
 import json
 import statistics
-import sys
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError, _bench_output
+from . import UserError, _bench_output, module
 from ._bench_host import distance, host, line, said, show_distance
 from ._bench_run import Peer, c_command, cpus, running
 from ._bench_wire import Wire
@@ -35,7 +34,7 @@ def peer_command(api: str, wire: Wire, number: int, role: str, **more: Any) -> l
     ends = wire.ends(stack_of(api)) if "ends" not in more else more.pop("ends")
     where = {"local": ends[number], "remote": ends[1 - number], "interface": wire.interface(number)}
     task = {"role": role, "api": api, "cpu": cpus()[number], "size": 64, "seconds": 1.0, "tcp": True, **where, **more}
-    return [sys.executable, "-m", "pyvma._cli._bench_loop_peer", json.dumps(task)]
+    return module("pyvma._cli._bench_loop_peer", json.dumps(task))
 
 
 def half_round_trips(api: str, wire: Wire, tcp: bool, size: int, seconds: float) -> dict[str, Any]:

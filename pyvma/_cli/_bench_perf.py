@@ -12,11 +12,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import UserError, _bench_host, _bench_output, _bench_plot
+from . import UserError, _bench_host, _bench_output, _bench_plot, module
 from ._bench_run import Peer, c_command, running
 from ._help import seconds
 
@@ -246,7 +245,7 @@ def asyncio_command(arguments: argparse.Namespace, stack: str, sleeps: bool, whe
         raise UserError("--iomux-type asyncio serves no groups")
     ends = [[arguments.proto == "tcp", arguments.ip, arguments.port]]
     task = {"ends": ends, "ours": stack == "pyvma", "interface": arguments.interface, "block": sleeps, "cpu": arguments.cpu}
-    return [sys.executable, "-m", "pyvma._cli._bench_perf_async", json.dumps({**task, "reply": not arguments.dont_reply})]
+    return module("pyvma._cli._bench_perf_async", json.dumps({**task, "reply": not arguments.dont_reply}))
 
 
 # ---- in sockperf's words -------------------------------------------------------------------------------------------------

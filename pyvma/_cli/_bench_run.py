@@ -8,12 +8,11 @@ import os
 import select
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import UserError
+from . import UserError, module
 
 READY_S = 30.0
 """How long a server may take to come up."""
@@ -40,11 +39,7 @@ class Peer:
         self.name = Path(command[0]).name
         environment = {name: value for name, value in os.environ.items() if not (clean and name.startswith(("PYVMA_", "VMA_")))}
         pipe = subprocess.PIPE
-        # From where this package is, so that "-m pyvma" is the same one and not what happens to be in the working directory.
-        folder = Path(__file__).resolve().parents[2] if clean else None
-        self.process = subprocess.Popen(
-            [*inside, *command], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=folder
-        )
+        self.process = subprocess.Popen([*inside, *command], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment)
 
     def ready(self) -> dict[str, Any]:
         """Waits for a server's first line."""
@@ -119,7 +114,7 @@ def c_command(role: str, transport: str, cpu: int | None, **options: Any) -> lis
 
 def python_command(task: dict[str, Any]) -> list[str]:
     """Command line of the Python peer."""
-    return [sys.executable, "-m", "pyvma._cli._bench_peer", json.dumps(task)]
+    return module("pyvma._cli._bench_peer", json.dumps(task))
 
 
 def free_ports(host: str) -> tuple[int, int]:

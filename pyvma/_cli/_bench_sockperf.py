@@ -14,7 +14,6 @@ import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError, _bench_hist, _bench_host, _bench_output, _bench_plot
+from . import UserError, _bench_hist, _bench_host, _bench_output, _bench_plot, module
 from ._bench_compare import microseconds
 from ._bench_run import GRACE_S, READY_S, cpus, free_ports
 from ._help import seconds
@@ -215,7 +214,7 @@ def over(stack: str, veth: VethPair | None) -> list[str]:
         return []
     assert veth is not None
     options = ["--quiet", "--strict", "--preset", "latency", "--interfaces", f"xdp:device={veth.device}"]
-    return [sys.executable, "-m", "pyvma", "run", *options, "--"]
+    return module("pyvma", "run", *options, "--")
 
 
 def address(arguments: argparse.Namespace, host: str, port: int, folder: Path) -> list[str]:

@@ -12,7 +12,6 @@ import os
 import secrets
 import select
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from . import UserError
+from . import UserError, module
 from ._help import seconds
 from ._veth import VethPair
 
@@ -59,7 +58,7 @@ class End:
 
 
 def start(task: dict[str, Any], inside: Sequence[str]) -> subprocess.Popen[str]:
-    command = [*inside, sys.executable, "-m", "pyvma._cli._demo_peer", json.dumps(task)]
+    command = [*inside, *module("pyvma._cli._demo_peer", json.dumps(task))]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -24,7 +24,7 @@ import pytest
 from lab import softnic_reason
 from netns import usable
 
-from pyvma._cli import UserError, _bench_compare, _bench_peer, _bench_run, main
+from pyvma._cli import UserError, _bench_compare, _bench_peer, _bench_run, main, module
 from pyvma._cli._bench_softnic import SoftnicWire
 
 HEADER = struct.Struct(">QHI")
@@ -504,3 +504,14 @@ def test_a_wire_leaves_no_fabric_behind() -> None:
             wire.fresh()
             assert not files(left[-1])
     assert not any(files(fabric) for fabric in left)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no -P")
+def test_a_package_of_that_name_in_the_working_directory_is_not_used(tmp_path: Path, clean_env: dict[str, str]) -> None:
+    (tmp_path / "pyvma").mkdir()
+    (tmp_path / "pyvma" / "__init__.py").write_text("raise SystemExit('not this one')\n")
+    del clean_env["PYTHONSAFEPATH"]
+    done = subprocess.run(
+        [*module("pyvma", "--version")], cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert (done.returncode, done.stdout.split()[:1]) == (0, ["pyvma"]), done.stderr
