@@ -5,7 +5,7 @@
  * Signals. A thread that sleeps is interrupted by ppoll. A thread that spins makes no system calls that a signal could interrupt, yet
  * Python's handlers run only when the call returns. So a spin that lasts longer than 10 us blocks the thread's signals, which is what
  * makes them visible: every 2 ms a ppoll of nothing with the thread's own mask lets a pending handler run and tells that one did.
- * Signals that report a fault of the thread itself are never blocked.
+ * Signals that report a fault of the thread itself are never blocked. Of those for the process the first thread has the choice (rt/pending.h).
  *
  * Which handler ran, and so whether the call is one that starts again (SA_RESTART), cannot be seen afterwards. A face that wants to know
  * (pyvma_wait_exact) has signals blocked while it sleeps, too: a signalfd wakes it, and what is pending is looked at before it is let in.
@@ -22,6 +22,7 @@
 #include "base/ownfd.h"
 #include "pyvma.h"
 #include "rt/host.h"
+#include "rt/pending.h"
 
 #define MASK_AFTER_NS (10 * PV_NS_PER_US)
 /* A wait that is over soon makes no system call: a look at the kernel's socket takes a tenth of a round trip. */
@@ -98,6 +99,7 @@ void pv_wait_forked(void)
 	pv_list_init(&threads);
 	pv_list_init(&self.on_threads);
 	efd_close(NULL);
+	pv_pending_forked();
 	if (was)
 		(void)pyvma_thread_get();
 }
@@ -291,7 +293,7 @@ int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
 	rc = rc == -1 ? -errno : rc;
 	rested(was);
 	if (closed)
-		pthread_sigmask(SIG_SETMASK, &own, NULL);
+		pv_pending_unmask(&own);
 	return rc;
 }
 
@@ -309,7 +311,7 @@ static void mask_signals(struct pv_wait *w)
 }
 
 /* Of the signals that wait to be let in the kernel takes the lowest number first, and goes by its handler's flag. */
-static bool pending_restarts(const struct pv_wait *w)
+static bool pending_restarts(const sigset_t *mask)
 {
 	struct sigaction sa;
 	sigset_t pending;
@@ -317,7 +319,7 @@ static bool pending_restarts(const struct pv_wait *w)
 	if (sigpending(&pending) < 0)
 		return false;
 	for (int sig = 1; sig <= SIGRTMAX; sig++) {
-		if (sigismember(&pending, sig) != 1 || sigismember(&w->saved, sig) == 1 || sigaction(sig, NULL, &sa) < 0)
+		if (sigismember(&pending, sig) != 1 || sigismember(mask, sig) == 1 || sigaction(sig, NULL, &sa) < 0)
 			continue;
 		/* The two that are no handlers are the same in both members of the union. */
 		if (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)
@@ -330,10 +332,14 @@ static bool pending_restarts(const struct pv_wait *w)
 static int let_in(struct pv_wait *w)
 {
 	struct timespec zero = { 0 };
-	bool again = is_exact() && pending_restarts(w);
-	struct rests was = rest();
-	int rc = ppoll(NULL, 0, &zero, &w->saved) ? -errno : 0;
+	struct rests was;
+	sigset_t mask;
+	bool some = pv_pending(&w->saved, &mask), again = some && is_exact() && pending_restarts(&mask);
+	int rc = 0;
 
+	was = rest();
+	if (some)
+		rc = ppoll(NULL, 0, &zero, &mask) ? -errno : 0;
 	rested(was);
 	if (rc)
 		restarts = again;
@@ -668,5 +674,5 @@ void pv_wait_end(struct pv_engine *e, struct pv_wait *w)
 			pv_engine_wake(&e->progress);
 	}
 	if (w->masked)
-		pthread_sigmask(SIG_SETMASK, &w->before, NULL);
+		pv_pending_unmask(&w->before);
 }

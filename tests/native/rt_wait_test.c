@@ -7,6 +7,7 @@
 #include "rt/engine.h"
 #include "rt/lock.h"
 #include "sock_env.h"
+#include "wait_job.h"
 
 static int64_t now_ns(void)
 {
@@ -103,10 +104,6 @@ TEST(clock_follows_the_kernel)
 
 /* ---- what ends a wait -------------------------------------------------------------------------------------------------- */
 
-/* Modes: sleeping at once, spinning a while, spinning for ever. Set before each case; the engine reads it at each wait. */
-static const int64_t spins[] = { 0, 200000, PV_NEVER };
-#define FOR_ALL_SPINS(i) for (size_t i = 0; i < 3 && (pv_engine.spin_ns = spins[i], true); i++)
-
 TEST(time_out)
 {
 	env_start();
@@ -124,46 +121,6 @@ TEST(time_out)
 		CHECK_EQ(pyvma_sock_recv(a.h, &b, 1, 0, 1), -EAGAIN);
 		CHECK_EQ(pyvma_sock_poll(a.h, POLLIN, 10 * NS_MS), 0);
 		sk_close(a);
-	}
-}
-
-struct job {
-	struct sk s;
-	struct any_addr to;
-	int64_t result, timeout;
-	_Atomic(bool) started;
-	pthread_t thread;
-};
-
-static void *recv_job(void *arg)
-{
-	struct job *j = arg;
-	char b[8];
-
-	atomic_store(&j->started, true);
-	j->result = pyvma_sock_recv(j->s.h, b, sizeof(b), 0, j->timeout);
-	return NULL;
-}
-
-static void job_start(struct job *j, struct sk s, int64_t timeout)
-{
-	*j = (struct job){ .s = s, .timeout = timeout };
-	CHECK_EQ(pthread_create(&j->thread, NULL, recv_job, j), 0);
-	while (!atomic_load(&j->started))
-		usleep(100);
-}
-
-/* Until the thread is inside the wait; a waiter shows itself as leader or on its socket. */
-static void wait_until_waiting(void)
-{
-	for (;;) {
-		pv_lock_get(&pv_engine.lock);
-		bool leads = pv_engine.leader != NULL;
-
-		pv_lock_put(&pv_engine.lock);
-		if (leads)
-			return;
-		usleep(100);
 	}
 }
 
@@ -255,68 +212,6 @@ TEST(shutdown_wakes)
 		CHECK_EQ(j.result, 0);
 		sk_close(a);
 	}
-}
-
-static _Atomic(int) signals;
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	atomic_fetch_add(&signals, 1);
-}
-
-TEST(signals_interrupt)
-{
-	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESTART }, old;
-
-	env_start();
-	sigaction(SIGUSR1, &sa, &old);
-	FOR_ALL_SPINS(i)
-	{
-		struct any_addr aa;
-		struct sk a = sk_bound(&our_side, AF_INET, &aa);
-		struct job j;
-		int before = atomic_load(&signals);
-
-		job_start(&j, a, LONG_NS);
-		wait_until_waiting();
-		/* One that comes in the first microseconds of a spin is the race that every blocking call has. */
-		usleep(3000);
-		CHECK_EQ(pthread_kill(j.thread, SIGUSR1), 0);
-		pthread_join(j.thread, NULL);
-		CHECK_EQ(j.result, -EINTR);
-		CHECK_EQ(atomic_load(&signals), before + 1);
-		sk_close(a);
-	}
-	sigaction(SIGUSR1, &old, NULL);
-}
-
-static void *check_mask(void *arg)
-{
-	struct sk *s = arg;
-	sigset_t before, after;
-	char b;
-
-	pthread_sigmask(SIG_SETMASK, NULL, &before);
-	CHECK_EQ(pyvma_sock_recv(s->h, &b, 1, 0, 5 * NS_MS), -EAGAIN);
-	pthread_sigmask(SIG_SETMASK, NULL, &after);
-	for (int sig = 1; sig < 32; sig++)
-		CHECK_EQ(sigismember(&before, sig), sigismember(&after, sig));
-	return NULL;
-}
-
-TEST(the_signal_mask_comes_back)
-{
-	struct any_addr aa;
-	struct sk a;
-	pthread_t t;
-
-	env_start();
-	pv_engine.spin_ns = PV_NEVER;
-	a = sk_bound(&our_side, AF_INET, &aa);
-	CHECK_EQ(pthread_create(&t, NULL, check_mask, &a), 0);
-	pthread_join(t, NULL);
-	sk_close(a);
 }
 
 /* Several receivers, each of its own socket: the leader's polls bring everybody's datagrams. */

@@ -511,7 +511,5 @@ def test_a_package_of_that_name_in_the_working_directory_is_not_used(tmp_path: P
     (tmp_path / "pyvma").mkdir()
     (tmp_path / "pyvma" / "__init__.py").write_text("raise SystemExit('not this one')\n")
     del clean_env["PYTHONSAFEPATH"]
-    done = subprocess.run(
-        [*module("pyvma", "--version")], cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    done = subprocess.run([*module("pyvma", "--version")], cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stdout.split()[:1]) == (0, ["pyvma"]), done.stderr
