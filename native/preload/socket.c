@@ -175,7 +175,14 @@ PL_EXPORT int listen(int fd, int backlog)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(PL_IN(listen_by(fd, h, backlog))) : PL_REAL(listen)(fd, backlog);
+	int rc;
+
+	if (h)
+		return (int)pl_result(PL_IN(listen_by(fd, h, backlog)));
+	rc = PL_REAL(listen)(fd, backlog);
+	if (rc == 0 && pl_get(fd) == PL_LATE)
+		pyvma_listener_shared();
+	return rc;
 }
 
 int pl_accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags)

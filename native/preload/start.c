@@ -111,8 +111,8 @@ static void inherit(void)
 	struct stat st;
 
 	for (int fd = 0; fd < INHERITED; fd++)
-		if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && pl_on() && !pl_sandbox() && listens(fd))
-			(void)pl_put(fd, PL_LATE);
+		if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && pl_on() && !pl_sandbox() && listens(fd) && pl_put(fd, PL_LATE))
+			pyvma_listener_shared();
 }
 
 __attribute__((constructor)) static void at_load(void)

@@ -201,6 +201,16 @@ static int fault_rxq_close(struct pv_ring *r, uint32_t rxq)
 	return pv_ring_rxq_close(fault(r)->lower, rxq);
 }
 
+static int fault_flow_gate(struct pv_ring *r, uint64_t handle, bool gated)
+{
+	return pv_ring_flow_gate(fault(r)->lower, handle, gated);
+}
+
+static int fault_gate(struct pv_ring *r, bool open)
+{
+	return pv_ring_gate(fault(r)->lower, open);
+}
+
 static int fault_flow_move(struct pv_ring *r, uint64_t handle, uint64_t set)
 {
 	return pv_ring_flow_move(fault(r)->lower, handle, set);
@@ -315,6 +325,8 @@ static const struct pv_ring_ops fault_ops = {
 	.notify_fd = fault_notify_fd,
 	.flow_add = fault_flow_add,
 	.flow_del = fault_flow_del,
+	.flow_gate = fault_flow_gate,
+	.gate = fault_gate,
 	.rxq_open = fault_rxq_open,
 	.rxq_close = fault_rxq_close,
 	.flow_move = fault_flow_move,

@@ -110,6 +110,16 @@ int pv_ring_flow_del(struct pv_ring *r, uint64_t handle)
 	return r->ops->flow_del ? r->ops->flow_del(r, handle) : -EOPNOTSUPP;
 }
 
+int pv_ring_flow_gate(struct pv_ring *r, uint64_t handle, bool gated)
+{
+	return r->ops->flow_gate ? r->ops->flow_gate(r, handle, gated) : -EOPNOTSUPP;
+}
+
+int pv_ring_gate(struct pv_ring *r, bool open)
+{
+	return r->ops->gate ? r->ops->gate(r, open) : -EOPNOTSUPP;
+}
+
 int pv_ring_rxq_open(struct pv_ring *r)
 {
 	return r->ops->rxq_open && r->caps.rxqs ? r->ops->rxq_open(r) : -EOPNOTSUPP;

@@ -203,6 +203,10 @@ struct pv_ring_ops {
 	int (*notify_fd)(struct pv_ring *r); /* the fd, level-triggered until the next arm; -errno */
 	int (*flow_add)(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 	int (*flow_del)(struct pv_ring *r, uint64_t handle);
+	/* Of a TCP rule by destination: connections that begin come by the ring's gate, or not any more. One comes when that was opened, which
+	 * shuts it, none when it is shut, as it is at first; the others are the host's. */
+	int (*flow_gate)(struct pv_ring *r, uint64_t handle, bool gated);
+	int (*gate)(struct pv_ring *r, bool open);
 	/* A receive queue beside the first ones, filled with buffers of the ring's pool: its number, 1 to PV_RING_RXQ_MAX. What comes by it has
 	 * PV_PKT_QUEUE and the `txq` caps.queues - 1 + number. */
 	int (*rxq_open)(struct pv_ring *r);
@@ -286,6 +290,9 @@ int pv_ring_notify_fd(struct pv_ring *r);
  * Else what the ring says: -ENODEV, -ENOMEM, -EPERM, -EEXIST, ... A dst_mac of zeros: the group's MAC, else the port's. */
 int pv_ring_flow_add(struct pv_ring *r, const struct pv_flow *flow, uint64_t *handle);
 int pv_ring_flow_del(struct pv_ring *r, uint64_t handle); /* -ENOENT */
+/* -EOPNOTSUPP (it has no gate, or that is no TCP rule by destination), -ENOENT, what the ring says: nothing has changed then. */
+int pv_ring_flow_gate(struct pv_ring *r, uint64_t handle, bool gated);
+int pv_ring_gate(struct pv_ring *r, bool open);
 /* -EOPNOTSUPP (caps.rxqs is 0), -ENOSPC (all are in use), -ENOBUFS (no buffers for it), -ENODEV, -ENOMEM, what the device says. */
 int pv_ring_rxq_open(struct pv_ring *r);
 int pv_ring_rxq_close(struct pv_ring *r, uint32_t rxq); /* -ENOENT, -EBUSY: a rule leads there */

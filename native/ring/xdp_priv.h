@@ -49,6 +49,7 @@ struct xdp_rule {
 	uint64_t handle; /* generation << 32 | slot; 0: free */
 	uint32_t next_free; /* slot, UINT32_MAX at the end */
 	struct pv_flow flow;
+	bool gated;
 };
 
 struct xdp_libbpf {
@@ -89,7 +90,7 @@ struct xdp_ring {
 	struct pv_pktq done; /* frames that the queue does not have, sent aside or not at all: reaped first */
 	int epoll_fd;
 	struct bpf_object *object;
-	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd, few_fd;
+	int prog_fd, link_fd, rules_fd, xsks_fd, config_fd, few_fd, gate_fd;
 	struct pv_xdp_keeper keeper; /* add NULL: the rules are ours */
 	uint32_t kind_rules[PV_FLOW_KINDS];
 	struct steer_few few; /* as the program has it */
@@ -187,5 +188,7 @@ void pv_xdp_prog_close(struct xdp_ring *r);
 int pv_xdp_config_write(struct xdp_ring *r);
 int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *handle);
 int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle);
+int pv_xdp_flow_gate(struct pv_ring *ring, uint64_t handle, bool gated);
+int pv_xdp_gate(struct pv_ring *ring, bool open);
 
 #endif

@@ -72,7 +72,8 @@ static int prog_load(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	r->xsks_fd = lib->find_map_fd(r->object, "xsks");
 	r->config_fd = lib->find_map_fd(r->object, "config");
 	r->few_fd = lib->find_map_fd(r->object, "few");
-	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0 || r->few_fd < 0)
+	r->gate_fd = lib->find_map_fd(r->object, "gate");
+	if (r->prog_fd < 0 || r->rules_fd < 0 || r->xsks_fd < 0 || r->config_fd < 0 || r->few_fd < 0 || r->gate_fd < 0)
 		return say(err, errsize, -EPROTO, "the XDP program's maps");
 	(void)pv_ownfd(r->prog_fd);
 	(void)pv_ownfd(lib->btf_fd(r->object));
@@ -80,6 +81,7 @@ static int prog_load(struct xdp_ring *r, const struct pv_xdp_cfg *cfg, char *err
 	(void)pv_ownfd(r->xsks_fd);
 	(void)pv_ownfd(r->config_fd);
 	(void)pv_ownfd(r->few_fd);
+	(void)pv_ownfd(r->gate_fd);
 	return 0;
 }
 
@@ -128,6 +130,7 @@ static void prog_unload(struct xdp_ring *r)
 		pv_ownfd_not(r->xsks_fd);
 		pv_ownfd_not(r->config_fd);
 		pv_ownfd_not(r->few_fd);
+		pv_ownfd_not(r->gate_fd);
 		r->lib->close(r->object);
 	}
 	r->object = NULL;
@@ -305,18 +308,19 @@ int pv_xdp_config_write(struct xdp_ring *r)
 /* Takes the place of `was`, if there is one. */
 static int few_put(struct xdp_ring *r, const struct steer_key *was, const struct steer_key *key, uint32_t value)
 {
-	uint32_t i = 0, zero = 0;
+	uint32_t i = 0, zero = 0, before;
 	int rc;
 
 	while (i < STEER_FEW && memcmp(&r->few.key[i], was, sizeof(*was)))
 		i++;
 	if (i == STEER_FEW)
 		return 0;
+	before = r->few.value[i];
 	r->few.key[i] = *key;
 	r->few.value[i] = value;
 	rc = r->lib->map_update(r->few_fd, &zero, &r->few, 0);
 	r->few_stale = rc != 0;
-	r->nfew += value ? 1u : -1u;
+	r->nfew += !!value - !!before;
 	return rc;
 }
 
@@ -407,6 +411,7 @@ int pv_xdp_flow_add(struct pv_ring *ring, const struct pv_flow *flow, uint64_t *
 	}
 	r->free_rule = r->rule[slot].next_free;
 	r->rule[slot].flow = whole;
+	r->rule[slot].gated = false;
 	r->rule[slot].handle = *handle = ++r->next_handle << 32 | slot;
 	return 0;
 }
@@ -433,4 +438,43 @@ int pv_xdp_flow_del(struct pv_ring *ring, uint64_t handle)
 	r->kind_rules[flow->kind]--;
 	(void)pv_xdp_config_write(r);
 	return 0;
+}
+
+/* Without the daemon: its rules have no gate. */
+static bool has_gate(const struct xdp_ring *r)
+{
+	return !r->keeper.add && !r->gone;
+}
+
+int pv_xdp_flow_gate(struct pv_ring *ring, uint64_t handle, bool gated)
+{
+	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
+	uint32_t slot = (uint32_t)handle, value = gated ? STEER_GATED : STEER_RULE;
+	struct xdp_rule *rule;
+	struct steer_key key;
+	int rc;
+
+	if (slot >= r->nrules || !handle || r->rule[slot].handle != handle)
+		return -ENOENT;
+	rule = &r->rule[slot];
+	if (!has_gate(r) || rule->flow.kind != PV_FLOW_3TUPLE || rule->flow.l4_proto != 6 || rule->flow.sole)
+		return -EOPNOTSUPP;
+	if (rule->gated == gated)
+		return 0;
+	key_of(&rule->flow, &key);
+	rc = r->lib->map_update(r->rules_fd, &key, &value, BPF_EXIST);
+	if (rc)
+		return rc;
+	rule->gated = gated;
+	if (few_put(r, &key, &key, value))
+		(void)pv_xdp_config_write(r);
+	return 0;
+}
+
+int pv_xdp_gate(struct pv_ring *ring, bool open)
+{
+	struct xdp_ring *r = (struct xdp_ring *)(void *)ring;
+	uint32_t zero = 0, value = open ? STEER_GATE_OPEN : STEER_GATE_SHUT;
+
+	return has_gate(r) ? r->lib->map_update(r->gate_fd, &zero, &value, 0) : -EOPNOTSUPP;
 }

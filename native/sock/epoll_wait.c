@@ -6,6 +6,7 @@
 #include "rt/stats.h"
 #include "rt/wait.h"
 #include "sock/epoll.h"
+#include "sock/prefork.h"
 
 /* Nothing of ours in it: the kernel waits. 0: look, and perhaps wait, again. */
 static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
@@ -58,11 +59,13 @@ static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, 
 			return -EBADF;
 		if (ours)
 			pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
-		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !ours);
+		got = pv_epoll_collect(set, out, n, rc || timeout_ns == 0 || !ours || pv_prefork_is());
 		if (got || timeout_ns == 0)
 			return got;
 		if (rc)
 			return rc == -ETIMEDOUT ? 0 : rc;
+		if (pv_prefork_is())
+			pv_prefork_wait_set(set);
 		if (ours) {
 			got =
 			    wait_ours(set, out, n, deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0)));

@@ -8,6 +8,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 
+#include "sock/prefork.h"
 #include "sock/shown.h"
 #include "sock/sock.h"
 
@@ -56,6 +57,16 @@ static void name_whole(int fd, struct sockaddr_storage *name, socklen_t *len)
 	(void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
 }
 
+static void tell_siblings(struct pv_sock *so)
+{
+	pv_lock_get(&pv_engine.lock);
+	if (so->tc)
+		pv_prefork_listens(so);
+	if (!so->tc || !pv_tcp_has_rule(so->tc))
+		pv_prefork_kernels();
+	pv_lock_put(&pv_engine.lock);
+}
+
 void pv_late_decide(struct pyvma_sock *h, struct pv_sock *so)
 {
 	struct sockaddr_storage name = { 0 }, peer = { 0 };
@@ -80,4 +91,6 @@ void pv_late_decide(struct pyvma_sock *h, struct pv_sock *so)
 		rc = pyvma_sock_listen(h, backlog);
 	if (rc)
 		leave(so, "bound by the kernel before, and the stack cannot be");
+	if (backlog)
+		tell_siblings(so);
 }

@@ -26,6 +26,7 @@
 #include "sock/epoll.h"
 #include "sock/kernel.h"
 #include "sock/kin.h"
+#include "sock/prefork.h"
 #include "sock/stamp.h"
 #include "sock/stream.h"
 
@@ -244,7 +245,7 @@ void pv_ready_extra(void)
 	for (int i = 0; i < n; i++) {
 		struct pv_sock *so = ev[i].data.ptr;
 
-		if (pv_kin_readable(so))
+		if (pv_kin_readable(so) || pv_prefork_readable(so))
 			continue;
 		if (so->sig_fd < 0) {
 			leg_ready(so);
@@ -420,6 +421,8 @@ static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int
 	r = (int)pv_sock_revents(so, (uint32_t)events, true);
 	if (r || timeout_ns == 0)
 		return r;
+	if (pv_prefork_is())
+		pv_prefork_wait(so);
 	pv_wait_init(&w, &so->watch, timeout_ns);
 	if (so->kernel_leg) {
 		w.kfd = pv_sock_kfd(so);

@@ -24,6 +24,7 @@
 #include "sock/handback.h"
 #include "sock/kin.h"
 #include "sock/lane.h"
+#include "sock/prefork.h"
 #include "sock/shown.h"
 #include "sock/stream.h"
 
@@ -392,8 +393,15 @@ static void on_forked(void)
 	pv_kin_forked();
 	pv_stream_holds_forked();
 	pv_loops_forked();
+	pv_prefork_forked();
 	if (some)
 		pv_log(PV_LOG_INFO, "fork: rings stay with the parent, this process has kernel sockets only");
+}
+
+static void on_fork_unlock(void)
+{
+	pv_prefork_own();
+	pv_registry_put();
 }
 
 static void on_started(void)
@@ -420,7 +428,7 @@ __attribute__((constructor)) static void set_hooks(void)
 		.parent = pv_kin_parent,
 		.forked = on_forked,
 		.fork_lock = pv_registry_get,
-		.fork_unlock = pv_registry_put,
+		.fork_unlock = on_fork_unlock,
 		.extra = pv_ready_extra,
 		.ifaces = on_ifaces,
 		.lane = pv_lane_of_sender,

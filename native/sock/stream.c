@@ -18,6 +18,7 @@
 #include "sock/kernel.h"
 #include "sock/kin.h"
 #include "sock/lane.h"
+#include "sock/prefork.h"
 #include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
@@ -307,6 +308,8 @@ static int accept_kernel(struct pv_sock *so, int flags)
 
 	if (poll(&p, 1, 0) <= 0)
 		return -EAGAIN;
+	if (!pv_sock_nonblock(so) && pv_prefork_left_to_kernel(so))
+		return PV_HANDED;
 	fd = accept4(p.fd, NULL, NULL, flags & SOCK_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
@@ -336,6 +339,8 @@ static int accept_try(struct pv_sock *so, struct accepted *a, bool kernel)
 	if (rc != -EAGAIN || !so->kernel_leg || !kernel)
 		return rc;
 	fd = accept_kernel(so, a->flags);
+	if (fd == PV_HANDED && pv_tcp_accept_queue(so->tc))
+		return accept_try(so, a, false);
 	/* What it has not is no number of the next connection's. */
 	if (fd < 0)
 		return fd;
@@ -410,6 +415,8 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 		is_stacks(so, false);
 		pv_tcp_lane_ask(so->tc);
 		pv_pacing_accepted(so);
+		if (pv_prefork_is())
+			pv_prefork_serves(so);
 		pv_sock_unlock();
 		return 0;
 	}
@@ -440,10 +447,18 @@ static int accept_ours(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 	rc = accept_try(so, a, false);
 	if (rc == -EAGAIN) {
 		pv_engine_poll(&pv_engine, now());
-		rc = accept_try(so, a, !wait);
+		/* Of another listener's, that it will come to, nobody else could take the connection. */
+		rc = accept_try(so, a, !wait && !(pv_prefork_is() && pv_prefork_queued()));
+	}
+	if (rc == -EAGAIN && wait && pv_prefork_is()) {
+		rc = accept_try(so, a, true);
+		if (rc == -EAGAIN)
+			pv_prefork_wait(so);
 	}
 	if (rc == -EAGAIN && wait)
 		rc = accept_wait(h, so, a, timeout_ns);
+	if (!rc && pv_prefork_is())
+		pv_prefork_taken();
 	if (!pv_sock_is_over(rc) && rc != PV_HANDED)
 		pv_ready_update(so);
 	pv_sock_unlock();

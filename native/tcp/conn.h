@@ -21,6 +21,7 @@ struct pv_tcp_port {
 	uint16_t port;
 	bool shared; /* nobody bound it: connect chose it, and may choose it again for other peers */
 	bool brief; /* no TIME_WAITs: pv_tcp_port_brief */
+	bool gated; /* the rules are: pv_tcp_gate */
 };
 
 /* A port that the caller reserved for connections that name none. */
@@ -202,6 +203,8 @@ bool pv_tcp_oow_allowed(int64_t *last_ns, const struct pv_tcp_in *in);
 /* steer.c */
 /* Listening, or about to send the first segment: 0 when what comes for it reaches us, or what the ring said of the rule. */
 int pv_tcp_steer(struct pv_tcp *c);
+/* Its listener's rule has a gate, and brings nothing of it should the peer begin anew. */
+void pv_tcp_steer_own(struct pv_tcp *c);
 /* It has been through its first exchanges, and more are to come. On interfaces of our own this does nothing. */
 void pv_tcp_steer_busy(struct pv_tcp *c);
 /* What comes to `laddr` and that port, by the interfaces that have the address and by `iface`; for as long as there is the port. */

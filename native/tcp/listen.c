@@ -177,6 +177,8 @@ static void syn_arrived(struct pv_tcp *l, const struct pv_tcp_in *in)
 	struct pv_tcp_table *t = l->t;
 	struct pv_tcp_listen *q = l->listen;
 
+	if (pv_unlikely(l->port->gated))
+		t->gate_open = false;
 	if (q->nsyn >= q->backlog && q->nsyn) {
 		pv_tcp_lost(t, l, in, &t->c.syn_overflow);
 		/* One that ended a TIME_WAIT has its number chosen already (Linux: it does not get a cookie either). */
@@ -248,6 +250,8 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 		return NULL;
 	}
 	pv_tcp_port_join(c, l->port);
+	if (pv_unlikely(l->port->gated))
+		pv_tcp_steer_own(c);
 	return c;
 }
 
@@ -552,6 +556,11 @@ int pv_tcp_accept(struct pv_tcp *l, struct pv_tcp **out)
 uint32_t pv_tcp_accept_queue(const struct pv_tcp *l)
 {
 	return l->listen ? l->listen->naccept : 0;
+}
+
+bool pv_tcp_listen_idle(const struct pv_tcp *l)
+{
+	return !l->listen->naccept && !l->listen->nsyn;
 }
 
 void pv_tcp_listen_stop(struct pv_tcp *l, int64_t now_ns)

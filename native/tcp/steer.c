@@ -84,6 +84,42 @@ static struct pv_tcp_rule *of_port(const struct pv_tcp_port *p, uint32_t iface, 
 	return NULL;
 }
 
+static int gate_rule(struct pv_tcp_table *t, const struct pv_tcp_rule *r, bool gated)
+{
+	return pv_ring_flow_gate(pv_iface_ring(pv_net_iface(t->net, r->iface)), r->handle, gated);
+}
+
+int pv_tcp_gate(struct pv_tcp *l, bool gated)
+{
+	struct pv_tcp_port *p = l->port;
+	int rc = 0;
+
+	p->gated = gated;
+	pv_list_for_each(it, &p->rules) {
+		rc = gate_rule(l->t, pv_list_entry(it, struct pv_tcp_rule, link), gated);
+		if (rc && gated) {
+			(void)pv_tcp_gate(l, false);
+			return rc;
+		}
+	}
+	return rc;
+}
+
+void pv_tcp_gate_open(struct pv_tcp_table *t, bool open)
+{
+	if (t->gate_open == open)
+		return;
+	t->gate_open = open;
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
+		if (hosted(t, i))
+			(void)pv_ring_gate(pv_iface_ring(pv_net_iface(t->net, i)), open);
+}
+
+bool pv_tcp_has_rule(const struct pv_tcp *l)
+{
+	return !pv_list_empty(&l->port->rules);
+}
+
 static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst, bool sole)
 {
 	struct pv_flow f = { .kind = PV_FLOW_3TUPLE, .dst = *dst, .dst_port = p->port, .sole = sole };
@@ -95,9 +131,12 @@ static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t ifa
 		return 0;
 	}
 	rc = rule_new(t, iface, &f, &r);
-	if (!rc)
-		pv_list_add(&p->rules, &r->link);
-	return rc;
+	if (rc)
+		return rc;
+	pv_list_add(&p->rules, &r->link);
+	if (p->gated)
+		(void)gate_rule(t, r, true);
+	return 0;
 }
 
 /* Or those of a port that could not have them all. */
@@ -222,6 +261,13 @@ int pv_tcp_steer(struct pv_tcp *c)
 		return c->listen ? want_listener(c) : 0;
 	o = of_conn(c);
 	return want_conn(c->t, &o, false);
+}
+
+void pv_tcp_steer_own(struct pv_tcp *c)
+{
+	struct owner o = of_conn(c);
+
+	(void)want_conn(c->t, &o, true);
 }
 
 void pv_tcp_steer_busy(struct pv_tcp *c)

@@ -720,6 +720,77 @@ TEST_BOTH(whatever_comes)
 	teardown();
 }
 
+/* ---- the gate ------------------------------------------------------------------------------------------------------------ */
+
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+
+static bool segment_steers(bool v6, uint16_t sport, uint8_t flags)
+{
+	struct frame f;
+
+	put_segment(&f, v6, false, sport);
+	f.b[f.len - 7] = flags;
+	return steers(&f);
+}
+
+static uint64_t listeners_rule(bool v6)
+{
+	for (uint32_t i = 0; i < inside()->nrules; i++) {
+		const struct xdp_rule *r = &inside()->rule[i];
+
+		if (r->handle && r->flow.l4_proto == 6 && pv_addr_is4(&r->flow.dst) != v6)
+			return r->handle;
+	}
+	return 0;
+}
+
+static void shut_but_to(bool v6, uint16_t sport)
+{
+	for (uint16_t other = 1111; other < 1116; other++) {
+		CHECK_EQ(segment_steers(v6, other, SYN), other == sport);
+		CHECK(segment_steers(v6, other, ACK) && segment_steers(v6, other, SYN | ACK));
+		CHECK(segment_steers(v6, other, RST) && segment_steers(v6, other, FIN | ACK));
+	}
+}
+
+/* It lets in one connection that begins, by whichever rule; what is no beginning goes on as ever. */
+TEST_BOTH(one_at_a_time)
+{
+	uint64_t handle[2], other;
+	struct pv_flow udp = flow_of(0, false);
+
+	setup();
+	for (int v6 = 0; v6 < 2; v6++) {
+		handle[v6] = listeners_rule(v6);
+		CHECK_EQ(pv_ring_flow_gate(ring, handle[v6], true), 0);
+		CHECK_EQ(pv_ring_flow_gate(ring, handle[v6], true), 0);
+		CHECK_EQ(inside()->told.few, !crowd);
+	}
+	shut_but_to(false, 0);
+	shut_but_to(true, 0);
+	for (int turn = 0; turn < 4; turn++) {
+		bool v6 = turn & 1;
+
+		CHECK_EQ(pv_ring_gate(ring, true), 0);
+		CHECK(segment_steers(v6, 1113, SYN));
+		shut_but_to(v6, 1113); /* it comes again */
+		shut_but_to(!v6, 0);
+		CHECK_EQ(pv_ring_gate(ring, true), 0);
+		CHECK_EQ(pv_ring_gate(ring, false), 0);
+		shut_but_to(v6, 0);
+	}
+	CHECK_EQ(pv_ring_flow_gate(ring, handle[0], false), 0);
+	for (uint16_t sport = 1111; sport < 1116; sport++)
+		CHECK(segment_steers(false, sport, SYN));
+	shut_but_to(true, 0);
+	CHECK_EQ(pv_ring_flow_del(ring, handle[1]), 0);
+	CHECK_EQ(pv_ring_flow_gate(ring, handle[1], true), -ENOENT);
+	CHECK_EQ(pv_ring_flow_gate(ring, 0, true), -ENOENT);
+	CHECK_EQ(pv_ring_flow_add(ring, &udp, &other), 0);
+	CHECK_EQ(pv_ring_flow_gate(ring, other, true), -EOPNOTSUPP);
+	teardown();
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);

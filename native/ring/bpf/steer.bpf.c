@@ -28,7 +28,10 @@
 #define RULES_MAX 65536
 #define EXT_MAX 4
 #define ICMP_HLEN 8
+#define TCP_FLAGS_AT 13
 
+/* Of a TCP header's flags, those that tell what begins and ends. */
+enum { TCP_FIN = 0x1, TCP_SYN = 0x2, TCP_RST = 0x4, TCP_ACK = 0x10 };
 /* ICMP's errors but source quench; ICMPv6's are the types below that of the first information message. */
 enum { ICMP4_UNREACH = 3, ICMP4_TIME_EXCEEDED = 11, ICMP4_PARAM_PROBLEM = 12, ICMP6_INFO = 128 };
 
@@ -72,6 +75,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct steer_few);
 } few SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gate SEC(".maps");
 
 #ifdef STEER_METADATA
 enum xdp_rss_hash_type { STEER_RSS_NONE };
@@ -118,6 +128,7 @@ static __always_inline void put_metadata(struct xdp_md *ctx, const struct steer_
 struct parsed {
 	struct steer_key key; /* a 5-tuple's when `ports` */
 	bool ip, ports;
+	bool begins; /* a TCP connection, by its SYN */
 };
 
 /* Skips one VLAN tag, of a customer's VLAN; `proto` becomes the ethertype of what follows. NULL: the frame is too short. */
@@ -222,6 +233,7 @@ static __always_inline void parse(void *at, void *end, __be16 proto, struct pars
 {
 	bool quoted = false;
 	__u16 *ports;
+	__u8 *flags;
 
 	if (proto == bpf_htons(ETH_P_IP))
 		at = ip4_header(at, end, p);
@@ -242,6 +254,9 @@ static __always_inline void parse(void *at, void *end, __be16 proto, struct pars
 	p->key.sport = ports[quoted];
 	p->key.dport = ports[!quoted];
 	p->ports = true;
+	flags = at + TCP_FLAGS_AT;
+	if (p->key.proto == IPPROTO_TCP && !quoted && (void *)(flags + 1) <= end)
+		p->begins = (*flags & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_SYN;
 }
 
 static __always_inline bool for_us(const struct ethhdr *eth, const struct steer_config *c)
@@ -331,6 +346,21 @@ static __always_inline __u32 rule3(const struct steer_few *f, const struct steer
 	return rule ? *rule : 0;
 }
 
+/* Of two that come at once, by two queues, both may. */
+static __always_inline bool let_in(const struct steer_key *key)
+{
+	const __u32 *src = (const void *)key->src;
+	__u32 zero = 0, *at = bpf_map_lookup_elem(&gate, &zero), mark;
+
+	if (!at)
+		return false;
+	mark = (src[0] ^ src[1] ^ src[2] ^ src[3]) * 2654435761u ^ ((__u32)key->sport << 16 | key->dport);
+	mark |= STEER_GATE_MARK;
+	if (*at == STEER_GATE_OPEN)
+		*at = mark;
+	return *at == mark;
+}
+
 /* 5-tuple first: a connected socket goes before one that is only bound. */
 static __always_inline bool tuples(struct xdp_md *ctx, const struct steer_config *c, struct parsed *p)
 {
@@ -344,7 +374,9 @@ static __always_inline bool tuples(struct xdp_md *ctx, const struct steer_config
 	if (!(c->kinds & 1 << STEER_3TUPLE))
 		return false;
 	rule = rule3(f, &p->key);
-	return rule && (p->key.proto != IPPROTO_TCP || rule == STEER_SOLE || !kernels(ctx, &p->key));
+	if (!rule || p->key.proto != IPPROTO_TCP || rule == STEER_SOLE)
+		return rule;
+	return !kernels(ctx, &p->key) && (rule != STEER_GATED || !p->begins || let_in(&p->key));
 }
 
 static __always_inline bool by_mac(const struct steer_config *c, const struct ethhdr *eth, __be16 proto, const struct parsed *p)

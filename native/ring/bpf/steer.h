@@ -8,8 +8,14 @@
 /* The kinds of enum pv_flow_kind, as bits of steer_config.kinds and as `kind` of a key. */
 enum { STEER_ALL, STEER_ETHER, STEER_IP, STEER_3TUPLE, STEER_5TUPLE };
 
-/* Values of the map. SOLE: the kernel has no connection that the rule matches. */
-enum { STEER_RULE = 1, STEER_SOLE };
+/* Values of the map. SOLE: the kernel has no connection that the rule matches. GATED: connections that begin come by the gate. */
+enum { STEER_RULE = 1, STEER_SOLE, STEER_GATED };
+
+/*
+ * The gate, one for all rules: shut, connections that begin are the kernel's; open, the next one is ours. Then the program has written that
+ * flow's mark, MARK or above, by which it knows its SYN when it comes again, and the gate is shut.
+ */
+enum { STEER_GATE_SHUT, STEER_GATE_OPEN, STEER_GATE_MARK = 0x100 };
 
 /*
  * One rule. IPv4 addresses are IPv4-mapped; addresses, ports and ethertype in network byte order; what a kind does not look at is

@@ -218,8 +218,8 @@ static void careless(void)
 			left += n >= 0;
 			logs += n > 0 && log && n == (ssize_t)strlen(log) && !memcmp(leads_to, log, (size_t)n);
 		}
-		/* The way to the parent, which has connections, and the log, to which both write. */
-		_exit(logs != (log != NULL) || left > 1 + logs);
+		/* The way to the parent, which has connections, that of those who may share its listener, and the log, to which both write. */
+		_exit(logs != (log != NULL) || left > 2 + logs);
 	}
 	ended_well(child);
 	/* It has used none of the connections: nobody was asked to make them the kernel's. */

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Listeners that siblings share.
+ *
+ * The family has an eventfd from before its first fork on. It is readable once one of the processes has met such a listener without having
+ * the ring; whoever has that finds it so, or is told by the progress thread in the midst of a wait.
+ */
+#include "sock/prefork.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/ownfd.h"
+
+/* A process that listens at more ports at once is no worker of that kind. */
+#define LISTENERS_MAX 16u
+
+static int family = -1;
+
+/* Engine lock. Sockets' memory stays, and the next one in it has another serial number. */
+struct known {
+	struct pv_sock *so;
+	uint64_t serial;
+};
+uint32_t pv_prefork_gates; /* `listeners` once there are siblings */
+static struct known listener[LISTENERS_MAX], served;
+static uint32_t listeners;
+static bool watched;
+
+void pyvma_listener_shared(void)
+{
+	if (family < 0)
+		family = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+}
+
+void pv_prefork_own(void)
+{
+	if (family >= 0)
+		(void)pv_ownfd(family);
+}
+
+void pv_prefork_forked(void)
+{
+	listeners = pv_prefork_gates = 0;
+	watched = false;
+	served.so = NULL;
+}
+
+void pv_prefork_kernels(void)
+{
+	uint64_t one = 1;
+
+	/* Full it is as readable. */
+	if (family >= 0 && write(family, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* ---- the one with the ring --------------------------------------------------------------------------------------------- */
+
+static bool lives(const struct known *k)
+{
+	return k->so && k->so->serial == k->serial && k->so->tc;
+}
+
+static bool listens(const struct known *k)
+{
+	return lives(k) && pv_tcp_state(k->so->tc) == PV_TCP_LISTEN;
+}
+
+static bool told(void)
+{
+	struct pollfd p = { .fd = family, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static void watch(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data = { .ptr = &family } };
+
+	if (!watched && family >= 0)
+		watched = epoll_ctl(pv_ready_extra_fd(), EPOLL_CTL_ADD, family, &ev) == 0;
+}
+
+void pv_prefork_listens(struct pv_sock *so)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < listeners; i++)
+		if (listens(&listener[i]))
+			listener[n++] = listener[i];
+	if (n < LISTENERS_MAX)
+		listener[n++] = (struct known){ so, so->serial };
+	listeners = n;
+	watch();
+	if (told())
+		pv_prefork_gates = listeners;
+}
+
+/* It serves several at once, or the ring has no gates: everything comes here. */
+static void give_up(void)
+{
+	for (uint32_t i = 0; i < listeners; i++)
+		if (listens(&listener[i]))
+			(void)pv_tcp_gate(listener[i].so->tc, false);
+	listeners = pv_prefork_gates = 0;
+}
+
+/* For all of them, whichever it waits for. */
+static void begin_wait(void)
+{
+	bool idle = true;
+
+	if (lives(&served)) {
+		give_up();
+		return;
+	}
+	for (uint32_t i = 0; i < listeners; i++) {
+		if (!listens(&listener[i]))
+			continue;
+		if (pv_tcp_gate(listener[i].so->tc, true)) {
+			give_up();
+			return;
+		}
+		idle &= pv_tcp_listen_idle(listener[i].so->tc);
+	}
+	if (idle)
+		pv_tcp_gate_open(pv_engine.tcp, true);
+}
+
+bool pv_prefork_left_to_kernel(const struct pv_sock *so)
+{
+	if (!pv_tcp_has_rule(so->tc))
+		return family >= 0;
+	if (!pv_prefork_is())
+		return false;
+	pv_prefork_taken();
+	pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock)); /* one that came in before */
+	return true;
+}
+
+bool pv_prefork_queued(void)
+{
+	for (uint32_t i = 0; i < listeners; i++)
+		if (listens(&listener[i]) && pv_tcp_accept_queue(listener[i].so->tc))
+			return true;
+	return false;
+}
+
+static bool knows(const struct pv_sock *so)
+{
+	for (uint32_t i = 0; i < listeners; i++)
+		if (listener[i].so == so && listens(&listener[i]))
+			return true;
+	return false;
+}
+
+void pv_prefork_wait(struct pv_sock *so)
+{
+	if (!knows(so))
+		return;
+	if (pv_list_empty(&so->watch.waiters))
+		begin_wait();
+	else
+		give_up(); /* threads, one each */
+}
+
+static bool is_in(const struct pv_sock *so, const struct pyvma_epoll *set)
+{
+	pv_list_for_each(it, &so->entries)
+		if (pv_list_entry(it, struct pv_entry, on_sock)->set == set)
+			return true;
+	return false;
+}
+
+void pv_prefork_wait_set(const struct pyvma_epoll *set)
+{
+	for (uint32_t i = 0; i < listeners; i++)
+		if (listens(&listener[i]) && is_in(listener[i].so, set)) {
+			begin_wait();
+			return;
+		}
+}
+
+void pv_prefork_taken(void)
+{
+	pv_tcp_gate_open(pv_engine.tcp, false);
+}
+
+void pv_prefork_serves(const struct pv_sock *so)
+{
+	served = (struct known){ (struct pv_sock *)(uintptr_t)so, so->serial };
+}
+
+static uint32_t waiters(const struct pv_sock *so)
+{
+	uint32_t n = 0;
+
+	pv_list_for_each(it, &so->watch.waiters)
+		n++;
+	pv_list_for_each(it, &so->entries)
+		n += !pv_list_empty(&pv_list_entry(it, struct pv_entry, on_sock)->set->watch.waiters);
+	return n;
+}
+
+bool pv_prefork_readable(const void *ptr)
+{
+	uint32_t n = 0;
+
+	if (ptr != &family)
+		return false;
+	pv_prefork_gates = listeners;
+	for (uint32_t i = 0; i < listeners; i++)
+		n += listens(&listener[i]) ? waiters(listener[i].so) : 0;
+	if (n)
+		begin_wait();
+	return true;
+}

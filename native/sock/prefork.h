@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Listeners that several processes accept from, of which one has the ring (doc/preload.md).
+ *
+ * Of processes that each serve one connection at a time the one with the ring must take a connection only when it is about to serve it, or
+ * it waits behind another while its siblings idle. So its listeners' rules get a gate, which is open while it waits for them, lets in one
+ * connection and is shut behind it; the others are the kernel's, and of whoever accepts first. What serves several at once shows that by
+ * waiting for more while it has one: then there is no gate any more.
+ */
+#ifndef PV_SOCK_PREFORK_H
+#define PV_SOCK_PREFORK_H
+
+#include "sock/epoll.h"
+
+/* After a fork, in both. */
+void pv_prefork_own(void);
+
+/* ---- all with the engine's lock ---------------------------------------------------------------------------------------- */
+
+void pv_prefork_forked(void); /* in the child */
+/* A listener that was there before is ours; or nothing comes to it but by the kernel, in this process. Both may be. */
+void pv_prefork_listens(struct pv_sock *so);
+void pv_prefork_kernels(void);
+/* What pv_prefork_listens gave to the extra fd's set is readable. False: `ptr` is none of that. */
+bool pv_prefork_readable(const void *ptr);
+
+extern uint32_t pv_prefork_gates;
+
+/* Is there a sibling without the ring, and a listener here that may have a gate? Asked before the calls below. */
+pv_inline bool pv_prefork_is(void)
+{
+	return pv_unlikely(pv_prefork_gates != 0);
+}
+
+/* The kernel has a connection for the listener, which a sibling may take before us: then accept4(2) waits for another one, if it may. True:
+ * until then nothing comes by the stack. */
+bool pv_prefork_left_to_kernel(const struct pv_sock *so);
+/* Has one of the listeners a connection of ours? */
+bool pv_prefork_queued(void);
+/* A wait for it begins; for one that is not such a listener nothing happens. */
+void pv_prefork_wait(struct pv_sock *so);
+void pv_prefork_wait_set(const struct pyvma_epoll *set);
+/* A connection was accepted, the stack's or the kernel's. Then which socket it is, if it is the stack's. */
+void pv_prefork_taken(void);
+void pv_prefork_serves(const struct pv_sock *so);
+
+#endif
