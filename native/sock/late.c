@@ -60,10 +60,10 @@ static void name_whole(int fd, struct sockaddr_storage *name, socklen_t *len)
 static void tell_siblings(struct pv_sock *so)
 {
 	pv_lock_get(&pv_engine.lock);
-	if (so->tc)
-		pv_prefork_listens(so);
-	if (!so->tc || !pv_tcp_has_rule(so->tc))
+	if (!pv_engine.nports)
 		pv_prefork_kernels();
+	else if (so->tc)
+		pv_prefork_listens(so);
 	pv_lock_put(&pv_engine.lock);
 }
 

@@ -8,6 +8,8 @@
 #include "sock/prefork.h"
 
 #include <poll.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -17,7 +19,7 @@
 /* A process that listens at more ports at once is no worker of that kind. */
 #define LISTENERS_MAX 16u
 
-static int family = -1;
+static _Atomic(int) family = -1;
 
 /* Engine lock. Sockets' memory stays, and the next one in it has another serial number. */
 struct known {
@@ -31,8 +33,13 @@ static bool watched;
 
 void pyvma_listener_shared(void)
 {
-	if (family < 0)
-		family = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+	int none = -1, fd;
+
+	if (family >= 0)
+		return;
+	fd = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+	if (fd >= 0 && !atomic_compare_exchange_strong(&family, &none, fd))
+		close(fd);
 }
 
 void pv_prefork_own(void)
@@ -48,12 +55,23 @@ void pv_prefork_forked(void)
 	served.so = NULL;
 }
 
+/* By a system call of its own the program may have closed it, and have the number for something else. */
+static bool is_there(int fd)
+{
+	static const char is[] = "anon_inode:[eventfd]";
+	char path[32], what[sizeof(is)];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return readlink(path, what, sizeof(what)) == sizeof(is) - 1 && !memcmp(what, is, sizeof(is) - 1);
+}
+
 void pv_prefork_kernels(void)
 {
 	uint64_t one = 1;
+	int fd = family;
 
 	/* Full it is as readable. */
-	if (family >= 0 && write(family, &one, sizeof(one)) < 0)
+	if (fd >= 0 && is_there(fd) && write(fd, &one, sizeof(one)) < 0)
 		return;
 }
 
@@ -130,9 +148,9 @@ static void begin_wait(void)
 		pv_tcp_gate_open(pv_engine.tcp, true);
 }
 
-bool pv_prefork_left_to_kernel(const struct pv_sock *so)
+bool pv_prefork_left_to_kernel(void)
 {
-	if (!pv_tcp_has_rule(so->tc))
+	if (!pv_engine.nports)
 		return family >= 0;
 	if (!pv_prefork_is())
 		return false;

@@ -18,7 +18,7 @@ void pv_prefork_own(void);
 /* ---- all with the engine's lock ---------------------------------------------------------------------------------------- */
 
 void pv_prefork_forked(void); /* in the child */
-/* A listener that was there before is ours; or nothing comes to it but by the kernel, in this process. Both may be. */
+/* A listener that was there before is ours; or this process has no ring. */
 void pv_prefork_listens(struct pv_sock *so);
 void pv_prefork_kernels(void);
 /* What pv_prefork_listens gave to the extra fd's set is readable. False: `ptr` is none of that. */
@@ -34,7 +34,7 @@ pv_inline bool pv_prefork_is(void)
 
 /* The kernel has a connection for the listener, which a sibling may take before us: then accept4(2) waits for another one, if it may. True:
  * until then nothing comes by the stack. */
-bool pv_prefork_left_to_kernel(const struct pv_sock *so);
+bool pv_prefork_left_to_kernel(void);
 /* Has one of the listeners a connection of ours? */
 bool pv_prefork_queued(void);
 /* A wait for it begins; for one that is not such a listener nothing happens. */

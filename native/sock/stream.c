@@ -308,7 +308,7 @@ static int accept_kernel(struct pv_sock *so, int flags)
 
 	if (poll(&p, 1, 0) <= 0)
 		return -EAGAIN;
-	if (!pv_sock_nonblock(so) && pv_prefork_left_to_kernel(so))
+	if (!pv_sock_nonblock(so) && pv_prefork_left_to_kernel())
 		return PV_HANDED;
 	fd = accept4(p.fd, NULL, NULL, flags & SOCK_CLOEXEC);
 	return fd < 0 ? -errno : fd;

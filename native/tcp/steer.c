@@ -92,9 +92,9 @@ static int gate_rule(struct pv_tcp_table *t, const struct pv_tcp_rule *r, bool g
 int pv_tcp_gate(struct pv_tcp *l, bool gated)
 {
 	struct pv_tcp_port *p = l->port;
-	int rc = 0;
+	int rc = pv_list_empty(&p->rules) ? -EOPNOTSUPP : 0;
 
-	p->gated = gated;
+	p->gated = gated && !rc;
 	pv_list_for_each(it, &p->rules) {
 		rc = gate_rule(l->t, pv_list_entry(it, struct pv_tcp_rule, link), gated);
 		if (rc && gated) {
@@ -113,11 +113,6 @@ void pv_tcp_gate_open(struct pv_tcp_table *t, bool open)
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
 		if (hosted(t, i))
 			(void)pv_ring_gate(pv_iface_ring(pv_net_iface(t->net, i)), open);
-}
-
-bool pv_tcp_has_rule(const struct pv_tcp *l)
-{
-	return !pv_list_empty(&l->port->rules);
 }
 
 static int want_port(struct pv_tcp_table *t, struct pv_tcp_port *p, uint32_t iface, const struct pv_addr *dst, bool sole)

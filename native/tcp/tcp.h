@@ -87,12 +87,10 @@ uint32_t pv_tcp_accept_queue(const struct pv_tcp *l);
 /* Neither an established connection nor one that begins. */
 bool pv_tcp_listen_idle(const struct pv_tcp *l);
 /* Of all listeners of the port, on the host's interfaces: connections come to them by the rings' gates, or not any more. They have rules of
- * their own meanwhile. -EOPNOTSUPP (a ring has none), what the ring says: they do not. */
+ * their own meanwhile. -EOPNOTSUPP (a ring has none, or there is no rule), what the ring says: they do not. */
 int pv_tcp_gate(struct pv_tcp *l, bool gated);
 /* Opens or shuts the gates: the first connection that comes shuts the one by which it came. */
 void pv_tcp_gate_open(struct pv_tcp_table *t, bool open);
-/* On the host's interfaces: is there one of which anything comes to the listener? */
-bool pv_tcp_has_rule(const struct pv_tcp *l);
 /* how: 1 read, 2 write, 3 both. -ENOTCONN. A listener that is shut down for reading stops listening. */
 int pv_tcp_shutdown(struct pv_tcp *c, uint32_t how, int64_t now_ns);
 /* connect(AF_UNSPEC): to CLOSED, with a reset when there was a connection. */

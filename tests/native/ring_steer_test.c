@@ -762,6 +762,15 @@ TEST_BOTH(one_at_a_time)
 	setup();
 	for (int v6 = 0; v6 < 2; v6++) {
 		handle[v6] = listeners_rule(v6);
+		broken = *inside()->lib;
+		broken.map_update = some_updates;
+		inside()->lib = &broken;
+		writes = first_bad = 0;
+		last_bad = UINT32_MAX;
+		CHECK_EQ(pv_ring_flow_gate(ring, handle[v6], true), -ENOMEM);
+		CHECK_EQ(pv_ring_gate(ring, true), -ENOMEM);
+		inside()->lib = pv_xdp_libbpf(NULL, 0);
+		CHECK(segment_steers(v6, 1111, SYN) && segment_steers(v6, 1112, SYN));
 		CHECK_EQ(pv_ring_flow_gate(ring, handle[v6], true), 0);
 		CHECK_EQ(pv_ring_flow_gate(ring, handle[v6], true), 0);
 		CHECK_EQ(inside()->told.few, !crowd);
