@@ -171,6 +171,19 @@ static int listen_by(int fd, pyvma_sock *h, int backlog)
 	return rc;
 }
 
+/* Children may accept from it, too. */
+static int share(void)
+{
+	int saved = errno;
+
+	pthread_mutex_lock(&use_lock);
+	if (!pl_sandbox())
+		pyvma_listener_shared();
+	pthread_mutex_unlock(&use_lock);
+	errno = saved;
+	return 0;
+}
+
 PL_EXPORT int listen(int fd, int backlog)
 {
 	pyvma_sock *h = pl_peek(fd);
@@ -180,8 +193,8 @@ PL_EXPORT int listen(int fd, int backlog)
 	if (h)
 		return (int)pl_result(PL_IN(listen_by(fd, h, backlog)));
 	rc = PL_REAL(listen)(fd, backlog);
-	if (rc == 0 && pl_get(fd) == PL_LATE)
-		pyvma_listener_shared();
+	if (rc == 0 && pl_get(fd) == PL_LATE && !pl_inside && !pl_busy())
+		(void)PL_IN(share());
 	return rc;
 }
 
