@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,29 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/ownfd.h"
 
 #define NAP_NS 100000
 #define NAPS 100 /* 10 ms: it may have to wait for a CPU */
 #define NAPS_LOCKED 20
 
-static _Thread_local int8_t first; /* of the process's threads; -1: another, 0: nobody has asked */
+static _Thread_local int8_t is; /* 1: the process's first thread, -1: another, 0: nobody has asked */
+/* The first thread blocks all signals for a wait of its own, which lets in all but these. */
+static _Atomic(bool) first_waits;
+static _Atomic(uint64_t) first_mask;
+
+static bool is_first(void)
+{
+	if (!is)
+		is = getpid() == gettid() ? 1 : -1;
+	return is > 0;
+}
+
+void pv_pending_forked(void)
+{
+	is = 0;
+	atomic_store_explicit(&first_waits, false, memory_order_relaxed);
+}
 
 static uint64_t bits_of(const sigset_t *set)
 {
@@ -38,46 +56,50 @@ static uint64_t due(const sigset_t *mask)
 	return sigpending(&pending) < 0 ? 0 : bits_of(&pending) & ~bits_of(mask);
 }
 
-/* Pending for this thread alone (proc_pid_status(5)); where nobody tells, all that is pending. */
-static uint64_t of_thread(void)
+/* A set of a thread's, as proc_pid_status(5) tells it; where nobody tells, all of them. So it is of a thread that has ended. */
+static uint64_t told(const char *path, const char *name)
 {
-	static const char name[] = "\nSigPnd:";
 	char text[2048], *at;
 	ssize_t n = -1;
-	int fd = open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
+	int fd = pv_ownfd(open(path, O_RDONLY | O_CLOEXEC));
 
 	if (fd >= 0) {
 		n = read(fd, text, sizeof(text) - 1);
 		close(fd);
 	}
 	text[PV_MAX(n, (ssize_t)0)] = '\0';
-	at = strstr(text, name);
-	return at ? strtoull(at + sizeof(name) - 1, NULL, 16) : UINT64_MAX;
+	at = strstr(text, "\nState:\tZ") ? NULL : strstr(text, name);
+	return at ? strtoull(at + strlen(name), NULL, 16) : UINT64_MAX;
 }
 
-static bool is_first(void)
+static uint64_t of_thread(void)
 {
-	if (!first)
-		first = getpid() == gettid() ? 1 : -1;
-	return first > 0;
+	return told("/proc/thread-self/status", "\nSigPnd:");
 }
 
-void pv_pending_forked(void)
+static uint64_t first_blocks(void)
 {
-	first = 0;
+	if (atomic_load_explicit(&first_waits, memory_order_acquire))
+		return atomic_load_explicit(&first_mask, memory_order_relaxed);
+	return told("/proc/self/status", "\nSigBlk:");
 }
 
-/* Until the first thread has them. Is anything left? */
-static bool leave_to_first(const sigset_t *mask, uint32_t naps)
+/* Until the first thread has what is the process's. Is there anything left for this one? */
+static bool leave_to_first(const sigset_t *mask, uint64_t own, uint32_t naps)
 {
 	const struct timespec nap = { .tv_nsec = NAP_NS };
 
-	while (due(mask)) {
-		if (!naps--)
-			return true;
+	while (naps-- && due(mask) & ~own & ~first_blocks())
 		(void)nanosleep(&nap, NULL);
-	}
-	return false;
+	return due(mask);
+}
+
+void pv_pending_masked(const sigset_t *mask)
+{
+	if (!is_first())
+		return;
+	atomic_store_explicit(&first_mask, bits_of(mask), memory_order_relaxed);
+	atomic_store_explicit(&first_waits, true, memory_order_release);
 }
 
 bool pv_pending(const sigset_t *mask, sigset_t *out)
@@ -89,7 +111,7 @@ bool pv_pending(const sigset_t *mask, sigset_t *out)
 		return due(mask);
 	own = of_thread();
 	if (!(due(mask) & own))
-		return leave_to_first(mask, NAPS);
+		return leave_to_first(mask, 0, NAPS);
 	/* The others' turn comes with the next look. */
 	for (int sig = 1; sig <= 64; sig++)
 		if (!(own >> (sig - 1) & 1))
@@ -99,7 +121,9 @@ bool pv_pending(const sigset_t *mask, sigset_t *out)
 
 void pv_pending_unmask(const sigset_t *mask)
 {
-	if (!is_first())
-		(void)leave_to_first(mask, NAPS_LOCKED);
+	if (is_first())
+		atomic_store_explicit(&first_waits, false, memory_order_release);
+	else if (due(mask))
+		(void)leave_to_first(mask, of_thread(), NAPS_LOCKED);
 	pthread_sigmask(SIG_SETMASK, mask, NULL);
 }

@@ -11,6 +11,8 @@
  * one that finds such a signal leaves that one some time to take it.
  */
 
+/* The thread has blocked its signals for a wait that lets in all but `mask`. */
+void pv_pending_masked(const sigset_t *mask);
 /* Is there anything that the thread is to let in, under `*out`, which is `mask` or more? */
 bool pv_pending(const sigset_t *mask, sigset_t *out);
 /* Sets the thread's mask. */

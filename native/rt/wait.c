@@ -4,7 +4,7 @@
  *
  * Signals. A thread that sleeps is interrupted by ppoll. A thread that spins makes no system calls that a signal could interrupt, yet
  * Python's handlers run only when the call returns. So a spin that lasts longer than 10 us blocks the thread's signals, which is what
- * makes them visible: every 2 ms a ppoll of nothing with the thread's own mask lets a pending handler run and tells that one did.
+ * makes them visible: every 2 ms, if one is pending, a ppoll of nothing with the thread's own mask lets its handler run and tells that one did.
  * Signals that report a fault of the thread itself are never blocked. Of those for the process the first thread has the choice (rt/pending.h).
  *
  * Which handler ran, and so whether the call is one that starts again (SA_RESTART), cannot be seen afterwards. A face that wants to know
@@ -308,6 +308,7 @@ static void mask_signals(struct pv_wait *w)
 	pthread_sigmask(SIG_BLOCK, &set, &w->before);
 	w->saved = asked_mask ? *asked_mask : w->before;
 	w->masked = true;
+	pv_pending_masked(&w->saved);
 }
 
 /* Of the signals that wait to be let in the kernel takes the lowest number first, and goes by its handler's flag. */

@@ -109,12 +109,10 @@ void pv_prefork_listens(struct pv_sock *so)
 	for (uint32_t i = 0; i < listeners; i++)
 		if (listens(&listener[i]))
 			listener[n++] = listener[i];
-	if (n < LISTENERS_MAX)
-		listener[n++] = (struct known){ so, so->serial };
-	listeners = n;
+	listener[n % LISTENERS_MAX] = (struct known){ so, so->serial };
+	listeners = n < LISTENERS_MAX ? n + 1 : 0;
 	watch();
-	if (told())
-		pv_prefork_gates = listeners;
+	pv_prefork_gates = told() ? listeners : 0;
 }
 
 /* It serves several at once, or the ring has no gates: everything comes here. */
@@ -126,43 +124,67 @@ static void give_up(void)
 	listeners = pv_prefork_gates = 0;
 }
 
-/* For all of them, whichever it waits for. */
+static bool is_in(const struct pv_sock *so, const struct pyvma_epoll *set)
+{
+	pv_list_for_each(it, &so->entries)
+		if (pv_list_entry(it, struct pv_entry, on_sock)->set == set)
+			return true;
+	return false;
+}
+
+/* Whoever does not look at the kernel's half needs all of them. */
+static bool gates(void)
+{
+	bool all = pv_engine.kernel_ratio != 0;
+
+	for (uint32_t i = 0; i < listeners && all; i++)
+		all = !listens(&listener[i]) || !pv_tcp_gate(listener[i].so->tc, true);
+	if (!all)
+		give_up();
+	return all;
+}
+
+bool pv_prefork_expects(void)
+{
+	for (uint32_t i = 0; i < listeners; i++)
+		if (listens(&listener[i]) && !pv_tcp_listen_idle(listener[i].so->tc))
+			return true;
+	return false;
+}
+
+/* For all listeners, whichever it waits for. */
 static void begin_wait(void)
 {
-	bool idle = true;
-
-	if (lives(&served)) {
+	if (lives(&served))
 		give_up();
-		return;
-	}
-	for (uint32_t i = 0; i < listeners; i++) {
-		if (!listens(&listener[i]))
-			continue;
-		if (pv_tcp_gate(listener[i].so->tc, true)) {
-			give_up();
-			return;
-		}
-		idle &= pv_tcp_listen_idle(listener[i].so->tc);
-	}
-	if (idle)
+	else if (gates() && !pv_prefork_expects())
 		pv_tcp_gate_open(pv_engine.tcp, true);
 }
 
-bool pv_prefork_left_to_kernel(void)
+int pv_prefork_hand_over(void)
 {
 	if (!pv_engine.nports)
-		return family >= 0;
+		return family >= 0 ? PV_HANDED : 0;
 	if (!pv_prefork_is())
-		return false;
+		return 0;
 	pv_prefork_taken();
 	pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock)); /* one that came in before */
-	return true;
+	return pv_prefork_expects() ? -EAGAIN : PV_HANDED;
 }
 
-bool pv_prefork_queued(void)
+static bool in_one_set(const struct pv_sock *a, const struct pv_sock *b)
+{
+	pv_list_for_each(it, &a->entries)
+		if (is_in(b, pv_list_entry(it, struct pv_entry, on_sock)->set))
+			return true;
+	return false;
+}
+
+bool pv_prefork_comes(const struct pv_sock *so)
 {
 	for (uint32_t i = 0; i < listeners; i++)
-		if (listens(&listener[i]) && pv_tcp_accept_queue(listener[i].so->tc))
+		if (listens(&listener[i]) && !pv_tcp_listen_idle(listener[i].so->tc) &&
+		    (listener[i].so == so || in_one_set(so, listener[i].so)))
 			return true;
 	return false;
 }
@@ -183,14 +205,6 @@ void pv_prefork_wait(struct pv_sock *so)
 		begin_wait();
 	else
 		give_up(); /* threads, one each */
-}
-
-static bool is_in(const struct pv_sock *so, const struct pyvma_epoll *set)
-{
-	pv_list_for_each(it, &so->entries)
-		if (pv_list_entry(it, struct pv_entry, on_sock)->set == set)
-			return true;
-	return false;
 }
 
 void pv_prefork_wait_set(const struct pyvma_epoll *set)
@@ -232,7 +246,10 @@ bool pv_prefork_readable(const void *ptr)
 	pv_prefork_gates = listeners;
 	for (uint32_t i = 0; i < listeners; i++)
 		n += listens(&listener[i]) ? waiters(listener[i].so) : 0;
+	/* Busy as it is it serves one at a time, for all that is known. */
 	if (n)
 		begin_wait();
+	else
+		(void)gates();
 	return true;
 }

@@ -32,11 +32,13 @@ pv_inline bool pv_prefork_is(void)
 	return pv_unlikely(pv_prefork_gates != 0);
 }
 
-/* The kernel has a connection for the listener, which a sibling may take before us: then accept4(2) waits for another one, if it may. True:
- * until then nothing comes by the stack. */
-bool pv_prefork_left_to_kernel(void);
-/* Has one of the listeners a connection of ours? */
-bool pv_prefork_queued(void);
+/* The kernel has a connection for a listener, which a sibling may take before us: then accept4(2) waits for another one, if it may. PV_HANDED:
+ * it may, nothing comes by the stack meanwhile; -EAGAIN: one of the stack's is about to come; 0: no siblings. */
+int pv_prefork_hand_over(void);
+/* Is a connection of the stack's there, or about to be? */
+bool pv_prefork_expects(void);
+/* The same for this listener, or another one that is waited for together with it. */
+bool pv_prefork_comes(const struct pv_sock *so);
 /* A wait for it begins; for one that is not such a listener nothing happens. */
 void pv_prefork_wait(struct pv_sock *so);
 void pv_prefork_wait_set(const struct pyvma_epoll *set);

@@ -308,8 +308,9 @@ static int accept_kernel(struct pv_sock *so, int flags)
 
 	if (poll(&p, 1, 0) <= 0)
 		return -EAGAIN;
-	if (!pv_sock_nonblock(so) && pv_prefork_left_to_kernel())
-		return PV_HANDED;
+	fd = pv_sock_nonblock(so) ? 0 : pv_prefork_hand_over();
+	if (fd)
+		return fd;
 	fd = accept4(p.fd, NULL, NULL, flags & SOCK_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
@@ -339,8 +340,6 @@ static int accept_try(struct pv_sock *so, struct accepted *a, bool kernel)
 	if (rc != -EAGAIN || !so->kernel_leg || !kernel)
 		return rc;
 	fd = accept_kernel(so, a->flags);
-	if (fd == PV_HANDED && pv_tcp_accept_queue(so->tc))
-		return accept_try(so, a, false);
 	/* What it has not is no number of the next connection's. */
 	if (fd < 0)
 		return fd;
@@ -367,15 +366,19 @@ static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 
 	pv_wait_init(&w, &so->watch, timeout_ns < 0 && so->rcvtimeo_ns ? so->rcvtimeo_ns : timeout_ns);
 	while (n == -EAGAIN) {
-		w.kfd = so->kernel_leg ? pv_sock_kfd(so) : -1;
+		bool ours = pv_prefork_is() && pv_prefork_expects();
+
+		w.kfd = so->kernel_leg && !ours ? pv_sock_kfd(so) : -1;
 		w.kevents = POLLIN;
+		w.nap_ns = ours ? PV_NS_PER_MS : PV_NEVER;
 		rc = pv_wait(&pv_engine, &w);
 		if (h->gen != gen || pv_handle_sock(h) != so || !so->tc) {
 			n = pv_sock_gone(h, so, gen);
 			break;
 		}
 		n = accept_try(so, a, rc || kernels_turn(so, &w));
-		if (n == -EAGAIN && rc) {
+		/* In the kernel it would wait again, whatever has ended this wait. */
+		if ((n == -EAGAIN || n == PV_HANDED) && rc) {
 			n = rc == -ETIMEDOUT ? -EAGAIN : rc;
 			break;
 		}
@@ -447,8 +450,8 @@ static int accept_ours(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 	rc = accept_try(so, a, false);
 	if (rc == -EAGAIN) {
 		pv_engine_poll(&pv_engine, now());
-		/* Of another listener's, that it will come to, nobody else could take the connection. */
-		rc = accept_try(so, a, !wait && !(pv_prefork_is() && pv_prefork_queued()));
+		/* One of the stack's that it will come to nobody else could take, and it would wait behind the kernel's. */
+		rc = accept_try(so, a, !wait && !(pv_prefork_is() && pv_prefork_comes(so)));
 	}
 	if (rc == -EAGAIN && wait && pv_prefork_is()) {
 		rc = accept_try(so, a, true);

@@ -203,6 +203,8 @@ bool pv_tcp_oow_allowed(int64_t *last_ns, const struct pv_tcp_in *in);
 /* steer.c */
 /* Listening, or about to send the first segment: 0 when what comes for it reaches us, or what the ring said of the rule. */
 int pv_tcp_steer(struct pv_tcp *c);
+/* One of its listeners is gone: without any it has no gate. */
+void pv_tcp_gate_end(struct pv_tcp_port *p);
 /* Its listener's rule has a gate, and brings nothing of it should the peer begin anew. */
 void pv_tcp_steer_own(struct pv_tcp *c);
 /* It has been through its first exchanges, and more are to come. On interfaces of our own this does nothing. */

@@ -178,7 +178,7 @@ static void syn_arrived(struct pv_tcp *l, const struct pv_tcp_in *in)
 	struct pv_tcp_listen *q = l->listen;
 
 	if (pv_unlikely(l->port->gated))
-		t->gate_open = false;
+		t->gate_spent = true;
 	if (q->nsyn >= q->backlog && q->nsyn) {
 		pv_tcp_lost(t, l, in, &t->c.syn_overflow);
 		/* One that ended a TIME_WAIT has its number chosen already (Linux: it does not get a cookie either). */
@@ -560,7 +560,7 @@ uint32_t pv_tcp_accept_queue(const struct pv_tcp *l)
 
 bool pv_tcp_listen_idle(const struct pv_tcp *l)
 {
-	return !l->listen->naccept && !l->listen->nsyn;
+	return !l->listen->naccept && !l->listen->nyoung;
 }
 
 void pv_tcp_listen_stop(struct pv_tcp *l, int64_t now_ns)
@@ -581,6 +581,8 @@ void pv_tcp_listen_stop(struct pv_tcp *l, int64_t now_ns)
 	l->listen = NULL;
 	pv_mem_hide(t->mem, q->shown);
 	pv_mem_free_shown(t->mem, q, sizeof(*q));
+	if (l->port && l->port->gated)
+		pv_tcp_gate_end(l->port);
 	if (l->port && !pv_list_empty(&l->port->rules))
 		pv_tcp_steer_port(t, l->port);
 }

@@ -89,10 +89,19 @@ static int gate_rule(struct pv_tcp_table *t, const struct pv_tcp_rule *r, bool g
 	return pv_ring_flow_gate(pv_iface_ring(pv_net_iface(t->net, r->iface)), r->handle, gated);
 }
 
+/* What comes by an interface of our own comes without a rule. */
+static bool any_own(const struct pv_tcp_table *t)
+{
+	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
+		if (pv_net_iface(t->net, i) && i != t->going && !hosted(t, i))
+			return true;
+	return false;
+}
+
 int pv_tcp_gate(struct pv_tcp *l, bool gated)
 {
 	struct pv_tcp_port *p = l->port;
-	int rc = pv_list_empty(&p->rules) ? -EOPNOTSUPP : 0;
+	int rc = pv_list_empty(&p->rules) || (gated && any_own(l->t)) ? -EOPNOTSUPP : 0;
 
 	p->gated = gated && !rc;
 	pv_list_for_each(it, &p->rules) {
@@ -105,11 +114,20 @@ int pv_tcp_gate(struct pv_tcp *l, bool gated)
 	return rc;
 }
 
+void pv_tcp_gate_end(struct pv_tcp_port *p)
+{
+	pv_list_for_each(it, &p->socks)
+		if (pv_list_entry(it, struct pv_tcp, on_port)->listen)
+			return;
+	p->gated = false;
+}
+
 void pv_tcp_gate_open(struct pv_tcp_table *t, bool open)
 {
-	if (t->gate_open == open)
+	if (t->gate_open == open && !(open && t->gate_spent))
 		return;
 	t->gate_open = open;
+	t->gate_spent = false;
 	for (uint32_t i = 1; i <= PV_IFACE_MAX; i++)
 		if (hosted(t, i))
 			(void)pv_ring_gate(pv_iface_ring(pv_net_iface(t->net, i)), open);

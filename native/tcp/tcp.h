@@ -84,10 +84,10 @@ int pv_tcp_listen(struct pv_tcp *c, int backlog);
 /* The oldest established connection. -EAGAIN, -EINVAL (not listening). */
 int pv_tcp_accept(struct pv_tcp *l, struct pv_tcp **out);
 uint32_t pv_tcp_accept_queue(const struct pv_tcp *l);
-/* Neither an established connection nor one that begins. */
+/* Neither an established connection nor one that begins and whose peer may still answer at once. */
 bool pv_tcp_listen_idle(const struct pv_tcp *l);
 /* Of all listeners of the port, on the host's interfaces: connections come to them by the rings' gates, or not any more. They have rules of
- * their own meanwhile. -EOPNOTSUPP (a ring has none, or there is no rule), what the ring says: they do not. */
+ * their own meanwhile. -EOPNOTSUPP (not all that comes is by rules with a gate), what the ring says: they do not. */
 int pv_tcp_gate(struct pv_tcp *l, bool gated);
 /* Opens or shuts the gates: the first connection that comes shuts the one by which it came. */
 void pv_tcp_gate_open(struct pv_tcp_table *t, bool open);

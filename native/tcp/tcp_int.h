@@ -447,7 +447,7 @@ struct pv_tcp_table {
 	struct pv_rng rng;
 	struct pv_list all; /* every struct pv_tcp */
 	bool hosted; /* there is an interface of the kernel's */
-	bool gate_open; /* as the rings were told last, and nothing has begun since */
+	bool gate_open, gate_spent; /* as the rings were told last; something has begun since */
 	uint32_t going; /* the interface that is being removed */
 	uint32_t nidle; /* on the next */
 	struct pv_list idle; /* reserve.c: struct pv_tcp_reserve */

@@ -109,6 +109,9 @@ static struct pv_tcp_tw *record(struct pv_tcp *c, bool fin_wait_2)
 	pv_list_init(&w->age);
 	pv_list_add(&c->port->tws, &w->on_port);
 	c->rules = NULL;
+	/* The peer may begin anew by the same port: that is for whoever waits for connections. */
+	if (pv_unlikely(c->port->gated))
+		pv_tcp_steer_left(t, &w->rules);
 	t->fin_waits += fin_wait_2;
 	tell(t, w, 0, state_of(w));
 	rearm(t, w, t->head.now_ns);
