@@ -24,7 +24,7 @@ pytestmark = [
 
 WORKERS, ROUNDS = 3, 10
 
-# Each connection is told which worker has it, and has that until the peer closes it: one at a time, or as many as there are.
+# Each connection is told which worker has it, and has that until the peer closes it or asks for that: one at a time, or as many as there are.
 SERVER = """
 import os, select, signal, socket, sys, threading, time
 ports, how = [7510, 7511][:int(sys.argv[1])], sys.argv[2]
@@ -32,7 +32,7 @@ listeners = [socket.create_server(("", port), family=socket.AF_INET6, dualstack_
 
 def serve(s):
     s.sendall(b"%d\\n" % os.getpid())
-    while s.recv(100):
+    while s.recv(100) not in (b"", b"close"):
         pass
     s.close()
 
@@ -113,6 +113,25 @@ for s in made:
         assert s.recv(100)
 """
 
+# One port for two connections, of which the first was closed by the worker; who has the second while that worker has another peer.
+ANEW = """
+import socket, sys, time
+def connected(port):
+    s = socket.socket()
+    s.settimeout(30)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("", port))
+    s.connect((sys.argv[1], 7510))
+    return s, s.recv(100)
+s, first = connected(7600)
+s.sendall(b"close")
+assert s.recv(100) == b""
+s.close()
+time.sleep(0.2)
+s, other = connected(7601)
+print(first == other, connected(7600)[1] == other)
+"""
+
 
 @contextmanager
 def server(ns: Namespace, env: Env, ports: int, how: str, workers: int = WORKERS) -> Iterator[None]:
@@ -170,3 +189,12 @@ def test_who_has_no_siblings_has_them_all(tmp_path: Path) -> None:
         process = subprocess.Popen(inside(there, {}, "python3", "-c", IN_A_ROW, ENGINE[4], str(ROUNDS)))
         assert process.wait(LIMIT_S) == 0
     assert counters_of(counters)["tcp.opened_passive"] == ROUNDS
+
+
+def test_a_peer_that_begins_anew(tmp_path: Path) -> None:
+    """By a port that the worker with the ring has in TIME_WAIT: it does not wait for that one."""
+    counters = tmp_path / "counters"
+    with namespaces() as (here, there), server(here, preloaded(counters), 1, "accept"):
+        done = subprocess.run(inside(there, {}, "python3", "-c", ANEW, ENGINE[4]), capture_output=True, text=True, timeout=LIMIT_S)
+        assert (done.stdout, done.stderr) == ("True False\n", "")
+    assert counters_of(counters)["tcp.opened_passive"] == 2
