@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from c_programs import LIMIT_S, Env, inside
+from exchange import wait_for
 from netns import Namespace, usable
 from preload_lab import counters_of, preloaded
 from veth import ENGINE, namespaces
@@ -24,7 +26,7 @@ pytestmark = [
 
 WORKERS, ROUNDS = 3, 10
 
-# Each connection is told which worker has it, and has that until the peer closes it or asks for that: one at a time, or as many as there are.
+# Each connection is told which worker has it, and has that until the peer closes it or asks for that: one at a time, or as many as come.
 SERVER = """
 import os, select, signal, socket, sys, threading, time
 ports, how = [7510, 7511][:int(sys.argv[1])], sys.argv[2]
@@ -84,7 +86,7 @@ for _ in range(int(sys.argv[3])):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         work()
 signal.signal(signal.SIGTERM, lambda *_: None)
-time.sleep(1)  # all of them wait by now
+time.sleep(0.3)  # all of them wait by now
 print("ready", flush=True)
 signal.pause()
 for pid in children:
@@ -133,6 +135,12 @@ print(first == other, connected(7600)[1] == other)
 """
 
 
+def started(env: Env) -> int:
+    """How many workers have come to wait."""
+    counters = Path(env["PYVMA_EXIT_STATS"])
+    return counters.read_text().count("started") if counters.exists() else 0
+
+
 @contextmanager
 def server(ns: Namespace, env: Env, ports: int, how: str, workers: int = WORKERS) -> Iterator[None]:
     command = inside(ns, env, "python3", "-c", SERVER, str(ports), how, str(workers))
@@ -140,6 +148,9 @@ def server(ns: Namespace, env: Env, ports: int, how: str, workers: int = WORKERS
     assert process.stdout
     try:
         assert process.stdout.readline() == "ready\n"
+        if env:
+            wait_for("engines of all workers", lambda: started(env) == workers)
+            time.sleep(0.3)  # and that those without the ring have told the one that has it
         yield
         process.send_signal(signal.SIGTERM)
         process.wait(LIMIT_S)
