@@ -18,7 +18,7 @@
 #include "base/ownfd.h"
 
 #define NAP_NS 100000
-#define NAPS 100 /* 10 ms: it may have to wait for a CPU */
+#define NAPS 500 /* 50 ms: it may have to wait for a CPU */
 #define NAPS_LOCKED 20
 
 static _Thread_local int8_t is; /* 1: the process's first thread, -1: another, 0: nobody has asked */
