@@ -104,13 +104,13 @@ void pv_pending_masked(const sigset_t *mask)
 
 bool pv_pending(const sigset_t *mask, sigset_t *out)
 {
-	uint64_t own;
+	uint64_t some = due(mask), own;
 
 	*out = *mask;
-	if (!due(mask) || is_first())
-		return due(mask);
+	if (!some || is_first())
+		return some;
 	own = of_thread();
-	if (!(due(mask) & own))
+	if (!(some & own))
 		return leave_to_first(mask, 0, NAPS);
 	/* The others' turn comes with the next look. */
 	for (int sig = 1; sig <= 64; sig++)

@@ -221,33 +221,31 @@ void pv_prefork_taken(void)
 	pv_tcp_gate_open(pv_engine.tcp, false);
 }
 
-void pv_prefork_serves(const struct pv_sock *so)
+void pv_prefork_serves(struct pv_sock *so)
 {
-	served = (struct known){ (struct pv_sock *)(uintptr_t)so, so->serial };
+	served = (struct known){ so, so->serial };
 }
 
-static uint32_t waiters(const struct pv_sock *so)
+static bool is_waited_for(const struct pv_sock *so)
 {
-	uint32_t n = 0;
+	bool any = !pv_list_empty(&so->watch.waiters);
 
-	pv_list_for_each(it, &so->watch.waiters)
-		n++;
 	pv_list_for_each(it, &so->entries)
-		n += !pv_list_empty(&pv_list_entry(it, struct pv_entry, on_sock)->set->watch.waiters);
-	return n;
+		any |= !pv_list_empty(&pv_list_entry(it, struct pv_entry, on_sock)->set->watch.waiters);
+	return any;
 }
 
 bool pv_prefork_readable(const void *ptr)
 {
-	uint32_t n = 0;
+	bool waits = false;
 
 	if (ptr != &family)
 		return false;
 	pv_prefork_gates = listeners;
 	for (uint32_t i = 0; i < listeners; i++)
-		n += listens(&listener[i]) ? waiters(listener[i].so) : 0;
+		waits |= listens(&listener[i]) && is_waited_for(listener[i].so);
 	/* Busy as it is it serves one at a time, for all that is known. */
-	if (n)
+	if (waits)
 		begin_wait();
 	else
 		(void)gates();

@@ -44,6 +44,6 @@ void pv_prefork_wait(struct pv_sock *so);
 void pv_prefork_wait_set(const struct pyvma_epoll *set);
 /* A connection was accepted, the stack's or the kernel's. Then which socket it is, if it is the stack's. */
 void pv_prefork_taken(void);
-void pv_prefork_serves(const struct pv_sock *so);
+void pv_prefork_serves(struct pv_sock *so);
 
 #endif

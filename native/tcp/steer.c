@@ -101,8 +101,11 @@ static bool any_own(const struct pv_tcp_table *t)
 int pv_tcp_gate(struct pv_tcp *l, bool gated)
 {
 	struct pv_tcp_port *p = l->port;
-	int rc = pv_list_empty(&p->rules) || (gated && any_own(l->t)) ? -EOPNOTSUPP : 0;
+	int rc;
 
+	if (p->gated == gated)
+		return 0;
+	rc = pv_list_empty(&p->rules) || (gated && any_own(l->t)) ? -EOPNOTSUPP : 0;
 	p->gated = gated && !rc;
 	pv_list_for_each(it, &p->rules) {
 		rc = gate_rule(l->t, pv_list_entry(it, struct pv_tcp_rule, link), gated);
