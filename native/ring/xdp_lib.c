@@ -29,6 +29,7 @@ static void load(void)
 		{ "bpf_object__btf_fd", &lib.btf_fd },
 		{ "bpf_link_create", &lib.link_create },
 		{ "bpf_map_update_elem", &lib.map_update },
+		{ "bpf_map_lookup_elem", &lib.map_lookup },
 		{ "bpf_map_delete_elem", &lib.map_delete },
 		{ "bpf_xdp_query_id", &lib.query_id },
 		{ "bpf_prog_get_fd_by_id", &lib.fd_by_id },

@@ -65,6 +65,7 @@ struct xdp_libbpf {
 	int (*btf_fd)(const struct bpf_object *);
 	int (*link_create)(int, int, int, const void *);
 	int (*map_update)(int, const void *, const void *, uint64_t);
+	int (*map_lookup)(int, const void *, void *);
 	int (*map_delete)(int, const void *);
 	int (*query_id)(int, int, uint32_t *);
 	int (*fd_by_id)(uint32_t);

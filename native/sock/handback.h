@@ -19,6 +19,18 @@ int pv_handback(struct pv_sock *so, const char *why);
  * engine's lock is held. */
 void pv_handback_unsent(void);
 
+/* ---- enqueue.c --------------------------------------------------------------------------------------------------------- */
+
+/* A listener of both is about to go, and somebody else may have the kernel's half: what waits in the stack's queue goes to that one's, as far
+ * as the kernel takes it. The engine's lock is held; some milliseconds may pass, for handshakes that are under way. */
+void pv_enqueue_all(struct pv_sock *so);
+
+/* ---- peer.c ------------------------------------------------------------------------------------------------------------ */
+
+#define PV_PEER_SEGMENT_MAX 2048u
+/* A segment of its peer's, with so much payload at most, reaches the kernel. 0 or -errno. */
+int pv_peer_segment(const struct pv_tcp_export *x, uint8_t flags, uint32_t seq, uint32_t ack, const void *data, uint32_t len);
+
 /* ---- repair.c: one connection in the kernel, which nobody hears of yet ------------------------------------------------- */
 
 struct pv_repair {

@@ -15,8 +15,6 @@
 
 #include "rt/error.h"
 #include "sock/handback.h"
-#include "wire/ipv4.h"
-#include "wire/ipv6.h"
 #include "wire/tcp.h"
 
 #ifndef SO_BUF_LOCK
@@ -188,58 +186,6 @@ static int queues(const struct pv_repair *r)
 
 /* ---- beyond ESTABLISHED ------------------------------------------------------------------------------------------------ */
 
-static int send_raw(const struct pv_tcp_export *x, const uint8_t *packet, uint32_t len)
-{
-	bool v4 = pv_addr_is4(&x->local.addr);
-	struct sockaddr_storage ss;
-	struct pv_endpoint to = { .addr = x->local.addr };
-	socklen_t size = pv_addr_format(v4 ? AF_INET : AF_INET6, &to, &ss, sizeof(ss));
-	int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW), rc;
-
-	if (fd < 0)
-		return -errno;
-	rc = sendto(fd, packet, len, MSG_DONTWAIT, (struct sockaddr *)&ss, size) < 0 ? -errno : 0;
-	close(fd);
-	return rc;
-}
-
-/* A segment of the peer's without payload. */
-static int from_peer(const struct pv_repair *r, uint8_t flags, uint32_t seq, uint32_t ack)
-{
-	const struct pv_tcp_export *x = r->x;
-	struct pv_wire_tcp h = { .src_port = x->remote.port,
-				 .dst_port = x->local.port,
-				 .seq = seq,
-				 .ack = ack,
-				 .wnd = (uint16_t)PV_MIN(x->snd_wnd >> x->snd_wscale, UINT16_MAX),
-				 .hlen = PV_TCP_HLEN,
-				 .flags = flags | PV_TH_ACK };
-	bool v4 = pv_addr_is4(&x->local.addr);
-	uint32_t ip = v4 ? PV_IP4_HLEN : PV_IP6_HLEN;
-	uint8_t packet[PV_IP6_HLEN + PV_TCP_HLEN] = { 0 };
-	uint64_t sum;
-
-	if (v4)
-		pv_wire_ip4_emit(packet, &(struct pv_wire_ip4){ .src = x->remote.addr.w[3],
-								.dst = x->local.addr.w[3],
-								.total_len = (uint16_t)(ip + PV_TCP_HLEN),
-								.hdr_len = (uint8_t)ip,
-								.ttl = 64,
-								.proto = IPPROTO_TCP });
-	else
-		pv_wire_ip6_emit(packet, &(struct pv_wire_ip6){ .src = x->remote.addr.b,
-								.dst = x->local.addr.b,
-								.payload_len = PV_TCP_HLEN,
-								.hops = 64,
-								.next = IPPROTO_TCP });
-	if (v4)
-		pv_wire_ip4_csum_fill(packet, ip);
-	pv_wire_tcp_emit(packet + ip, &h);
-	sum = pv_cksum_pseudo(&x->remote.addr, &x->local.addr, IPPROTO_TCP, PV_TCP_HLEN);
-	pv_cksum_put(packet + ip + PV_TCP_CSUM_OFF, pv_cksum_finish(pv_cksum_add(packet + ip, PV_TCP_HLEN, sum)));
-	return send_raw(x, packet, ip + PV_TCP_HLEN);
-}
-
 static int state_of(int fd)
 {
 	struct tcp_info info = { 0 };
@@ -260,7 +206,7 @@ static int await(int fd, enum pv_tcp_state state)
 
 static int peers_fin(const struct pv_repair *r, uint32_t ack, enum pv_tcp_state then)
 {
-	int rc = from_peer(r, PV_TH_FIN, r->x->rcv_seq + r->x->unread, ack);
+	int rc = pv_peer_segment(r->x, PV_TH_FIN, r->x->rcv_seq + r->x->unread, ack, NULL, 0);
 
 	return rc ? rc : await(r->fd, then);
 }
@@ -277,7 +223,7 @@ static int ends(const struct pv_repair *r)
 	if (!rc && x->fin_sent && shutdown(r->fd, SHUT_WR) < 0)
 		rc = -errno;
 	if (!rc && x->fin_acked) {
-		rc = from_peer(r, 0, x->rcv_seq + x->unread, x->snd_seq + 1);
+		rc = pv_peer_segment(x, 0, x->rcv_seq + x->unread, x->snd_seq + 1, NULL, 0);
 		if (!rc)
 			rc = await(r->fd, PV_TCP_FIN_WAIT_2);
 	}

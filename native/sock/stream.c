@@ -15,6 +15,7 @@
 #include "rt/host.h"
 #include "rt/wait.h"
 #include "sock/epoll.h"
+#include "sock/handback.h"
 #include "sock/kernel.h"
 #include "sock/kin.h"
 #include "sock/lane.h"
@@ -82,6 +83,7 @@ void pv_stream_drop(struct pv_sock *so)
 		return;
 	if (so->hold)
 		(void)pv_kfd_unhold(so->hold);
+	pv_enqueue_all(so);
 	pv_pacing_end(so);
 	pv_lane_end(so);
 	pv_tcp_close(so->tc, now());

@@ -84,6 +84,7 @@ int pv_tcp_export(const struct pv_tcp *c, struct pv_tcp_export *out, int64_t now
 		.timestamps = c->flags & PV_TF_TS,
 		.mss = c->mss_peer,
 		.ts_val = pv_tcp_ts_now(c, now_ns),
+		.ts_recent = c->ts_recent,
 	};
 	if (c->flags & PV_TF_WS) {
 		out->snd_wscale = c->snd_wscale;

@@ -22,7 +22,7 @@ struct pv_tcp_export {
 	uint8_t snd_wscale, rcv_wscale; /* 0 without scaling */
 	bool sack, timestamps;
 	uint16_t mss; /* that the peer said; 0: it said none */
-	uint32_t ts_val; /* our clock of timestamps now, in ms */
+	uint32_t ts_val, ts_recent; /* our clock of timestamps now, in ms; the peer's last stamp */
 };
 
 /*

@@ -117,12 +117,26 @@ int pv_tcp_gate(struct pv_tcp *l, bool gated)
 	return rc;
 }
 
+static bool another_listens(const struct pv_tcp_port *p, const struct pv_tcp *than)
+{
+	pv_list_for_each(it, &p->socks) {
+		const struct pv_tcp *c = pv_list_entry(it, struct pv_tcp, on_port);
+
+		if (c->listen && c != than)
+			return true;
+	}
+	return false;
+}
+
+bool pv_tcp_listens_alone(const struct pv_tcp *l)
+{
+	return !another_listens(l->port, l);
+}
+
 void pv_tcp_gate_end(struct pv_tcp_port *p)
 {
-	pv_list_for_each(it, &p->socks)
-		if (pv_list_entry(it, struct pv_tcp, on_port)->listen)
-			return;
-	p->gated = false;
+	if (!another_listens(p, NULL))
+		p->gated = false;
 }
 
 void pv_tcp_gate_open(struct pv_tcp_table *t, bool open)

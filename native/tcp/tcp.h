@@ -84,6 +84,8 @@ int pv_tcp_listen(struct pv_tcp *c, int backlog);
 /* The oldest established connection. -EAGAIN, -EINVAL (not listening). */
 int pv_tcp_accept(struct pv_tcp *l, struct pv_tcp **out);
 uint32_t pv_tcp_accept_queue(const struct pv_tcp *l);
+/* No other socket of its port listens. */
+bool pv_tcp_listens_alone(const struct pv_tcp *l);
 /* Neither an established connection nor one that begins and whose peer may still answer at once. */
 bool pv_tcp_listen_idle(const struct pv_tcp *l);
 /* Of all listeners of the port, on the host's interfaces: connections come to them by the rings' gates, or not any more. They have rules of

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The accept queue of a listener that goes, while other processes go on with the kernel's half of it: a worker that a reload ends.
+ *
+ * TCP_REPAIR makes a connection of a socket, never one that waits for accept(2). But a listener takes what returns a SYN cookie, and a BPF
+ * program may vouch for that (ring/enqueue.h). So each connection is announced, a segment in its peer's name makes the kernel have it, and what
+ * the peer has sent meanwhile follows likewise. Then the stack lets go of it.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "ring/enqueue.h"
+#include "rt/log.h"
+#include "sock/handback.h"
+#include "wire/tcp.h"
+
+/* Handshakes under way are waited for: longer than a round trip of a network where this matters. */
+#define EMBRYOS_NS (20 * PV_NS_PER_MS)
+#define NAP_NS 50000
+/* Polls that empty the deepest ring. */
+#define DRAIN_POLLS 64
+/* A new connection of the kernel's has room for as much whatever it came in. */
+#define UNREAD_MAX 32768u
+
+static int64_t now(void)
+{
+	return pv_clock_now(&pv_engine.clock);
+}
+
+static int unread(const struct pv_tcp *tc, const struct pv_tcp_export *x)
+{
+	uint32_t off = 0;
+	int rc = 0;
+
+	while (!rc && off < x->unread) {
+		struct pv_iov piece;
+		uint32_t len;
+
+		if (!pv_tcp_export_data(tc, PV_TCP_EXPORT_UNREAD, off, &piece, 1))
+			return -EIO;
+		len = PV_MIN((uint32_t)piece.len, PV_PEER_SEGMENT_MAX);
+		rc = pv_peer_segment(x, PV_TH_PSH, x->rcv_seq + off, x->snd_seq, piece.base, len);
+		off += len;
+	}
+	return rc;
+}
+
+/* The kernel's listener has it as well. 0 or -errno. */
+static int put(struct pv_enqueue *q, const struct pv_tcp *tc)
+{
+	struct pv_tcp_export x;
+	struct pv_enqueue_conn c;
+	int rc = pv_tcp_export(tc, &x, now());
+
+	if (!rc && (x.unread > UNREAD_MAX || !pv_tcp_can_leave(tc)))
+		rc = -EOPNOTSUPP;
+	if (rc)
+		return rc;
+	c = (struct pv_enqueue_conn){ .local = x.local.addr,
+				      .remote = x.remote.addr,
+				      .lport = x.local.port,
+				      .rport = x.remote.port,
+				      .mss = x.mss,
+				      .snd_wscale = x.snd_wscale,
+				      .rcv_wscale = x.rcv_wscale,
+				      .sack = x.sack,
+				      .timestamps = x.timestamps,
+				      .ts_recent = x.ts_recent,
+				      .ts_val = x.ts_val + 1 };
+	rc = pv_enqueue_want(q, &c);
+	if (!rc)
+		rc = pv_peer_segment(&x, 0, x.rcv_seq, x.snd_seq, NULL, 0);
+	if (!pv_enqueue_done(q) || rc)
+		return rc ? rc : -EPROTO;
+	rc = unread(tc, &x);
+	if (!rc && x.fin_rcvd)
+		rc = pv_peer_segment(&x, PV_TH_FIN, x.rcv_seq + x.unread, x.snd_seq, NULL, 0);
+	return rc;
+}
+
+/* All that are on the queue. False: the kernel does not take them. */
+static bool put_all(struct pv_enqueue *q, struct pv_tcp *l)
+{
+	struct pv_tcp *tc;
+	int rc = 0;
+
+	while (!rc && !pv_tcp_accept(l, &tc)) {
+		rc = put(q, tc);
+		if (rc) {
+			pv_tcp_options(tc)->linger = true;
+			pv_tcp_options(tc)->linger_s = 0;
+			pv_tcp_close(tc, now());
+			pv_log(PV_LOG_INFO, "listener: a connection that was not accepted is reset: %s", strerror(-rc));
+			/* One alone may be over, or have too much. */
+			rc = rc == -EPROTO || rc == -EPERM ? rc : 0;
+			continue;
+		}
+		pv_tcp_leave(tc, now());
+		pv_tcp_left(tc);
+	}
+	return !rc;
+}
+
+/* What lies in the ring is a listener's as well, and what the program passed on in the moment before it was told of the gate. */
+static void take_in(void)
+{
+	for (int i = 0; i < DRAIN_POLLS && pv_engine_poll(&pv_engine, now()); i++)
+		;
+}
+
+static void nap(void)
+{
+	(void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+}
+
+void pv_enqueue_all(struct pv_sock *so)
+{
+	struct pv_enqueue *q;
+	int64_t until;
+	char why[200];
+
+	if (!so->kernel_leg || pv_tcp_state(so->tc) != PV_TCP_LISTEN)
+		return;
+	/* What begins now is the kernel's, or somebody's here. */
+	if (pv_tcp_listens_alone(so->tc)) {
+		(void)pv_tcp_gate(so->tc, true);
+		pv_tcp_gate_open(pv_engine.tcp, false);
+	}
+	nap();
+	take_in();
+	if (pv_tcp_listen_idle(so->tc))
+		return;
+	if (pv_enqueue_open(&q, why, sizeof(why))) {
+		pv_log(PV_LOG_INFO, "listener: what was not accepted is reset: %s", why);
+		return;
+	}
+	until = now() + EMBRYOS_NS;
+	for (;;) {
+		take_in();
+		if (!put_all(q, so->tc) || pv_tcp_listen_idle(so->tc) || now() >= until)
+			break;
+		nap();
+	}
+	pv_enqueue_close(q);
+}
