@@ -29,16 +29,21 @@ pytestmark = [
 PORT = 7530
 SIZES = (0, 1, 100, 1448, 1449, 9000, 20000, 3000)  # sent before the worker leaves; the last but one also says that it was all
 
-# A worker that serves one connection, has the others in its queue, and leaves: by close, or by the end of its process. Then its parent, which
-# has the listener from before, answers each with its digest.
+# A worker that serves one connection, has the others in its queue, and leaves: by close, or by the end of its process. Then its parent,
+# which has the listener from before, answers each with its digest.
 SERVER = """
 import hashlib, os, select, socket, sys
 port, how, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
-print("ready", flush=True)
 left, leaves = os.pipe()
 pid = os.fork()
 if not pid:
+    listener.setblocking(False)
+    try:  # the stack listens from then on
+        listener.accept()
+    except BlockingIOError:
+        pass
+    print("ready", flush=True)
     listener.settimeout(30)
     first = listener.accept()[0]
     first.sendall(b"mine")
@@ -176,8 +181,14 @@ RINGS = """
 import os, socket, sys
 port, host = int(sys.argv[1]), sys.argv[2]
 listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
-print("ready", flush=True)
 if not os.fork():
+    listener.setblocking(False)
+    try:
+        listener.accept()
+    except BlockingIOError:
+        pass
+    listener.setblocking(True)
+    print("ready", flush=True)
     first = listener.accept()[0]
     first.sendall(b"mine")
     sys.stdin.readline()

@@ -104,6 +104,11 @@ except OSError as error:
 HASTY_WRITER = """
 import os, socket, sys
 l = socket.create_server((sys.argv[1], 7502), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+l.setblocking(False)
+try:  # the stack listens from then on
+    l.accept()
+except BlockingIOError:
+    pass
 l.settimeout(60)
 print("ready", flush=True)
 s = l.accept()[0]
