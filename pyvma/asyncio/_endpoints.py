@@ -277,6 +277,12 @@ class Endpoints(_Base):  # type: ignore[misc]
             sock.detach()
         return transport, protocol
 
+    async def getaddrinfo(self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0) -> Any:
+        """As loop.getaddrinfo(). uvloop's loses the scope of "fe80::1%eth0"."""
+        if (isinstance(host, str) and "%" in host) or (isinstance(host, bytes) and b"%" in host):
+            return await self.run_in_executor(None, _std.getaddrinfo, host, port, family, type, proto, flags)
+        return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)
+
     async def _resolve(self, host: Any, port: Any, local: Any, hints: dict[str, int]) -> tuple[list[Info], list[Info] | None]:
         infos: Any = await self.getaddrinfo(host, port, **hints)
         if not infos:
@@ -362,6 +368,7 @@ class Endpoints(_Base):  # type: ignore[misc]
                 self.remove_writer(sock)
             else:
                 self._unwatch(sock)
+            del done  # its error's traceback leads here
 
     def _on_connected(self, sock: Any, done: asyncio.Future[None], bits: int = OUT) -> None:
         if done.done():

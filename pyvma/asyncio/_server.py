@@ -167,6 +167,10 @@ class Server(asyncio.AbstractServer):
             if not waiter.done():
                 waiter.set_result(None)
 
+    @property
+    def _ssl_context(self) -> ssl.SSLContext | None:  # asyncio's name, which programs know
+        return self._terms.ssl
+
     def get_loop(self) -> Endpoints:
         """The loop."""
         return self._loop

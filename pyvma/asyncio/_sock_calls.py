@@ -31,18 +31,22 @@ _Base: Any = uvloop.Loop
 class SockCalls(_Base):  # type: ignore[misc]
     """A part of EventLoop."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._callers: dict[tuple[int, bool], Any] = {}  # who waits for a socket, the last one of each direction
+
     def _check_nonblocking(self, sock: Any) -> None:
         if self.get_debug() and sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
 
     async def _when_ready(self, sock: Any, write: bool, call: Callable[..., Any], *args: Any) -> Any:
         """Makes a call whenever the socket is ready until it does not say that it would block."""
-        future = self.create_future()
+        future: Any = self.create_future()
         added = True
         add, remove = (self.add_writer, self.remove_writer) if write else (self.add_reader, self.remove_reader)
 
         def ready() -> None:
-            if future.done():
+            if future is None or future.done():
                 return
             try:
                 result = call(*args)
@@ -58,17 +62,29 @@ class SockCalls(_Base):  # type: ignore[misc]
 
         def stop() -> None:
             nonlocal added
-            if added:
-                added = False
+            if not added:
+                return
+            added = False
+            if self._callers.get(key) is not future:
+                return
+            del self._callers[key]
+            try:
                 remove(sock)
+            except ValueError:  # closed meanwhile
+                if sock.fileno() >= 0:
+                    raise
 
         # A call that comes later for the same socket takes the place of this one, as uvloop has it, and is not to be ended by it.
         add(sock, ready)
+        key = id(sock), write
+        self._callers[key] = future
         try:
             return await future
         except _exceptions.CancelledError:
             stop()
             raise
+        finally:
+            future = None  # its error's traceback leads here
 
     async def _try(self, sock: Any, write: bool, call: Callable[..., Any], *args: Any) -> Any:
         self._check_nonblocking(sock)
