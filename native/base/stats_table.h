@@ -107,6 +107,7 @@ enum pv_stat_type_id {
 	X(rx_no_socket, COUNTER, "", "dropped: nobody there; reset sent")                                                          \
 	X(rx_out_of_window, COUNTER, "", "dropped: outside the window; acknowledged")                                              \
 	X(rx_paws, COUNTER, "", "dropped: timestamp too old (PAWS)")                                                               \
+	X(rx_far, COUNTER, "", "dropped: from further away than IP_MINTTL or IPV6_MINHOPCOUNT lets (RFC 5082)")                    \
 	X(rx_old_ack, COUNTER, "", "dropped: acknowledges what never was sent, or long ago")                                       \
 	X(rx_bad_flags, COUNTER, "", "dropped: flags that make no sense in that state")                                            \
 	X(rx_duplicate, COUNTER, "", "payload that was there already")                                                             \

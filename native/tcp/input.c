@@ -499,10 +499,25 @@ pv_inline struct pv_tcp *demux(struct pv_tcp_table *t, struct pv_tcp_in *in, con
 	return c;
 }
 
+/* RFC 5082: less is left of what was sent with 255 than the way to a neighbour takes. As Linux, before anything else is looked at. */
+static pv_noinline bool too_far(struct pv_tcp_table *t, const struct pv_tcp *c, const struct pv_tcp_in *in)
+{
+	const uint8_t *ip = in->pkt->buf + in->pkt->l3_off;
+	const struct pv_tcp *of = c ? c : pv_tcp_find_listener(t, in);
+
+	if (!of || (ip[0] >> 4 == 4 ? ip[8] >= of->opts.min_ttl : ip[7] >= of->opts.min_hops))
+		return false;
+	pv_tcp_lost(t, of, in, &t->c.rx_far);
+	pv_pkt_put(in->pkt);
+	return true;
+}
+
 pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
 {
 	struct pv_tcp *c = demux(t, in, in->pkt);
 
+	if (pv_unlikely(t->any_near) && too_far(t, c, in))
+		return;
 	if (pv_unlikely(!c)) {
 		other(t, in);
 		return;
@@ -538,7 +553,7 @@ void pv_tcp_run_input(struct pv_tcp_table *t, struct pv_tcp_run *run)
 		return;
 	}
 	c = demux(t, &run->in, run->tail);
-	if (!c || !predicted_run(c, run))
+	if (!c || pv_unlikely(t->any_near) || !predicted_run(c, run))
 		deliver_apart(t, run);
 }
 

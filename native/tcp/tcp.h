@@ -196,6 +196,7 @@ struct pv_tcp_opts {
 	uint8_t syncnt; /* 0: the table's syn_retries */
 	uint16_t keepintvl_s; /* 75 */
 	int16_t ttl, hops; /* -1: default */
+	uint8_t min_ttl, min_hops; /* IP_MINTTL, IPV6_MINHOPCOUNT: of what comes; 0: any */
 	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
 	uint16_t pacing_packet; /* bytes of a usual frame, for the device; 0: unknown */
 	uint8_t priority; /* SO_PRIORITY; 255: that or more */

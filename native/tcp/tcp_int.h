@@ -447,6 +447,7 @@ struct pv_tcp_table {
 	struct pv_rng rng;
 	struct pv_list all; /* every struct pv_tcp */
 	bool hosted; /* there is an interface of the kernel's */
+	bool any_near; /* some socket had a min_ttl or min_hops */
 	bool gate_open, gate_spent; /* as the rings were told last; something has begun since */
 	uint32_t going; /* the interface that is being removed */
 	uint32_t nidle; /* on the next */

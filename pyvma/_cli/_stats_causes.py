@@ -124,6 +124,9 @@ LOSSES: dict[tuple[str, str], Advice] = {
         "segments older than what has come already: late duplicates",
         "nothing to do unless there are many: then see the path and the peer's clock",
     ),
+    ("tcp_table", "rx_far"): Advice(
+        "segments from further away than IP_MINTTL or IPV6_MINHOPCOUNT lets", "nothing to do: that is what it is for; or see the peer's TTL"
+    ),
     ("tcp_table", "rx_old_ack"): Advice(
         "acknowledgements of long ago: late duplicates, or of an earlier connection",
         "nothing to do unless there are many: then somebody may be guessing sequence numbers",
@@ -155,8 +158,8 @@ WHOLES: dict[tuple[str, str], Whole] = {
     **{
         ("tcp_table", name): Whole("rx_segments", True)
         for name in (
-            "rx_bad_csum", "rx_malformed", "rx_no_socket", "rx_out_of_window", "rx_paws", "rx_old_ack", "rx_bad_flags", "rx_ooo_dropped",
-            "rx_no_room",
+            "rx_bad_csum", "rx_malformed", "rx_no_socket", "rx_out_of_window", "rx_paws", "rx_far", "rx_old_ack", "rx_bad_flags",
+            "rx_ooo_dropped", "rx_no_room",
         )
     },
     **{(kind, name): Whole("rx_datagrams", False) for kind in ("udp", "udp_table") for name in ("rx_queue_full", "rx_no_buf")},
