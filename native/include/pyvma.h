@@ -156,6 +156,8 @@ PYVMA_EXPORT void pyvma_wait_mask(const void *mask);
 PYVMA_EXPORT void pyvma_forks(int step);
 /* The program has a listener that the engine does not know of, and the processes that are forked from here may all accept from it. */
 PYVMA_EXPORT void pyvma_listener_shared(void);
+/* An engine runs, and has an interface whose addresses the kernel does not have: what is sent there meets the engine's sockets alone. */
+PYVMA_EXPORT int pyvma_has_own(void);
 /* From now on it is known whether the handler that interrupted a wait has SA_RESTART. */
 PYVMA_EXPORT void pyvma_wait_exact(void);
 /* 1: that which ended this thread's last call with -EINTR has it. Asked once. */

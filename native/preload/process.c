@@ -39,6 +39,7 @@ static bool may_be_late(int fd)
 /* In the child, after the engine's own handler. */
 static void forked(void)
 {
+	atomic_store_explicit(&pl_ending, false, memory_order_relaxed);
 	pl_socket_forked();
 	pl_epoll_forked();
 	pl_wait_forked();
@@ -237,8 +238,10 @@ PL_EXPORT int execle(const char *path, const char *arg, ...)
 PL_EXPORT void _exit(int status)
 {
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL); /* the process ends, and not this thread before it */
-	if (atomic_load_explicit(&user, memory_order_relaxed) == getpid())
+	if (atomic_load_explicit(&user, memory_order_relaxed) == getpid()) {
+		pl_end();
 		pyvma_leave();
+	}
 	PL_REAL(_exit)(status);
 	__builtin_unreachable();
 }

@@ -55,17 +55,53 @@ static pyvma_sock *adopt(int fd)
 	return NULL;
 }
 
+/* The lock is held. */
+static bool use_locked(int fd)
+{
+	pyvma_sock *h = NULL;
+
+	if (pl_get(fd) != PL_LATE)
+		return false;
+	if (!pl_on())
+		pl_change(fd, PL_LATE, 0);
+	else if ((h = adopt(fd)))
+		pl_settle(fd, h);
+	return h != NULL;
+}
+
+/* Does it get what is sent to its name, without a call? */
+static bool hears(int fd)
+{
+	struct sockaddr_storage name = { 0 };
+	int type = 0, listens = 0;
+	socklen_t len = sizeof(type);
+
+	if (PL_REAL(getsockopt)(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0)
+		return false;
+	len = sizeof(listens);
+	if (type != SOCK_DGRAM)
+		return PL_REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 && listens;
+	len = sizeof(name);
+	/* The port is at the same place for both families. */
+	return PL_REAL(getsockname)(fd, (struct sockaddr *)&name, &len) == 0 &&
+	       ((const struct sockaddr_in *)(const void *)&name)->sin_port;
+}
+
+/* What comes by an interface of the engine's own no kernel socket hears of: those that wait for it are the engine's from its start on. */
+static void use_heard(void)
+{
+	for (int fd = pl_next(0, INT32_MAX); fd >= 0; fd = fd < INT32_MAX ? pl_next(fd + 1, INT32_MAX) : -1)
+		if (pl_get(fd) == PL_LATE && hears(fd))
+			(void)use_locked(fd);
+}
+
 static int use(int fd)
 {
-	pyvma_sock *h;
+	bool before = pl_uses_engine();
 
 	pthread_mutex_lock(&use_lock);
-	if (pl_get(fd) == PL_LATE) {
-		if (!pl_on())
-			pl_change(fd, PL_LATE, 0);
-		else if ((h = adopt(fd)))
-			pl_settle(fd, h);
-	}
+	if (use_locked(fd) && !before && pyvma_has_own())
+		use_heard();
 	pthread_mutex_unlock(&use_lock);
 	return 0;
 }
@@ -122,6 +158,12 @@ PL_EXPORT int socket(int family, int type, int proto)
 	return fd;
 }
 
+/* Not decided yet, and the engine that this process uses has an interface of its own: what is sent there no kernel socket hears. */
+static bool own_there(int fd)
+{
+	return pl_get(fd) == PL_LATE && !pl_inside && !pl_busy() && pl_uses_engine() && PL_IN(pyvma_has_own());
+}
+
 /* ---- names ------------------------------------------------------------------------------------------------------------- */
 
 static int bind_by(int fd, pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
@@ -137,6 +179,9 @@ PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 	pyvma_sock *h = pl_peek(fd);
 	int rc;
 
+	/* Nor does it know what has which port there. */
+	if (!h && own_there(fd))
+		h = pl_use(fd);
 	if (!h) {
 		rc = PL_REAL(bind)(fd, addr, len);
 		/* An address of the engine's own interfaces is none that the kernel knows. */
@@ -195,6 +240,8 @@ PL_EXPORT int listen(int fd, int backlog)
 	rc = PL_REAL(listen)(fd, backlog);
 	if (rc == 0 && pl_get(fd) == PL_LATE && !pl_inside && !pl_busy())
 		(void)PL_IN(share());
+	if (rc == 0 && own_there(fd))
+		(void)pl_use(fd);
 	return rc;
 }
 

@@ -15,6 +15,7 @@
 
 #include "preload/preload.h"
 
+#define REST_NS INT64_C(2000000000)
 #define INHERITED 128 /* numbers that are looked at; a program is given low ones */
 
 _Thread_local unsigned int pl_inside;
@@ -80,12 +81,32 @@ bool pl_on(void)
 	return atomic_load_explicit(&state, memory_order_relaxed) > 0;
 }
 
+_Atomic(bool) pl_ending;
+static _Thread_local bool ends;
+
+void pl_rest(void)
+{
+	int64_t until = pl_now_ns() + REST_NS;
+	struct timespec ts = { .tv_nsec = 10000000 };
+
+	/* No cancellation point, as not every call is one. */
+	while (!ends && atomic_load_explicit(&pl_ending, memory_order_relaxed) && pl_now_ns() < until)
+		(void)PL_REAL(syscall)(SYS_nanosleep, &ts, NULL);
+}
+
+void pl_end(void)
+{
+	ends = true;
+	atomic_store_explicit(&pl_ending, true, memory_order_seq_cst);
+}
+
 /* Behind the program's own handlers, and before the engine's, which were registered before. What is used later is the kernel's. */
 static void at_exit(void)
 {
 	/* What ends from here on is the process: the thread must not before, in what the engine does. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	pl_stdio_flush();
+	pl_end();
 	pl_off(NULL);
 }
 

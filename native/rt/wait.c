@@ -30,6 +30,7 @@
 #define SIGNALS_EVERY_NS (2 * PV_NS_PER_MS)
 #define FOLLOWER_TURNS 32 /* between looks at the clock */
 #define LEADER_TURNS 4 /* the same: reading it takes as long as a look at a ring that is empty */
+#define LAST_POLLS 8 /* of a follower whose time is over: a handshake on one machine takes three */
 #define EVENTS_EVERY 16u /* sleeps of the engine's, where frames end them all */
 
 /* ---- this thread's fd -------------------------------------------------------------------------------------------------- */
@@ -595,6 +596,15 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 	return rc;
 }
 
+/* A follower's time is over. What it waits for may have come, and only the leader has had no CPU since. */
+static int last_look(struct pv_engine *e, const struct pv_wait *w, int64_t now)
+{
+	for (int i = 0; i < LAST_POLLS && pv_engine_poll(e, now); i++)
+		if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
+			return 0;
+	return -ETIMEDOUT;
+}
+
 static int follow(struct pv_engine *e, struct pv_wait *w)
 {
 	struct pollfd fds[3];
@@ -609,7 +619,7 @@ static int follow(struct pv_engine *e, struct pv_wait *w)
 		int64_t now = pv_clock_kernel_ns();
 
 		if (now >= w->deadline)
-			rc = -ETIMEDOUT;
+			rc = last_look(e, w, now);
 		else if (now >= w->spin_until) {
 			rc = sleep_on(e, w, fds, own_fds(w, fds), w->deadline);
 			was_asleep(w, now, pv_clock_kernel_ns());

@@ -172,7 +172,8 @@ static int kernel_sync(struct pv_entry *en)
 		return 0;
 	if (en->kfd >= 0)
 		rc = kernel_ctl(en, EPOLL_CTL_MOD, en->kfd, events);
-	if (rc != -ENOENT)
+	/* Of a number of the kernel's own Linux says so, too. */
+	if (rc != -ENOENT || (en->kfd >= 0 && !en->so))
 		return rc;
 	/* Not there; or closed and opened again behind our back: the kernel has forgotten it. */
 	rc = kernel_add(en, fd, events);
@@ -228,30 +229,6 @@ void pv_epoll_event(struct pv_sock *so, uint32_t bits)
 		if (bits & (en->events | ALWAYS))
 			make_ready(en);
 	}
-}
-
-uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
-{
-	uint32_t r = 0;
-
-	if (so->dead)
-		return ALWAYS;
-	if (so->stream) {
-		r = (uint32_t)pv_stream_revents(so, events, kernel);
-	} else {
-		/* As Linux: an error alone is no datagram. */
-		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))
-			r |= POLLIN | POLLRDNORM;
-		if (pv_udp_shut(so->u) & 1)
-			r |= POLLRDHUP;
-		if (so->core_leg && pv_udp_failed(so->u))
-			r |= so->rx_flags & PV_RX_SELECT_ERR ? POLLERR | POLLPRI : POLLERR;
-		if (so->core_leg && pv_udp_writable(so->u))
-			r |= POLLOUT | POLLWRNORM;
-		if (kernel && so->kernel_leg)
-			r |= (uint32_t)pv_ready_kernel(so, (int)events);
-	}
-	return r & (events | ALWAYS);
 }
 
 /* 0: it says nothing. */
@@ -726,11 +703,17 @@ static int ctl(struct pyvma_epoll *set, int op, struct pv_sock *so, int key, con
 		}
 		return en ? -EEXIST : entry_add(set, so, key, ev);
 	case EPOLL_CTL_MOD:
-		return en ? entry_set(en, ev) : -ENOENT;
+		rc = en ? entry_set(en, ev) : -ENOENT;
+		if (en && rc == -ENOENT)
+			entry_put(en);
+		return rc;
 	case EPOLL_CTL_DEL:
 		if (!en)
 			return -ENOENT;
 		rc = en->kfd >= 0 && !en->so ? kernel_ctl(en, EPOLL_CTL_DEL, en->kfd, 0) : 0;
+		/* The number is closed: while another one leads to the file the kernel has it still, and knows it by this number. */
+		if (rc == -EBADF)
+			return rc;
 		if (!rc && !en->so) {
 			en->kfd = -1;
 			set->nkernel--;

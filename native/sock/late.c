@@ -19,6 +19,20 @@ int pv_late_bind(const struct pv_sock *so, const struct sockaddr *addr, socklen_
 	return so->named ? 0 : fd < 0 || bind(fd, addr, len) < 0 ? -errno : 0;
 }
 
+int pyvma_has_own(void)
+{
+	struct pv_engine *e = &pv_engine;
+	bool alone = false;
+
+	if (pv_engine_state() != PV_ENGINE_RUNNING)
+		return 0;
+	pv_lock_get(&e->lock);
+	for (uint32_t i = 0; i < e->nports; i++)
+		alone |= e->ports[i].spec.naddr && !*e->ports[i].spec.netdev;
+	pv_lock_put(&e->lock);
+	return alone;
+}
+
 static void leave(struct pv_sock *so, const char *reason)
 {
 	pv_lock_get(&pv_engine.lock);

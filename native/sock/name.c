@@ -164,3 +164,38 @@ int pyvma_sock_set_nonblock(pyvma_sock *h, int on)
 		return -EBADF;
 	return pv_kfd_nonblock(so, on != 0);
 }
+
+/* ---- streams --------------------------------------------------------------------------------------------------------------- */
+
+static int give_name(const struct pv_sock *so, const struct pv_endpoint *ep, struct sockaddr *addr, socklen_t *len)
+{
+	if ((int)*len < 0)
+		return -EINVAL;
+	*len = pv_addr_format(so->family, ep, addr, *len);
+	return 0;
+}
+
+int pv_stream_getsockname(struct pyvma_sock *h, struct pv_sock *so, struct sockaddr *addr, socklen_t *len)
+{
+	struct pv_endpoint ep;
+	int rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	pv_tcp_local(so->tc, &ep);
+	pv_sock_unlock();
+	return give_name(so, &ep, addr, len);
+}
+
+int pv_stream_getpeername(struct pyvma_sock *h, struct pv_sock *so, struct sockaddr *addr, socklen_t *len)
+{
+	struct pv_endpoint ep;
+	int rc = pv_stream_lock(h, so);
+
+	if (rc)
+		return rc;
+	(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock)); /* a reset may have come */
+	rc = pv_tcp_remote(so->tc, &ep) ? 0 : -ENOTCONN;
+	pv_sock_unlock();
+	return rc ? rc : give_name(so, &ep, addr, len);
+}

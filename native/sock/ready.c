@@ -410,6 +410,30 @@ int pv_ready_kernel(struct pv_sock *so, int events)
 	return p.revents;
 }
 
+uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
+{
+	uint32_t r = 0;
+
+	if (so->dead)
+		return POLLERR | POLLHUP;
+	if (so->stream) {
+		r = (uint32_t)pv_stream_revents(so, events, kernel);
+	} else {
+		/* As Linux: an error alone is no datagram. */
+		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))
+			r |= POLLIN | POLLRDNORM;
+		if (pv_udp_shut(so->u) & 1)
+			r |= POLLRDHUP;
+		if (so->core_leg && pv_udp_failed(so->u))
+			r |= so->rx_flags & PV_RX_SELECT_ERR ? POLLERR | POLLPRI : POLLERR;
+		if (so->core_leg && pv_udp_writable(so->u))
+			r |= POLLOUT | POLLWRNORM;
+		if (kernel && so->kernel_leg)
+			r |= (uint32_t)pv_ready_kernel(so, (int)events);
+	}
+	return r & (events | POLLERR | POLLHUP);
+}
+
 static int poll_locked(struct pyvma_sock *h, struct pv_sock *so, int events, int64_t timeout_ns)
 {
 	struct pv_engine *e = &pv_engine;

@@ -255,8 +255,8 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 	if (msg->msg_iovlen > UIO_MAXIOV)
 		return -EMSGSIZE;
 	rc = msg->msg_controllen ? pv_cmsg_parse(so, msg, &m, &aux) : 0;
-	/* What the stack does not know the kernel may. */
-	if (rc && so->host)
+	/* What the stack does not know the kernel may: of a socket that is both's the interfaces, too. */
+	if (rc && (so->host || so->kernel_leg))
 		return send_kernel(so, msg, flags, timeout_ns);
 	if (!rc)
 		rc = pv_sock_lock(h, so);

@@ -112,6 +112,7 @@ struct pv_sock {
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	bool kernel_mcast4 : 1,
 	    kernel_mcast6 : 1; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
+	bool inq : 1; /* of a stream: TCP_INQ */
 	bool rcvbuf_set : 1, sndbuf_set : 1; /* by the program: streams do not tune them any more */
 	bool name_chosen : 1; /* of a stream: we bound the kernel socket, not the program */
 	bool loses : 1; /* in a child of the fork under way it is lost, and not the kernel's */

@@ -42,6 +42,12 @@ static void done(struct pv_sock *so)
 	pv_ready_update(so);
 }
 
+/* A look at what has come, before calls whose answer it may be: in the kernel it would be the socket's by now. */
+static void see(void)
+{
+	(void)pv_engine_poll(&pv_engine, now());
+}
+
 /* ---- whose is it? ------------------------------------------------------------------------------------------------------ */
 
 static bool engine_runs(const struct pv_sock *so)
@@ -232,17 +238,29 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	return 0;
 }
 
+/* Not an address that the stack knows what to do with, as a link-local one of an interface that is not offloaded: the kernel's error, or
+ * its socket, unless that is the stack's already. */
+static int bind_foreign(struct pv_sock *so, const struct sockaddr *addr, socklen_t len)
+{
+	int rc = pv_late_bind(so, addr, len);
+
+	if (!rc && !so->tc)
+		is_kernels(so, "bound to an address that is the kernel's", NULL);
+	return rc;
+}
+
 int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len)
 {
 	struct pv_endpoint ep;
+	bool ours = engine_runs(so) && pv_addr_parse(so, addr, len, &ep) && addr->sa_family == so->family;
 	int rc;
 
-	if (!engine_runs(so) || !pv_addr_parse(so, addr, len, &ep) || addr->sa_family != so->family)
+	if (!ours && (!engine_runs(so) || pv_sock_mode(so) != PV_SOCK_UNDECIDED))
 		return so->dead ? pv_sock_lock_failed(NULL, so) : pv_late_bind(so, addr, len);
 	rc = pv_stream_lock_any(h, so);
 	if (rc)
 		return rc;
-	rc = bind_locked(so, &ep, addr, len);
+	rc = ours ? bind_locked(so, &ep, addr, len) : bind_foreign(so, addr, len);
 	pv_sock_unlock();
 	return rc;
 }
@@ -416,6 +434,10 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 		so->tc = a->tc;
 		so->bound = true;
 		pv_tcp_set_user(so->tc, &so->watch);
+		/* sk_clone_lock of Linux. */
+		so->rcvtimeo_ns = l->rcvtimeo_ns;
+		so->sndtimeo_ns = l->sndtimeo_ns;
+		so->inq = l->inq;
 		pv_stamp_inherit(so);
 		is_stacks(so, false);
 		pv_tcp_lane_ask(so->tc);
@@ -656,6 +678,7 @@ int pv_stream_shutdown(struct pyvma_sock *h, struct pv_sock *so, int how)
 
 	if (rc)
 		return rc;
+	see();
 	rc = pv_tcp_shutdown(so->tc, (uint32_t)how + 1, now());
 	if (so->kernel_leg)
 		(void)shutdown(pv_sock_kfd(so), how);
@@ -682,6 +705,7 @@ void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so)
 	/* A child's close ends nothing: its parent has the connection, and is not asked for what is not used. */
 	if (pv_engine_state() == PV_ENGINE_FORKED || pv_stream_lock(h, so))
 		return;
+	see(); /* what has come and was not looked at is not read, either */
 	o = pv_tcp_options(so->tc);
 	/* What is not read is lost: that is a reset, which waits for nothing. */
 	if (o->linger && o->linger_s && !pv_tcp_inq(so->tc) && !pv_kin_has(so)) {
@@ -696,38 +720,6 @@ void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so)
 		pv_wait_fini(&pv_engine, &w);
 	}
 	pv_sock_unlock();
-}
-
-static int give_name(const struct pv_sock *so, const struct pv_endpoint *ep, struct sockaddr *addr, socklen_t *len)
-{
-	if ((int)*len < 0)
-		return -EINVAL;
-	*len = pv_addr_format(so->family, ep, addr, *len);
-	return 0;
-}
-
-int pv_stream_getsockname(struct pyvma_sock *h, struct pv_sock *so, struct sockaddr *addr, socklen_t *len)
-{
-	struct pv_endpoint ep;
-	int rc = pv_stream_lock(h, so);
-
-	if (rc)
-		return rc;
-	pv_tcp_local(so->tc, &ep);
-	pv_sock_unlock();
-	return give_name(so, &ep, addr, len);
-}
-
-int pv_stream_getpeername(struct pyvma_sock *h, struct pv_sock *so, struct sockaddr *addr, socklen_t *len)
-{
-	struct pv_endpoint ep;
-	int rc = pv_stream_lock(h, so);
-
-	if (rc)
-		return rc;
-	rc = pv_tcp_remote(so->tc, &ep) ? 0 : -ENOTCONN;
-	pv_sock_unlock();
-	return rc ? rc : give_name(so, &ep, addr, len);
 }
 
 int pv_stream_ioctl(struct pyvma_sock *h, struct pv_sock *so, unsigned long request, void *arg)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: send and receive. A blocking send returns when the stack has taken everything, as Linux's does. */
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 
 #include "rt/wait.h"
@@ -250,21 +252,28 @@ static bool turn_end(const struct op *op, bool news)
 	return true;
 }
 
+static int64_t looked_ns; /* engine lock */
+
 static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
 {
 	bool polled = false, turns = total >= LOOK_BYTES, news = false;
 	struct pv_sock *so = op->so;
 	uint32_t how = send_flags(flags) | PV_TCP_MSG_STAMP(op->stamp);
-	int64_t sent = 0, n;
+	int64_t sent = 0, n, at = now();
 	int rc;
 
 	pv_shown_sends(so);
+	/* Whoever only sends little would not hear of the peer's end: a look a millisecond. */
+	if (at - looked_ns >= LATELY_NS) {
+		looked_ns = at;
+		(void)pv_engine_poll(&pv_engine, at);
+	}
 	if (pv_unlikely(turns) && !turn_begin(op, &how, &news)) {
 		pv_shown_refused(&so->st->tx, -EAGAIN);
 		return -EAGAIN;
 	}
-	for (;;) {
-		n = pv_tcp_send(so->tc, iov, cnt, how, now());
+	for (;; at = now()) {
+		n = pv_tcp_send(so->tc, iov, cnt, how, at);
 		if (n > 0 || (!n && !total)) {
 			sent += n;
 			if ((size_t)sent >= total)
@@ -548,16 +557,24 @@ int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size
 	return pv_unlikely(n == PV_HANDED) ? op_rest(&op, false, flags, timeout_ns) : n;
 }
 
-/* The time of the segment that the bytes end in. */
-static void put_stamp(struct pv_sock *so, struct msghdr *msg)
+/* The time of the segment that the bytes end in, if there are any, and what is left (TCP_INQ). */
+static void put_stamp(struct pv_sock *so, struct msghdr *msg, bool some)
 {
 	struct pv_tcp_rx_stamp r;
 	size_t used = 0;
 
-	if (so->tc && pv_tcp_rx_stamp(so->tc, &r)) {
+	if (some && so->rx_flags && so->tc && pv_tcp_rx_stamp(so->tc, &r)) {
 		struct pv_stamp_told t = { .ns = r.ns, .raw = r.raw, .iface = r.iface, .is_raw = r.is_raw, .sent = false };
 
 		pv_stamp_put(so, &t, msg, &used);
+	}
+	if (so->tc && so->inq) {
+		int inq = (int)PV_MIN(pv_tcp_inq(so->tc), (uint32_t)INT32_MAX);
+
+		/* The end counts as a byte (tcp_inq_hint of Linux). */
+		if (!inq && (pv_tcp_ready_bits(so->tc) & (PV_EV_RDHUP | PV_EV_HUP)))
+			inq = 1;
+		pv_cmsg_put(msg, &used, IPPROTO_TCP, TCP_CM_INQ, &inq, sizeof(inq));
 	}
 	msg->msg_controllen = used;
 }
@@ -579,9 +596,9 @@ static int64_t recv_msg(struct pyvma_sock *h, struct pv_sock *so, struct msghdr 
 		msg->msg_controllen = 0;
 		msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
 	}
-	if (n > 0 && so->rx_flags) {
+	if (n >= 0 && ((n && so->rx_flags) || so->inq)) {
 		msg->msg_controllen = room;
-		put_stamp(so, msg);
+		put_stamp(so, msg, n > 0);
 	}
 	pv_sock_unlock();
 	return pv_unlikely(n == PV_HANDED) ? op_rest(&op, false, flags, timeout_ns) : n;

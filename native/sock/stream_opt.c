@@ -54,12 +54,14 @@ static const struct row {
 	{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, FIELD(notsent_lowat), U32, false },
 	{ IPPROTO_IP, IP_TTL, FIELD(ttl), I16, false },
 	{ IPPROTO_IP, IP_TOS, FIELD(tos), U8, false },
+	{ IPPROTO_IP, IP_MINTTL, FIELD(min_ttl), U8, false },
 	{ IPPROTO_IP, IP_MTU_DISCOVER, FIELD(pmtudisc), U8, false },
 	{ IPPROTO_IP, IP_FREEBIND, FIELD(freebind), FLAG, false },
 	{ IPPROTO_IP, IP_RECVERR, FIELD(recverr4), FLAG, false },
 	{ IPPROTO_IPV6, IPV6_RECVERR, FIELD(recverr6), FLAG, true },
 	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, FIELD(hops), I16, true },
 	{ IPPROTO_IPV6, IPV6_TCLASS, FIELD(tclass), U8, true },
+	{ IPPROTO_IPV6, IPV6_MINHOPCOUNT, FIELD(min_hops), U8, true },
 	{ IPPROTO_IPV6, IPV6_V6ONLY, FIELD(v6only), FLAG, true },
 };
 
@@ -254,12 +256,63 @@ static void tried_out(const struct pv_sock *so, int level, int name)
 		pv_kfd_scratch_drop(so->family);
 }
 
+static int size_of(int fd, int name)
+{
+	int val = 0;
+	socklen_t len = sizeof(val);
+
+	return getsockopt(fd, SOL_SOCKET, name, &val, &len) < 0 ? -errno : val;
+}
+
+/* Whether the program has sized them the kernel alone was told, where the socket came from there (decide_late). Before Linux 5.14 (SO_BUF_LOCK):
+ * what is no new socket's. */
+static void import_sized(struct pv_sock *so, int fd)
+{
+	int locked = 0, unused = pv_kfd_scratch(so->family);
+	socklen_t len = sizeof(locked);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len) < 0 && unused >= 0) {
+		locked = size_of(fd, SO_SNDBUF) != size_of(unused, SO_SNDBUF) ? BUF_LOCK_SND : 0;
+		locked |= size_of(fd, SO_RCVBUF) != size_of(unused, SO_RCVBUF) ? BUF_LOCK_RCV : 0;
+	}
+	so->sndbuf_set |= (locked & BUF_LOCK_SND) != 0;
+	so->rcvbuf_set |= (locked & BUF_LOCK_RCV) != 0;
+}
+
+static int cc_of(int fd, char name[17])
+{
+	socklen_t len = 16;
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) < 0 ? -errno : 0;
+}
+
+/* What the kernel has a default for that is not the stack's: only what the program set counts. One that the stack does not know is left. */
+static void import_tcp(struct pv_sock *so, int fd)
+{
+	int unused = pv_kfd_scratch(so->family), val = 0, usual = 0;
+	socklen_t len = sizeof(val), ulen = sizeof(usual);
+	char cc[17] = "", other[17] = "";
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INQ, &val, &len) == 0)
+		so->inq = val != 0;
+	len = sizeof(val);
+	if (unused < 0)
+		return;
+	if (!cc_of(fd, cc) && !cc_of(unused, other) && strcmp(cc, other))
+		(void)pv_tcp_congestion_set(so->tc, cc);
+	if (getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &val, &len) == 0 &&
+	    getsockopt(unused, IPPROTO_TCP, TCP_MAXSEG, &usual, &ulen) == 0 && val != usual)
+		pv_tcp_options(so->tc)->maxseg = (uint16_t)val;
+}
+
 static void import_kernel(struct pv_sock *so)
 {
 	static const int others[] = { SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO, SO_BINDTOIFINDEX, SO_INCOMING_CPU, SO_PRIORITY };
 	struct pv_tcp_opts *o = pv_tcp_options(so->tc);
 	int fd = pv_sock_kfd(so);
 
+	import_sized(so, fd);
+	import_tcp(so, fd);
 	for (size_t i = 0; i < pv_array_size(rows); i++) {
 		const struct row *row = &rows[i];
 
@@ -408,12 +461,18 @@ static int set_ours(struct pv_sock *so, int level, int name, const void *val, so
 	if (level == IPPROTO_TCP && name == TCP_FASTOPEN && pv_tcp_state(so->tc) != PV_TCP_CLOSED &&
 	    pv_tcp_state(so->tc) != PV_TCP_LISTEN)
 		return -EINVAL;
-	if (level == IPPROTO_TCP && (name == TCP_QUICKACK || name == TCP_MAXSEG || name == TCP_WINDOW_CLAMP)) {
+	if (level == IPPROTO_TCP && (name == TCP_QUICKACK || name == TCP_MAXSEG || name == TCP_WINDOW_CLAMP || name == TCP_INQ)) {
 		if ((int)len < (int)sizeof(on))
 			return -EINVAL;
 		if (!val)
 			return -EFAULT;
 		memcpy(&on, val, sizeof(on));
+		if (name == TCP_INQ) {
+			if (on < 0 || on > 1)
+				return -EINVAL;
+			so->inq = on;
+			return 0;
+		}
 		if (name == TCP_QUICKACK) {
 			pv_tcp_quickack(so->tc, on, now);
 			return 0;
@@ -615,6 +674,8 @@ static int get_tcp(struct pv_sock *so, int name, void *val, socklen_t *len)
 		return give_int(pv_tcp_mss(so->tc), val, len);
 	case TCP_WINDOW_CLAMP:
 		return give_int(pv_tcp_window_clamp(so->tc), val, len);
+	case TCP_INQ:
+		return give_int(so->inq, val, len);
 	case TCP_QUICKACK:
 		return give_int(pv_tcp_is_quickack(so->tc), val, len);
 	case TCP_CONGESTION:
@@ -687,6 +748,9 @@ static int get_locked(struct pv_sock *so, int level, int name, void *val, sockle
 	}
 	if ((level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU && so->family == AF_INET6))
 		return get_mtu(so, level, val, len);
+	/* An accepted one has the listener's, which the kernel socket beneath has not. */
+	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+		return give_timeout(name == SO_RCVTIMEO ? so->rcvtimeo_ns : so->sndtimeo_ns, val, len);
 	if (!row && level == SOL_SOCKET && pv_sock_kfd_made(so) < 0)
 		return get_plain(so, name, val, len);
 	return row ? give_row(so, row, val, len) : -ENOPROTOOPT;
@@ -698,6 +762,9 @@ int pv_stream_getsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, in
 
 	if (rc)
 		return rc;
+	/* What has come may be the answer. */
+	if ((level == SOL_SOCKET && name == SO_ERROR) || (level == IPPROTO_TCP && name == TCP_INFO))
+		(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
 	rc = get_locked(so, level, name, val, len);
 	if (level == SOL_SOCKET && name == SO_ERROR)
 		pv_ready_update(so);
