@@ -525,6 +525,7 @@ static int adopt(struct pv_sock *so, int fd)
  * answered, even that it knows nothing of it any more: it answers between two hand-backs, not in the midst of one. */
 static int claim(struct pv_sock *so)
 {
+	static uint64_t told; /* a loop that waits for it asks again and again */
 	int kfd = pv_sock_kfd_made(so), fd;
 
 	if (!so->dead)
@@ -538,7 +539,9 @@ static int claim(struct pv_sock *so)
 		return adopt(so, -1);
 	}
 	if (fd < 0) {
-		pv_log(PV_LOG_WARN, "fork: a connection of the parent's cannot be used: %s", pv_error_text());
+		pv_log(told == so->serial ? PV_LOG_DEBUG : PV_LOG_WARN, "fork: a socket of the parent's cannot be used: %s",
+		       pv_error_text());
+		told = so->serial;
 		return fd;
 	}
 	return adopt(so, fd);
