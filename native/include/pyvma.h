@@ -154,8 +154,9 @@ PYVMA_EXPORT void pyvma_wait_mask(const void *mask);
 /* For a fork that pthread_atfork does not hear of, around which its caller is to call this: before it (0), after it in the parent,
  * made or not (1), and in the child (2). */
 PYVMA_EXPORT void pyvma_forks(int step);
-/* The program has a listener that the engine does not know of, and the processes that are forked from here may all accept from it. */
-PYVMA_EXPORT void pyvma_listener_shared(void);
+/* The program has a listener that the engine does not know of, and the processes that are forked from here may all accept from it; `inherited`:
+ * so may others, it was there before the program. */
+PYVMA_EXPORT void pyvma_listener_shared(int inherited);
 /* An engine runs, and has an interface whose addresses the kernel does not have: what is sent there meets the engine's sockets alone. */
 PYVMA_EXPORT int pyvma_has_own(void);
 /* From now on it is known whether the handler that interrupted a wait has SA_RESTART. */

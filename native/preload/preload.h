@@ -158,8 +158,8 @@ void pl_jumps(void);
 /* What handlers left to a call is being done: it is too early for their jump. */
 bool pl_doing(void);
 
-/* start.c: the process ends, by a thread in its last handlers of exit. What the engine says to others meanwhile no program would have been told:
- * their calls come back once the process is gone. Not longer than REST_NS, should one of them be waited for. */
+/* start.c: the process ends, by a thread in its last handlers of exit. That the engine is gone no program would have been told by others' calls:
+ * those come back once the process is gone, or REST_NS after that began, should one of them be waited for. */
 extern _Atomic(bool) pl_ending;
 void pl_rest(void);
 /* This thread ends the process. */
@@ -213,7 +213,7 @@ pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 		pl_jump(m);
 	}
 	pl_restore(m);
-	if (pv_unlikely(atomic_load_explicit(&pl_ending, memory_order_relaxed)))
+	if (pv_unlikely(rc == -ENETDOWN && atomic_load_explicit(&pl_ending, memory_order_relaxed)))
 		pl_rest();
 	if (pv_likely(rc != -ECANCELED))
 		return false;

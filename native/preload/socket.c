@@ -97,11 +97,14 @@ static void use_heard(void)
 
 static int use(int fd)
 {
-	bool before = pl_uses_engine();
+	static bool heard;
 
 	pthread_mutex_lock(&use_lock);
-	if (use_locked(fd) && !before && pyvma_has_own())
+	(void)use_locked(fd);
+	if (!heard && pl_uses_engine() && pyvma_has_own()) {
+		heard = true;
 		use_heard();
+	}
 	pthread_mutex_unlock(&use_lock);
 	return 0;
 }
@@ -223,7 +226,7 @@ static int share(void)
 
 	pthread_mutex_lock(&use_lock);
 	if (!pl_sandbox())
-		pyvma_listener_shared();
+		pyvma_listener_shared(0);
 	pthread_mutex_unlock(&use_lock);
 	errno = saved;
 	return 0;

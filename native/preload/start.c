@@ -83,20 +83,21 @@ bool pl_on(void)
 
 _Atomic(bool) pl_ending;
 static _Thread_local bool ends;
+static _Atomic(int64_t) rest_until;
 
 void pl_rest(void)
 {
-	int64_t until = pl_now_ns() + REST_NS;
 	struct timespec ts = { .tv_nsec = 10000000 };
 
 	/* No cancellation point, as not every call is one. */
-	while (!ends && atomic_load_explicit(&pl_ending, memory_order_relaxed) && pl_now_ns() < until)
+	while (!ends && atomic_load_explicit(&pl_ending, memory_order_relaxed) && pl_now_ns() < rest_until)
 		(void)PL_REAL(syscall)(SYS_nanosleep, &ts, NULL);
 }
 
 void pl_end(void)
 {
 	ends = true;
+	rest_until = pl_now_ns() + REST_NS;
 	atomic_store_explicit(&pl_ending, true, memory_order_seq_cst);
 }
 
@@ -133,7 +134,7 @@ static void inherit(void)
 
 	for (int fd = 0; fd < INHERITED; fd++)
 		if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && pl_on() && !pl_sandbox() && listens(fd) && pl_put(fd, PL_LATE))
-			pyvma_listener_shared();
+			pyvma_listener_shared(1);
 }
 
 __attribute__((constructor)) static void at_load(void)

@@ -30,9 +30,9 @@ struct pv_enqueue_conn {
 int pv_enqueue_open(struct pv_enqueue **out, char *err, size_t errsize);
 void pv_enqueue_close(struct pv_enqueue *q);
 /* The segment that comes next by the loopback interface with these addresses and ports is an ACK that makes it a connection: its numbers are
- * the first ones. 0 or -errno. */
+ * the first ones. It has to come twice: then the connection is found. 0 or -errno. */
 int pv_enqueue_want(struct pv_enqueue *q, const struct pv_enqueue_conn *c);
-/* Has the listener taken it? Once it has been asked nothing is wanted any more. */
+/* Was it found? Once this was asked nothing is wanted any more. */
 bool pv_enqueue_done(struct pv_enqueue *q);
 
 #else

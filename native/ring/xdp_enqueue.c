@@ -51,7 +51,7 @@ static int load(struct pv_enqueue *q, char *err, size_t errsize)
 	if (lib->load(q->object)) {
 		if (errno == EPERM || errno == EACCES)
 			return say(err, errsize, -EPERM, "loading the program");
-		snprintf(err, errsize, "this kernel's listeners take no connections (Linux 6.9)");
+		snprintf(err, errsize, "loading the program, which needs Linux 6.9: %s", strerror(errno));
 		return -EOPNOTSUPP;
 	}
 	program = lib->find_program(q->object, "enqueue");

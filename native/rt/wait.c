@@ -599,7 +599,9 @@ static int follow_spin(struct pv_engine *e, struct pv_wait *w)
 /* A follower's time is over. What it waits for may have come, and only the leader has had no CPU since. */
 static int last_look(struct pv_engine *e, const struct pv_wait *w, int64_t now)
 {
-	for (int i = 0; i < LAST_POLLS && pv_engine_poll(e, now); i++)
+	bool runs = e->stack && pv_engine_state() == PV_ENGINE_RUNNING;
+
+	for (int i = 0; i < LAST_POLLS && runs && pv_engine_poll(e, now); i++)
 		if (atomic_load_explicit(&w->waiter.woken, memory_order_relaxed))
 			return 0;
 	return -ETIMEDOUT;

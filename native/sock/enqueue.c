@@ -12,6 +12,7 @@
 #include "ring/enqueue.h"
 #include "rt/log.h"
 #include "sock/handback.h"
+#include "sock/prefork.h"
 #include "wire/tcp.h"
 
 /* Handshakes under way are waited for: longer than a round trip of a network where this matters. */
@@ -27,7 +28,8 @@ static int64_t now(void)
 	return pv_clock_now(&pv_engine.clock);
 }
 
-static int unread(const struct pv_tcp *tc, const struct pv_tcp_export *x)
+/* What the peer has sent since. `*seq` is its next number. */
+static int follow(const struct pv_tcp *tc, const struct pv_tcp_export *x, uint32_t *seq)
 {
 	uint32_t off = 0;
 	int rc = 0;
@@ -39,9 +41,12 @@ static int unread(const struct pv_tcp *tc, const struct pv_tcp_export *x)
 		if (!pv_tcp_export_data(tc, PV_TCP_EXPORT_UNREAD, off, &piece, 1))
 			return -EIO;
 		len = PV_MIN((uint32_t)piece.len, PV_PEER_SEGMENT_MAX);
-		rc = pv_peer_segment(x, PV_TH_PSH, x->rcv_seq + off, x->snd_seq, piece.base, len);
+		rc = pv_peer_segment(x, PV_TH_PSH, *seq, x->snd_seq, piece.base, len);
 		off += len;
+		*seq += rc ? 0 : len;
 	}
+	if (!rc && x->fin_rcvd)
+		rc = pv_peer_segment(x, PV_TH_FIN, *seq, x->snd_seq, NULL, 0);
 	return rc;
 }
 
@@ -50,6 +55,7 @@ static int put(struct pv_enqueue *q, const struct pv_tcp *tc)
 {
 	struct pv_tcp_export x;
 	struct pv_enqueue_conn c;
+	uint32_t seq;
 	int rc = pv_tcp_export(tc, &x, now());
 
 	if (!rc && (x.unread > UNREAD_MAX || !pv_tcp_can_leave(tc)))
@@ -67,38 +73,38 @@ static int put(struct pv_enqueue *q, const struct pv_tcp *tc)
 				      .timestamps = x.timestamps,
 				      .ts_recent = x.ts_recent,
 				      .ts_val = x.ts_val + 1 };
+	seq = x.rcv_seq;
 	rc = pv_enqueue_want(q, &c);
-	if (!rc)
-		rc = pv_peer_segment(&x, 0, x.rcv_seq, x.snd_seq, NULL, 0);
+	for (int i = 0; i < 2 && !rc; i++)
+		rc = pv_peer_segment(&x, 0, seq, x.snd_seq, NULL, 0);
+	/* Its queue is full, as a rule. */
 	if (!pv_enqueue_done(q) || rc)
-		return rc ? rc : -EPROTO;
-	rc = unread(tc, &x);
-	if (!rc && x.fin_rcvd)
-		rc = pv_peer_segment(&x, PV_TH_FIN, x.rcv_seq + x.unread, x.snd_seq, NULL, 0);
+		return rc ? rc : -ENOBUFS;
+	rc = follow(tc, &x, &seq);
+	/* Half of it is none: whoever accepts it hears so, and the peer from us. */
+	if (rc)
+		(void)pv_peer_segment(&x, PV_TH_RST, seq, x.snd_seq, NULL, 0);
 	return rc;
 }
 
-/* All that are on the queue. False: the kernel does not take them. */
-static bool put_all(struct pv_enqueue *q, struct pv_tcp *l)
+/* All that are on the queue. What the kernel does not take is reset. */
+static void put_all(struct pv_enqueue *q, struct pv_tcp *l)
 {
 	struct pv_tcp *tc;
-	int rc = 0;
 
-	while (!rc && !pv_tcp_accept(l, &tc)) {
-		rc = put(q, tc);
+	while (!pv_tcp_accept(l, &tc)) {
+		int rc = put(q, tc);
+
 		if (rc) {
 			pv_tcp_options(tc)->linger = true;
 			pv_tcp_options(tc)->linger_s = 0;
 			pv_tcp_close(tc, now());
 			pv_log(PV_LOG_INFO, "listener: a connection that was not accepted is reset: %s", strerror(-rc));
-			/* One alone may be over, or have too much. */
-			rc = rc == -EPROTO || rc == -EPERM ? rc : 0;
 			continue;
 		}
 		pv_tcp_leave(tc, now());
 		pv_tcp_left(tc);
 	}
-	return !rc;
 }
 
 /* What lies in the ring is a listener's as well, and what the program passed on in the moment before it was told of the gate. */
@@ -115,11 +121,12 @@ static void nap(void)
 
 void pv_enqueue_all(struct pv_sock *so)
 {
+	static bool never; /* engine lock: the kernel does not let us */
 	struct pv_enqueue *q;
 	int64_t until;
 	char why[200];
 
-	if (!so->kernel_leg || pv_tcp_state(so->tc) != PV_TCP_LISTEN)
+	if (!so->kernel_leg || pv_tcp_state(so->tc) != PV_TCP_LISTEN || never || !pv_prefork_shared())
 		return;
 	/* What begins now is the kernel's, or somebody's here. */
 	if (pv_tcp_listens_alone(so->tc)) {
@@ -131,13 +138,15 @@ void pv_enqueue_all(struct pv_sock *so)
 	if (pv_tcp_listen_idle(so->tc))
 		return;
 	if (pv_enqueue_open(&q, why, sizeof(why))) {
+		never = true;
 		pv_log(PV_LOG_INFO, "listener: what was not accepted is reset: %s", why);
 		return;
 	}
 	until = now() + EMBRYOS_NS;
 	for (;;) {
 		take_in();
-		if (!put_all(q, so->tc) || pv_tcp_listen_idle(so->tc) || now() >= until)
+		put_all(q, so->tc);
+		if (pv_tcp_listen_idle(so->tc) || now() >= until)
 			break;
 		nap();
 	}

@@ -20,6 +20,7 @@
 #define LISTENERS_MAX 16u
 
 static _Atomic(int) family = -1;
+static _Atomic(bool) shared; /* there was a fork, or a listener from before an exec */
 
 /* Engine lock. Sockets' memory stays, and the next one in it has another serial number. */
 struct known {
@@ -31,10 +32,17 @@ static struct known listener[LISTENERS_MAX], served;
 static uint32_t listeners;
 static bool watched;
 
-void pyvma_listener_shared(void)
+bool pv_prefork_shared(void)
+{
+	return shared;
+}
+
+void pyvma_listener_shared(int inherited)
 {
 	int none = -1, fd;
 
+	if (inherited)
+		shared = true;
 	if (family >= 0)
 		return;
 	fd = pv_ownfd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -44,6 +52,7 @@ void pyvma_listener_shared(void)
 
 void pv_prefork_own(void)
 {
+	shared = true;
 	if (family >= 0)
 		(void)pv_ownfd(family);
 }

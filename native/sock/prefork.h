@@ -14,6 +14,8 @@
 
 /* After a fork, in both. */
 void pv_prefork_own(void);
+/* May another process have listeners of this one's? */
+bool pv_prefork_shared(void);
 
 /* ---- all with the engine's lock ---------------------------------------------------------------------------------------- */
 

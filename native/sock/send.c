@@ -256,7 +256,7 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 		return -EMSGSIZE;
 	rc = msg->msg_controllen ? pv_cmsg_parse(so, msg, &m, &aux) : 0;
 	/* What the stack does not know the kernel may: of a socket that is both's the interfaces, too. */
-	if (rc && (so->host || so->kernel_leg))
+	if (rc && (so->host || (so->kernel_leg && !(have_to && pv_decide_static(&to.addr)))))
 		return send_kernel(so, msg, flags, timeout_ns);
 	if (!rc)
 		rc = pv_sock_lock(h, so);

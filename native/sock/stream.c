@@ -242,8 +242,10 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
  * its socket, unless that is the stack's already. */
 static int bind_foreign(struct pv_sock *so, const struct sockaddr *addr, socklen_t len)
 {
-	int rc = pv_late_bind(so, addr, len);
+	int rc = pv_engine.cfg->strict ? pv_error(-EOPNOTSUPP, "strict: that address is on no offloaded interface") : 0;
 
+	if (!rc)
+		rc = pv_late_bind(so, addr, len);
 	if (!rc && !so->tc)
 		is_kernels(so, "bound to an address that is the kernel's", NULL);
 	return rc;
@@ -339,6 +341,7 @@ struct accepted {
 	int flags; /* of the call */
 	struct pv_tcp *tc; /* NULL: the kernel's */
 	int fd; /* of it; -1: one of the stack's that needs none yet */
+	struct pv_endpoint peer; /* of the stack's */
 };
 
 /* A connection for which there is no number stays in the queue, as in the kernel. */
@@ -433,6 +436,7 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 		pv_lock_get(&pv_engine.lock);
 		so->tc = a->tc;
 		so->bound = true;
+		(void)pv_tcp_peer(so->tc, &a->peer); /* whatever has become of it (inet_getname in Linux) */
 		pv_tcp_set_user(so->tc, &so->watch);
 		/* sk_clone_lock of Linux. */
 		so->rcvtimeo_ns = l->rcvtimeo_ns;
@@ -509,7 +513,9 @@ int pyvma_sock_accept(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int 
 		rc = accept_kernels(so, &a, timeout_ns);
 	if (!rc)
 		rc = accepted_handle(so, &a, out);
-	if (!rc && addr && len)
+	if (!rc && addr && len && a.tc && (int)*len >= 0)
+		*len = pv_addr_format(so->family, &a.peer, addr, *len);
+	else if (!rc && addr && len)
 		(void)pyvma_sock_getpeername(*out, addr, len);
 	return rc;
 }

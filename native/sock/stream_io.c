@@ -272,6 +272,9 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		pv_shown_refused(&so->st->tx, -EAGAIN);
 		return -EAGAIN;
 	}
+	/* What a look has sent has a later time. */
+	if (pv_unlikely(turns))
+		at = now();
 	for (;; at = now()) {
 		n = pv_tcp_send(so->tc, iov, cnt, how, at);
 		if (n > 0 || (!n && !total)) {

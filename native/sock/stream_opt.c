@@ -402,6 +402,9 @@ static void others_to(struct pv_sock *so, int fd)
 	val = o->maxseg;
 	if (val)
 		(void)setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &val, sizeof(val));
+	val = so->inq;
+	if (val)
+		(void)setsockopt(fd, IPPROTO_TCP, TCP_INQ, &val, sizeof(val));
 }
 
 /* SO_BUF_LOCK came with Linux 5.14; before, buffers stay as large as they had to be for the queues. */
@@ -471,6 +474,8 @@ static int set_ours(struct pv_sock *so, int level, int name, const void *val, so
 			if (on < 0 || on > 1)
 				return -EINVAL;
 			so->inq = on;
+			if (so->kernel_leg)
+				(void)setsockopt(pv_sock_kfd(so), level, name, &on, sizeof(on));
 			return 0;
 		}
 		if (name == TCP_QUICKACK) {

@@ -499,7 +499,7 @@ pv_inline struct pv_tcp *demux(struct pv_tcp_table *t, struct pv_tcp_in *in, con
 	return c;
 }
 
-/* RFC 5082: less is left of what was sent with 255 than the way to a neighbour takes. As Linux, before anything else is looked at. */
+/* RFC 5082: less is left of what was sent with 255 than the way to a neighbour takes. Before anything else is looked at, and of handshakes, too. */
 static pv_noinline bool too_far(struct pv_tcp_table *t, const struct pv_tcp *c, const struct pv_tcp_in *in)
 {
 	const uint8_t *ip = in->pkt->buf + in->pkt->l3_off;
@@ -553,7 +553,7 @@ void pv_tcp_run_input(struct pv_tcp_table *t, struct pv_tcp_run *run)
 		return;
 	}
 	c = demux(t, &run->in, run->tail);
-	if (!c || pv_unlikely(t->any_near) || !predicted_run(c, run))
+	if (!c || c->opts.min_ttl || c->opts.min_hops || !predicted_run(c, run))
 		deliver_apart(t, run);
 }
 

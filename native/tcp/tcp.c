@@ -429,14 +429,19 @@ bool pv_tcp_has_port(const struct pv_tcp *c)
 	return c->port != NULL;
 }
 
-bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out)
+bool pv_tcp_peer(const struct pv_tcp *c, struct pv_endpoint *out)
 {
-	if (c->state == PV_TCP_CLOSED || c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_LISTEN || !c->rport)
+	if (!c->rport)
 		return false;
 	*out = (struct pv_endpoint){ .addr = c->raddr, .port = c->rport };
 	if (!pv_addr_is4(&c->raddr) && pv_addr_is_linklocal6(&c->raddr))
 		out->iface = c->opts.bound_iface;
 	return true;
+}
+
+bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out)
+{
+	return c->state != PV_TCP_CLOSED && c->state != PV_TCP_SYN_SENT && c->state != PV_TCP_LISTEN && pv_tcp_peer(c, out);
 }
 
 enum pv_tcp_state pv_tcp_state(const struct pv_tcp *c)

@@ -80,10 +80,8 @@ class SockCalls(_Base):  # type: ignore[misc]
         self._callers[key] = future
         try:
             return await future
-        except _exceptions.CancelledError:
-            stop()
-            raise
         finally:
+            stop()
             future = None  # its error's traceback leads here
 
     async def _try(self, sock: Any, write: bool, call: Callable[..., Any], *args: Any) -> Any:

@@ -150,6 +150,73 @@ def test_none_is_lost(tmp_path: Path, how: str, family: int) -> None:
     assert found.get("tcp.tx_resets", 0) == 0
 
 
+# The kernel's queue is full, by connections of the same host; what the stack's has besides does not fit.
+FULL = """
+import os, select, socket, sys
+port, host = int(sys.argv[1]), sys.argv[2]
+listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=3)
+left, leaves = os.pipe()
+if not os.fork():
+    listener.setblocking(False)
+    try:
+        listener.accept()
+    except BlockingIOError:
+        pass
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        first = listener.accept()[0]  # what has come is taken in
+    except BlockingIOError:
+        pass
+    local = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
+    listener.close()
+    os.write(leaves, b"x")
+    os._exit(0)
+os.read(left, 1)
+os.wait()
+listener.settimeout(1)
+had = 0
+try:
+    while True:
+        had += listener.accept()[1][0] != "::ffff:127.0.0.1"
+except TimeoutError:
+    print(had, flush=True)
+"""
+
+WAITING = """
+import socket, sys
+made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) for _ in range(4)]
+print("sent", flush=True)
+sys.stdin.readline()
+reset = 0
+for s in made[1:]:
+    s.settimeout(0.5)
+    try:
+        s.recv(1)
+    except ConnectionResetError:
+        reset += 1
+    except TimeoutError:
+        pass
+print(reset, flush=True)
+"""
+
+
+def test_a_queue_that_is_full(tmp_path: Path) -> None:
+    """Who does not fit hears so at once."""
+    with (
+        namespaces() as (here, there),
+        started(here, preloaded(tmp_path / "counters"), FULL, str(PORT), KERNEL[4]) as server,
+        running(there, {}, WAITING, ENGINE[4], str(PORT)) as client,
+    ):
+        assert server.stdout and client.stdout
+        says(client, "sent")
+        tell(server)
+        had = int(server.stdout.readline())
+        tell(client)
+        reset = int(client.stdout.readline())
+    assert (had + reset, reset > 0) == (3, True), (had, reset)
+
+
 # Handshakes by hand, of which the last segment leaves when the worker says that it closes the listener.
 BY_HAND = """
 import socket, sys

@@ -174,6 +174,17 @@ for host in hosts:
         sends.append(said(c.send, b"x"))
     print("sends", sends)
 """,
+    "accepted after its end": """
+for host in hosts:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as l:
+        c = socket.create_connection(l.getsockname()[:2])
+        name = c.getsockname()
+        time.sleep(0.02)
+        reset(c)
+        a, peer = l.accept()
+        print(peer == name, said(a.getpeername))
+""",
     "what comes from too far": """
 for host, level, ttl, least in (
     (hosts[0], socket.IPPROTO_IP, socket.IP_TTL, 21), (hosts[1], socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 73)

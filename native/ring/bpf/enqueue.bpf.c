@@ -2,7 +2,7 @@
 /*
  * A segment of the wanted connection, as it comes by the loopback interface, is to the kernel what a SYN cookie that comes back is: its
  * listener has a connection more on its queue, of the numbers that the segment has and with the options that we say (Linux 6.9,
- * bpf_sk_assign_tcp_reqsk).
+ * bpf_sk_assign_tcp_reqsk). Whether it had room for that the same segment shows when it comes once more.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -82,7 +82,7 @@ int enqueue(struct __sk_buff *skb)
 	__u16 *ports;
 
 	c = bpf_map_lookup_elem(&wanted, &zero);
-	if (!c || c->state != ENQUEUE_WANTED)
+	if (!c || (c->state != ENQUEUE_WANTED && c->state != ENQUEUE_TOLD))
 		return TC_ACT_UNSPEC;
 	ports = segment(skb, c, &tuple, &size);
 	if (!ports || ports[0] != c->rport || ports[1] != c->lport)
@@ -95,8 +95,12 @@ int enqueue(struct __sk_buff *skb)
 	if (!sk)
 		return TC_ACT_UNSPEC;
 	attrs = c->attrs;
-	if (sk->state == BPF_TCP_LISTEN && !bpf_sk_assign_tcp_reqsk(skb, (struct sock *)sk, &attrs, sizeof(attrs)))
-		c->state = ENQUEUE_DONE;
+	if (sk->state != BPF_TCP_LISTEN)
+		c->state = c->state == ENQUEUE_TOLD ? ENQUEUE_DONE : ENQUEUE_NONE;
+	else if (c->state == ENQUEUE_WANTED && !bpf_sk_assign_tcp_reqsk(skb, (struct sock *)sk, &attrs, sizeof(attrs)))
+		c->state = ENQUEUE_TOLD;
+	else
+		c->state = ENQUEUE_NONE;
 	bpf_sk_release(sk);
 	return TC_ACT_UNSPEC;
 }

@@ -5,7 +5,8 @@
 
 #include <linux/types.h>
 
-enum { ENQUEUE_NONE, ENQUEUE_WANTED, ENQUEUE_DONE };
+/* TOLD: the listener was; it may have no room. DONE: the connection is there. */
+enum { ENQUEUE_NONE, ENQUEUE_WANTED, ENQUEUE_TOLD, ENQUEUE_DONE };
 
 /* The kernel's struct bpf_tcp_req_attrs (Linux 6.9, include/net/tcp.h): what it would know from a handshake of its own. */
 struct enqueue_attrs {
