@@ -182,7 +182,7 @@ PL_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t len)
 	pyvma_sock *h = pl_peek(fd);
 	int rc;
 
-	/* Nor does it know what has which port there. */
+	/* What has which port on an interface of the engine's own the kernel does not know. */
 	if (!h && own_there(fd))
 		h = pl_use(fd);
 	if (!h) {
