@@ -56,17 +56,16 @@ static pyvma_sock *adopt(int fd)
 }
 
 /* The lock is held. */
-static bool use_locked(int fd)
+static void use_locked(int fd)
 {
-	pyvma_sock *h = NULL;
+	pyvma_sock *h;
 
 	if (pl_get(fd) != PL_LATE)
-		return false;
+		return;
 	if (!pl_on())
 		pl_change(fd, PL_LATE, 0);
 	else if ((h = adopt(fd)))
 		pl_settle(fd, h);
-	return h != NULL;
 }
 
 /* Does it get what is sent to its name, without a call? */
@@ -92,7 +91,7 @@ static void use_heard(void)
 {
 	for (int fd = pl_next(0, INT32_MAX); fd >= 0; fd = fd < INT32_MAX ? pl_next(fd + 1, INT32_MAX) : -1)
 		if (pl_get(fd) == PL_LATE && hears(fd))
-			(void)use_locked(fd);
+			use_locked(fd);
 }
 
 static int use(int fd)
@@ -100,7 +99,7 @@ static int use(int fd)
 	static bool heard;
 
 	pthread_mutex_lock(&use_lock);
-	(void)use_locked(fd);
+	use_locked(fd);
 	if (!heard && pl_uses_engine() && pyvma_has_own()) {
 		heard = true;
 		use_heard();

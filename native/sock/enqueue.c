@@ -18,8 +18,6 @@
 /* Handshakes under way are waited for: longer than a round trip of a network where this matters. */
 #define EMBRYOS_NS (20 * PV_NS_PER_MS)
 #define NAP_NS 50000
-/* Polls that empty the deepest ring. */
-#define DRAIN_POLLS 64
 /* A new connection of the kernel's has room for as much whatever it came in. */
 #define UNREAD_MAX 32768u
 
@@ -107,13 +105,6 @@ static void put_all(struct pv_enqueue *q, struct pv_tcp *l)
 	}
 }
 
-/* What lies in the ring is a listener's as well, and what the program passed on in the moment before it was told of the gate. */
-static void take_in(void)
-{
-	for (int i = 0; i < DRAIN_POLLS && pv_engine_poll(&pv_engine, now()); i++)
-		;
-}
-
 static void nap(void)
 {
 	(void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
@@ -133,8 +124,9 @@ void pv_enqueue_all(struct pv_sock *so)
 		(void)pv_tcp_gate(so->tc, true);
 		pv_tcp_gate_open(pv_engine.tcp, false);
 	}
+	/* What the program passed on in the moment before it was told of the gate is a listener's as well. */
 	nap();
-	take_in();
+	pv_handback_drain();
 	if (pv_tcp_listen_idle(so->tc))
 		return;
 	if (pv_enqueue_open(&q, why, sizeof(why))) {
@@ -144,7 +136,7 @@ void pv_enqueue_all(struct pv_sock *so)
 	}
 	until = now() + EMBRYOS_NS;
 	for (;;) {
-		take_in();
+		pv_handback_drain();
 		put_all(q, so->tc);
 		if (pv_tcp_listen_idle(so->tc) || now() >= until)
 			break;

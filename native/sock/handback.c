@@ -97,7 +97,7 @@ static uint32_t device_of(struct pv_tcp *tc)
 }
 
 /* What lies in the ring, or comes while its last rule goes, finds nobody here. */
-static void drain(void)
+void pv_handback_drain(void)
 {
 	for (int i = 0; i < DRAIN_POLLS && pv_engine_poll(&pv_engine, now()); i++)
 		;
@@ -160,7 +160,7 @@ static int move(struct pv_sock *so, struct pv_repair *r)
 	pv_stream_options_to(so, r->fd, true);
 	pv_tcp_left(tc);
 	so->tc = NULL;
-	drain();
+	pv_handback_drain();
 	return rc;
 }
 
@@ -170,7 +170,7 @@ int pv_handback(struct pv_sock *so, const char *why)
 	struct pv_repair r = { .family = so->family, .x = &x };
 	int rc;
 
-	drain();
+	pv_handback_drain();
 	if (!so->tc)
 		return refuse(-ENOTCONN);
 	flush(so->tc);
@@ -313,7 +313,7 @@ void pv_handback_unsent(void)
 {
 	struct pv_tcp *behind;
 
-	drain();
+	pv_handback_drain();
 	for (struct pv_tcp *tc = pv_tcp_orphan_unsent(pv_engine.tcp, NULL); tc; tc = behind) {
 		behind = pv_tcp_orphan_unsent(pv_engine.tcp, tc);
 		or_tell(orphan_back(tc));

@@ -15,6 +15,8 @@
  * changed and there is a text: -EOPNOTSUPP (not on an interface of the kernel's), -EPERM (no CAP_NET_ADMIN), -EINPROGRESS (a handshake),
  * -ENOTCONN, -EBUSY (urgent data), what the kernel said. */
 int pv_handback(struct pv_sock *so, const char *why);
+/* Takes in what lies in the rings. The engine's lock is held. */
+void pv_handback_drain(void);
 /* The process ends: connections that have bytes for which the peer has no room yet; the kernel sends those, however long that takes. The
  * engine's lock is held. */
 void pv_handback_unsent(void);

@@ -29,20 +29,29 @@ pytestmark = [
 PORT = 7530
 SIZES = (0, 1, 100, 1448, 1449, 9000, 20000, 3000)  # sent before the worker leaves; the last but one also says that it was all
 
+# What has come is taken in; the stack listens from then on.
+TAKEN = """
+import os, select, socket, sys
+def taken(listener):
+    listener.setblocking(False)
+    try:
+        return listener.accept()[0]
+    except BlockingIOError:
+        return None
+"""
+
 # A worker that serves one connection, has the others in its queue, and leaves: by close, or by the end of its process. Then its parent,
 # which has the listener from before, answers each with its digest.
-SERVER = """
-import hashlib, os, select, socket, sys
+SERVER = (
+    TAKEN
+    + """
+import hashlib
 port, how, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
 left, leaves = os.pipe()
 pid = os.fork()
 if not pid:
-    listener.setblocking(False)
-    try:  # the stack listens from then on
-        listener.accept()
-    except BlockingIOError:
-        pass
+    taken(listener)
     print("ready", flush=True)
     listener.settimeout(30)
     first = listener.accept()[0]
@@ -69,6 +78,7 @@ while count:
     s.close()
     count -= 1
 """
+)
 
 # What each sends: its size, the half of it before the worker leaves, the other half after that, and its end.
 CLIENT = """
@@ -151,23 +161,17 @@ def test_none_is_lost(tmp_path: Path, how: str, family: int) -> None:
 
 
 # The kernel's queue is full, by connections of the same host; what the stack's has besides does not fit.
-FULL = """
-import os, select, socket, sys
+FULL = (
+    TAKEN
+    + """
 port, host = int(sys.argv[1]), sys.argv[2]
 listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=3)
 left, leaves = os.pipe()
 if not os.fork():
-    listener.setblocking(False)
-    try:
-        listener.accept()
-    except BlockingIOError:
-        pass
+    taken(listener)
     print("ready", flush=True)
     sys.stdin.readline()
-    try:
-        first = listener.accept()[0]  # what has come is taken in
-    except BlockingIOError:
-        pass
+    first = taken(listener)
     local = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
     listener.close()
     os.write(leaves, b"x")
@@ -182,6 +186,7 @@ try:
 except TimeoutError:
     print(had, flush=True)
 """
+)
 
 WAITING = """
 import socket, sys
@@ -244,26 +249,19 @@ with socket.create_connection((host, port), 30) as first:
 """
 
 # The same worker; it rings, and closes. The parent says whom it had.
-RINGS = """
-import os, socket, sys
+RINGS = (
+    TAKEN
+    + """
 port, host = int(sys.argv[1]), sys.argv[2]
 listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
 if not os.fork():
-    listener.setblocking(False)
-    try:
-        listener.accept()
-    except BlockingIOError:
-        pass
+    taken(listener)
     listener.setblocking(True)
     print("ready", flush=True)
     first = listener.accept()[0]
     first.sendall(b"mine")
     sys.stdin.readline()
-    listener.setblocking(False)
-    try:  # what has come is taken in
-        listener.accept()
-    except BlockingIOError:
-        pass
+    taken(listener)
     bell = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     bell.sendto(b"now", (host, port + 1))
     listener.close()
@@ -278,6 +276,7 @@ try:
 except TimeoutError:
     print(*sorted(had), flush=True)
 """
+)
 
 
 def test_handshakes_under_way(tmp_path: Path) -> None:
@@ -309,22 +308,21 @@ def test_handshakes_under_way(tmp_path: Path) -> None:
 
 
 # Two listeners of one port in one process; when one has gone the other has all that comes.
-TWO = """
-import socket, sys
+TWO = (
+    TAKEN
+    + """
 port = int(sys.argv[1])
 def listener():
     l = socket.socket(socket.AF_INET)
     l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     l.bind(("", port))
     l.listen(64)
-    l.settimeout(0.1)
     return l
+if not os.fork():  # from then on others may have them, too
+    os._exit(0)
 both = [listener(), listener()]
 for l in both:
-    try:
-        l.accept()
-    except TimeoutError:
-        pass
+    taken(l)
 print("ready", flush=True)
 sys.stdin.readline()
 both[0].close()
@@ -333,6 +331,7 @@ print("left", flush=True)
 for _ in range(int(sys.argv[2])):
     both[1].accept()[0].sendall(b"mine")
 """
+)
 
 MANY = """
 import socket, sys
