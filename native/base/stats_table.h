@@ -183,7 +183,8 @@ enum pv_stat_type_id {
 	X(free, nfree, GAUGE, "", "of them free")                                                                                  \
 	X(low_water, low_water, GAUGE, "", "the fewest that ever were free")                                                       \
 	X(exhausted, exhausted, COUNTER, "", "buffers asked for when none was free")                                               \
-	X(grown, grown, COUNTER, "", "times that buffers were added")
+	X(grown, grown, COUNTER, "", "times that buffers were added")                                                              \
+	X(stored, stored, COUNTER, "", "packets copied to wait elsewhere until they are read, so that the ring has its buffers")
 
 /* struct pv_ring_stat, beside PV_RING_COUNTERS and PV_NET_RX_DROPS */
 #define PV_STATS_RING(X)                                                                                                           \

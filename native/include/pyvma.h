@@ -38,6 +38,8 @@ struct pyvma_config_row {
 	int given; /* set by its name, and so not by a preset */
 };
 PYVMA_EXPORT int pyvma_config_row(unsigned int i, struct pyvma_config_row *row);
+/* Whether a text is one that the setting interfaces takes: 0, or -errno with a text. Nothing is opened. */
+PYVMA_EXPORT int pyvma_interfaces_check(const char *text);
 /* The rules of a file as the setting rules_file has it, those that are for a program of this name with this app_id, a line each: number, line
  * in the file, role, "kernel" or "offload", and the rule itself, with tabs between. Cut to `size`; their full length, or -errno with a text. */
 PYVMA_EXPORT int pyvma_rules_list(const char *file, const char *program, const char *id, char *buf, size_t size);

@@ -6,7 +6,9 @@
  * serves one ring, or the legs of a bond: a packet goes back to the pool it came from. Descriptor and buffer stay together for
  * life. Exactly one owner holds a packet; debug builds stamp it (`owner`).
  *
- * A pool grows by chunks up to its limit, between data-path calls only (pv_pool_grow), and never shrinks before it is closed.
+ * A pool grows by chunks up to its limit, between data-path calls only (pv_pool_grow), and never shrinks before it is closed. Where the
+ * ring cannot be told of more memory (`fixed`) what grows is a store, a second pool that no ring knows: received packets that nobody
+ * reads at once are copied there when the pool runs low, so that any number of slow readers leaves the ring its buffers.
  */
 #ifndef PV_PKT_PKT_H
 #define PV_PKT_PKT_H
@@ -96,6 +98,7 @@ struct pv_pool_cfg {
 	uint32_t count; /* packets at open */
 	uint32_t chunk; /* packets added by a growth step, rounded up to a power of two; 0: never grows */
 	uint32_t max; /* packets at most */
+	bool fixed; /* growth is for packets that wait to be read */
 };
 
 struct pv_pool_stats {
@@ -129,8 +132,10 @@ void pv_pool_bind_off(struct pv_pool *pool, uint32_t binder);
 void pv_pool_unmap(struct pv_pool *pool, uint32_t binder);
 /* What the binder calls the memory of this packet. */
 uint32_t pv_pool_key(const struct pv_pkt *pkt, uint32_t binder);
-/* One chunk more. 0, -ENOSPC at the limit, -ENOMEM, or what `map` said: then nothing was added. */
+/* One chunk more, of the store if the pool is fixed. 0, -ENOSPC at the limit, -ENOMEM, or what `map` said: then nothing was added. */
 int pv_pool_grow(struct pv_pool *pool);
+/* Packets that are free, or that it may grow by. */
+uint32_t pv_pool_left(const struct pv_pool *pool);
 /* True when fewer than a quarter is free and the pool may grow: the runtime looks between polls. */
 bool pv_pool_wants_growth(const struct pv_pool *pool);
 void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out);
@@ -142,7 +147,8 @@ struct pv_pool {
 	uint32_t nfree, low_water;
 	uint32_t headroom, total;
 	uint64_t exhausted;
-	uint64_t grown;
+	uint64_t grown, stored;
+	struct pv_pool *store; /* NULL: there is none */
 	uint32_t shown; /* pv_mem_show */
 	uint32_t binders; /* how many are bound */
 };
@@ -210,6 +216,29 @@ pv_inline void pv_pkt_put(struct pv_pkt *pkt)
 		pkt = frag;
 	} while (pv_unlikely(pkt != NULL));
 }
+
+/* Whether a received packet that is queued now should wait in the store. `behind`: others of its receiver wait already; that of a prompt
+ * reader stays where it is for longer. Senders are content with an eighth. */
+pv_inline bool pv_pool_spills(const struct pv_pool *pool, bool behind)
+{
+	uint32_t quarter = pool->total >> 2;
+
+	return pv_unlikely(pool->nfree < quarter) && pool->store && (behind || pool->nfree < quarter - (quarter >> 2));
+}
+
+/* The ring that takes its receive buffers from this pool goes hungry next: of what waits to be read only a bare minimum is taken. What is left
+ * then is more than what modest senders must leave (packets_left): an application that reads on when its answer has gone could do neither
+ * otherwise. */
+pv_inline bool pv_pool_scarce(const struct pv_pool *pool)
+{
+	return pv_unlikely(pool->nfree < pool->total >> 4) && (!pool->store || pool->store->nfree < pool->store->total >> 4);
+}
+
+/* The same in a packet of another pool with buffers alike: a received packet's bytes from `at` on (l3_off, or where its payload begins), at the
+ * same place of the buffer, and what is said of it. NULL: that pool is empty. */
+struct pv_pkt *pv_pkt_copy(const struct pv_pkt *pkt, uint32_t at, struct pv_pool *pool);
+/* Takes the packet and returns that copy in the store, or the packet itself when the store has no room. */
+struct pv_pkt *pv_pkt_store(struct pv_pkt *pkt, uint32_t at);
 
 /* The i-th piece of buffer memory; false: there are not so many. */
 bool pv_pool_chunk(const struct pv_pool *pool, uint32_t i, void **base, size_t *size);

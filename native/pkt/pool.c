@@ -207,6 +207,18 @@ static bool cfg_ok(const struct pv_pool_cfg *c)
 	       c->count <= COUNT_MAX && c->chunk <= COUNT_MAX && c->max <= COUNT_MAX;
 }
 
+static int store_open(struct pool *p)
+{
+	struct pv_pool_cfg cfg = p->cfg;
+
+	if (!cfg.fixed || cfg.max == cfg.count)
+		return 0;
+	cfg.fixed = false;
+	cfg.max -= cfg.count;
+	cfg.count = PV_MIN(cfg.chunk, cfg.max);
+	return pv_pool_open(&p->hot.store, p->mem, &cfg);
+}
+
 int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv_pool_cfg *cfg)
 {
 	struct pool *p;
@@ -221,13 +233,16 @@ int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv
 	p->mem = mem;
 	p->cfg.buf_size = (cfg->buf_size + PV_CACHELINE - 1) & ~(PV_CACHELINE - 1u);
 	p->cfg.max = cfg->chunk ? PV_MAX(cfg->max, cfg->count) : cfg->count;
+	p->cfg.fixed = cfg->fixed && cfg->chunk;
 	while (p->cfg.chunk > 1u << p->shift)
 		p->shift++;
 	p->cfg.chunk = cfg->chunk ? 1u << p->shift : 0;
-	p->chunks_max = 1 + ((p->cfg.max - p->cfg.count + (1u << p->shift) - 1) >> p->shift);
+	p->chunks_max = p->cfg.fixed ? 1 : 1 + ((p->cfg.max - p->cfg.count + (1u << p->shift) - 1) >> p->shift);
 	p->hot.headroom = cfg->headroom;
 	p->chunk = mem->alloc(mem->ctx, p->chunks_max * sizeof(*p->chunk));
 	rc = p->chunk ? chunk_add(p, cfg->count) : -ENOMEM;
+	if (!rc && (rc = store_open(p)))
+		chunk_free(p, &p->chunk[0]);
 	if (rc) {
 		if (p->chunk)
 			mem->free(mem->ctx, p->chunk, p->chunks_max * sizeof(*p->chunk));
@@ -245,8 +260,10 @@ uint32_t pv_pool_close(struct pv_pool *pool)
 	struct pool *p = full(pool);
 	const struct pv_mem *mem = p->mem;
 
-	if (pool->nfree != pool->total)
-		return pool->total - pool->nfree;
+	if (pool->store && pv_pool_close(pool->store) == 0)
+		pool->store = NULL;
+	if (pool->nfree != pool->total || pool->store)
+		return pool->total - pool->nfree + (pool->store ? pool->store->total - pool->store->nfree : 0);
 	for (uint32_t b = 1; b <= PV_POOL_BINDERS; b++)
 		pv_pool_unbind(pool, b);
 	for (uint32_t i = 0; i < p->nchunks; i++)
@@ -388,7 +405,10 @@ int pv_pool_grow(struct pv_pool *pool)
 
 	if (!p->cfg.chunk || pool->total >= p->cfg.max)
 		return -ENOSPC;
-	rc = chunk_add(p, PV_MIN(p->cfg.chunk, p->cfg.max - pool->total));
+	if (p->cfg.fixed)
+		rc = pool->store ? pv_pool_grow(pool->store) : -ENOSPC;
+	else
+		rc = chunk_add(p, PV_MIN(p->cfg.chunk, p->cfg.max - pool->total));
 	if (!rc)
 		p->hot.grown++;
 	return rc;
@@ -398,7 +418,69 @@ bool pv_pool_wants_growth(const struct pv_pool *pool)
 {
 	const struct pool *p = full_const(pool);
 
+	/* One batch of the ring's may be hundreds of buffers. */
+	if (pool->store)
+		return pool->store->nfree < p->cfg.chunk && pool->store->total < full_const(pool->store)->cfg.max;
 	return pool->nfree < pool->total / 4 && p->cfg.chunk && pool->total < p->cfg.max;
+}
+
+uint32_t pv_pool_left(const struct pv_pool *pool)
+{
+	uint32_t stored = pool->store ? pool->store->total - pool->store->nfree : 0;
+
+	return pool->nfree + full_const(pool)->cfg.max - pool->total - stored;
+}
+
+static struct pv_pkt *copy_one(const struct pv_pkt *from, uint32_t at, struct pv_pool *pool)
+{
+	uint32_t headroom = pv_pkt_headroom(from);
+	struct pv_pkt *to = pv_pkt_get(pool);
+
+	if (!to)
+		return NULL;
+	memcpy(to->buf + at, from->buf + at, headroom + from->len - at);
+	to->data = to->buf + headroom;
+	to->len = from->len;
+	to->total = from->total;
+	to->flags = from->flags;
+	to->l3_off = from->l3_off;
+	to->l4_off = from->l4_off;
+	to->vlan_tci = from->vlan_tci;
+	to->iface = from->iface;
+	to->tstamp = from->tstamp;
+	to->rss_hash = from->rss_hash;
+	to->txq = from->txq;
+	to->cookie = from->cookie;
+	memcpy(to->priv, from->priv, sizeof(to->priv));
+	return to;
+}
+
+struct pv_pkt *pv_pkt_copy(const struct pv_pkt *pkt, uint32_t at, struct pv_pool *pool)
+{
+	struct pv_pkt *first = NULL, **tail = &first;
+
+	for (const struct pv_pkt *from = pkt; from; from = from->frag) {
+		*tail = copy_one(from, from == pkt ? at : pv_pkt_headroom(from), pool);
+		if (!*tail) {
+			if (first)
+				pv_pkt_put(first);
+			return NULL;
+		}
+		tail = &(*tail)->frag;
+	}
+	return first;
+}
+
+struct pv_pkt *pv_pkt_store(struct pv_pkt *pkt, uint32_t at)
+{
+	struct pv_pool *pool = pkt->pool;
+	struct pv_pkt *copy = pv_pkt_copy(pkt, at, pool->store);
+
+	if (!copy)
+		return pkt;
+	pool->stored++;
+	pv_pkt_put(pkt);
+	return copy;
 }
 
 void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out)

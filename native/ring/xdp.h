@@ -4,8 +4,8 @@
  * side. An XDP program steers the flows of flow_add to these sockets and passes everything else to the kernel. It is attached by a
  * bpf_link that only this process holds, so that a killed process leaves nothing behind.
  *
- * libbpf is loaded at run time. The pool has buffers of 2048 or 4096 bytes and stays as it is at open: a UMEM cannot grow
- * (pv_pool_grow answers -EOPNOTSUPP).
+ * libbpf is loaded at run time. The pool has buffers of 2048 or 4096 bytes and stays as it is at open (pv_pool_cfg.fixed): a UMEM cannot
+ * grow, and a chunk more would be answered with -EOPNOTSUPP.
  */
 #ifndef PV_RING_XDP_H
 #define PV_RING_XDP_H

@@ -69,7 +69,8 @@
 	X(INT, ring_migration_tx, "-1", -1, 1000000, "", "VMA_RING_MIGRATION_RATIO_TX", 1, "the same for sending")                 \
 	X(INT, rx_bufs, "2048", 64, 4194304, "buffers", "VMA_RX_BUFS", 1, "buffers of a ring's pool at start, for receiving")      \
 	X(INT, tx_bufs, "1024", 64, 4194304, "buffers", "VMA_TX_BUFS", 1, "buffers of a ring's pool at start, for sending")        \
-	X(INT, buf_chunk, "2048", 0, 1048576, "buffers", NULL, 1, "buffers added when a pool runs low; 0: pools never grow")       \
+	X(INT, buf_chunk, "2048", 0, 1048576, "buffers", NULL, 1,                                                                  \
+	  "buffers added when a pool runs low, of AF_XDP to where what waits to be read is copied; 0: pools never grow")           \
 	X(INT, buf_max, "262144", 64, 16777216, "buffers", NULL, 1, "buffers of a ring's pool at most")                            \
 	X(BOOL, huge_pages, "1", 0, 1, "", NULL, 1, "take buffer memory from huge pages when there are any")                       \
 	X(BOOL, progress, "1", 0, 1, "", NULL, 1,                                                                                  \

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pyvma.h"
 #include "rt/error.h"
 
 #define ENTRY_MAX 1024
@@ -341,7 +342,7 @@ static int parse_key(const struct entry *e, const char *key, char *value)
 }
 
 /* A key that may stand only once is one that is not `addr`, `gw` or `egress`. */
-static bool repeated(char *const *keys, uint32_t n, const char *key)
+static bool repeated(const char *const *keys, uint32_t n, const char *key)
 {
 	if (!strcmp(key, "addr") || !strcmp(key, "gw") || !strcmp(key, "egress"))
 		return false;
@@ -448,10 +449,17 @@ const char *pv_ifspec_kind(const struct pv_ifspec *s)
 	return kinds[s->ring];
 }
 
+/* The device alone, as in the names that rings have: xdp:eth0. */
+static const char *short_for(enum pv_ifspec_ring ring)
+{
+	return ring == PV_IFSPEC_SOFTNIC ? "fabric" : ring == PV_IFSPEC_TAP ? "name" : "device";
+}
+
 static int parse_entry(char *text, unsigned int number, bool bare, struct pv_ifspec *out)
 {
 	struct entry e = { .number = number, .ring = text, .spec = out, .bare = bare };
-	char *keys[64], *p = strchr(text, ':');
+	const char *keys[64];
+	char *p = strchr(text, ':');
 	uint32_t n = 0;
 
 	memset(out, 0, sizeof(*out));
@@ -464,20 +472,25 @@ static int parse_entry(char *text, unsigned int number, bool bare, struct pv_ifs
 				text);
 	out->ring = (enum pv_ifspec_ring)kind;
 	while (p && *p) {
-		char *next = strchr(p, ','), *eq;
+		char *next = strchr(p, ','), *eq, *value;
+		const char *key = p;
 
 		if (next)
 			*next++ = '\0';
 		eq = strchr(p, '=');
-		if (!eq)
+		if (!eq && n)
 			return pv_error(-EINVAL, "interfaces, entry %u (%s): \"%s\" is not KEY=VALUE", number, e.ring, p);
-		*eq = '\0';
-		if (repeated(keys, n, p))
-			return pv_error(-EINVAL, "interfaces, entry %u (%s): %s stands twice", number, e.ring, p);
+		value = eq ? eq + 1 : p;
+		if (eq)
+			*eq = '\0';
+		else
+			key = short_for(out->ring);
+		if (repeated(keys, n, key))
+			return pv_error(-EINVAL, "interfaces, entry %u (%s): %s stands twice", number, e.ring, key);
 		if (n == pv_array_size(keys))
 			return pv_error(-EINVAL, "interfaces, entry %u (%s): too many keys", number, e.ring);
-		keys[n++] = p;
-		int rc = parse_key(&e, p, eq + 1);
+		keys[n++] = key;
+		int rc = parse_key(&e, key, value);
 
 		if (rc)
 			return rc;
@@ -544,4 +557,12 @@ int pv_ifspec_parse_device(const char *text, struct pv_ifspec *out)
 		return pv_error(-EINVAL, "interfaces: longer than %d bytes", ENTRY_MAX - 1);
 	memcpy(entry, text, strlen(text) + 1);
 	return parse_entry(entry, 1, true, out);
+}
+
+int pyvma_interfaces_check(const char *text)
+{
+	struct pv_ifspec specs[PV_IFACE_MAX];
+	int n = text ? pv_ifspec_parse(text, specs, PV_IFACE_MAX) : 0;
+
+	return PV_MIN(n, 0);
 }

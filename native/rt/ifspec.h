@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Interface entries of the setting `interfaces`: RING:key=value,key=value;RING:... Parsing only, nothing is opened.
+ * The first pair may be the value alone, of `fabric`, `name` (tap) or `device`: xdp:eth0,mode=native.
  *   softnic: fabric=NAME port=0..63 mac=XX:XX:XX:XX:XX:XX
  *   verbs:   device=NAME port=1..255 lib=PATH
  *   xdp:     device=NAME queues=1..256 mode=auto|native|generic rx_metadata=off|auto tx_csum=stack|auto|kernel|software busy_poll=US

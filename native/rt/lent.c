@@ -67,7 +67,7 @@ static bool save(const struct pv_pool *pool, const struct pv_pkt *pkt)
 
 static bool save_pool(struct pv_pool *pool)
 {
-	bool all = true;
+	bool all = !pool->store || save_pool(pool->store);
 
 	for (uint32_t i = 0; i < pool->total; i++) {
 		const struct pv_pkt *pkt = pv_pool_pkt(pool, i);

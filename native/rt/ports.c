@@ -45,6 +45,9 @@ int pv_port_pool_open(struct pv_port *p, const struct pv_config *cfg, struct pv_
 	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + SPARE_BUFS), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
 
 	pc->count = rx + tx;
+	/* The ring has no room for more. */
+	pc->fixed = !pc->chunk;
+	pc->chunk = (uint32_t)cfg->buf_chunk;
 	pc->max = pc->chunk ? PV_MAX((uint32_t)cfg->buf_max, pc->count) : pc->count;
 	int rc = pv_pool_open(&p->pool, pv_mem_system(cfg->huge_pages), pc);
 

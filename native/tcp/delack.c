@@ -59,18 +59,17 @@ pv_inline bool counts(const struct pv_tcp *c, uint32_t wnd)
 static pv_noinline uint32_t share(const struct pv_tcp *c, uint32_t space)
 {
 	const struct pv_pool *pool = c->path.gen ? c->path.ring->pool : NULL;
-	const struct pv_pool_cfg *cfg;
 	uint32_t least = OWN_MEM;
 	int64_t left;
 
 	if (!pool)
 		return space;
 	/* As little as is taken when the pool has run low nevertheless: more would be lost. */
-	if (c->rcv_mem > PV_RCV_FAIR_MEM || pv_rcv_pool_scarce(pool))
+	if (c->rcv_mem > PV_RCV_FAIR_MEM || pv_pool_scarce(pool))
 		least = PV_RCV_FAIR_MEM;
-	cfg = pv_pool_config(pool); /* what it may grow by is as good as free */
-	left = (int64_t)pool->nfree + (cfg->max - pool->total) - (pool->total >> 4);
-	left = left * cfg->buf_size + c->rcv_mem - (c->t->rcv_promised[c->path.iface] - c->rcv_promised);
+	/* What it may grow by is as good as free. */
+	left = (int64_t)pv_pool_left(pool) - (pool->total >> 4);
+	left = left * pv_pool_config(pool)->buf_size + c->rcv_mem - (c->t->rcv_promised[c->path.iface] - c->rcv_promised);
 	left = PV_MAX(left - (left >> 2), (int64_t)least) - c->rcv_mem;
 	space = left > 0 ? PV_MIN(space, win_of(c, (uint32_t)PV_MIN(left, (int64_t)UINT32_MAX))) : 0;
 	/* Less than a segment is not worth an offer. */
@@ -80,7 +79,7 @@ static pv_noinline uint32_t share(const struct pv_tcp *c, uint32_t space)
 /* Whether a window of so much has to be looked at like that. */
 pv_inline bool is_shared(const struct pv_tcp *c, uint32_t wnd)
 {
-	return pv_unlikely(counts(c, wnd)) || (c->rcv_mem && c->rcvq.head && pv_unlikely(pv_rcv_pool_scarce(c->rcvq.head->pool)));
+	return pv_unlikely(counts(c, wnd)) || (c->rcv_mem && c->rcvq.head && pv_unlikely(pv_pool_scarce(c->rcvq.head->pool)));
 }
 
 void pv_tcp_promise_end(struct pv_tcp *c)

@@ -434,7 +434,7 @@ pv_inline bool predicted(struct pv_tcp *c, struct pv_tcp_in *in)
 		return false;
 	heed(c, in, 1, in->seq);
 	if (in->len)
-		pv_tcp_data_in_order(c, in->pkt, in->now_ns);
+		pv_tcp_data_in_order(c, in);
 	else
 		pv_pkt_put(in->pkt);
 	return true;
@@ -512,12 +512,8 @@ static pv_noinline bool too_far(struct pv_tcp_table *t, const struct pv_tcp *c, 
 	return true;
 }
 
-pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
+pv_inline void deliver_to(struct pv_tcp_table *t, struct pv_tcp *c, struct pv_tcp_in *in)
 {
-	struct pv_tcp *c = demux(t, in, in->pkt);
-
-	if (pv_unlikely(t->any_near) && too_far(t, c, in))
-		return;
 	if (pv_unlikely(!c)) {
 		other(t, in);
 		return;
@@ -525,6 +521,14 @@ pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
 	PV_PROBE5(demux, PV_PROTO_TCP, c, in->pkt, in->dport, in->sport);
 	if (!predicted(c, in))
 		pv_tcp_input(c, in);
+}
+
+pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
+{
+	struct pv_tcp *c = demux(t, in, in->pkt);
+
+	if (pv_likely(!t->any_near) || !too_far(t, c, in))
+		deliver_to(t, c, in);
 }
 
 /* One by one: what no header told apart is the same for all. */
@@ -557,13 +561,15 @@ void pv_tcp_run_input(struct pv_tcp_table *t, struct pv_tcp_run *run)
 		deliver_apart(t, run);
 }
 
-/* A datagram that came in fragments: each buffer is a segment of its own, as if the peer had cut it so. */
-static pv_noinline void deliver_chain(struct pv_tcp_table *t, const struct pv_tcp_in *whole)
+/* A packet in several buffers: each is a segment of its own, as if the peer had cut it so. Only the first has headers. */
+static pv_noinline void deliver_chain(struct pv_tcp_table *t, struct pv_tcp_in *whole)
 {
 	struct pv_pkt *p = whole->pkt, *next;
 	uint8_t iface = p->iface;
 	uint32_t done = 0;
 
+	if (pv_unlikely(t->any_near) && too_far(t, demux(t, whole, p), whole))
+		return;
 	for (; p; p = next) {
 		struct pv_tcp_in in = *whole;
 
@@ -584,7 +590,7 @@ static pv_noinline void deliver_chain(struct pv_tcp_table *t, const struct pv_tc
 		if (next)
 			in.flags &= (uint8_t) ~(PV_TH_FIN | PV_TH_PSH);
 		done += p->len;
-		deliver(t, &in);
+		deliver_to(t, demux(t, &in, p), &in);
 	}
 }
 

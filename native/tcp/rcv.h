@@ -36,17 +36,11 @@ pv_inline uint32_t pv_rcv_window(const struct pv_tcp *c)
 	return n > 0 ? (uint32_t)n : 0;
 }
 
-/* The ring that takes its receive buffers from this pool is about to go hungry: payloads are put together, windows kept small. */
+/* The ring that takes its receive buffers from this pool is about to go hungry: payloads are put together, windows kept small. Not as long
+ * as what waits can do so in the pool's store. */
 pv_inline bool pv_rcv_pool_low(const struct pv_pool *pool)
 {
-	return pool->nfree < pool->total >> 3;
-}
-
-/* ... and goes hungry next: only what is a connection's bare minimum is taken. What is left then is more than what modest senders must
- * leave (packets_left): an application that reads on when its answer has gone could do neither otherwise. */
-pv_inline bool pv_rcv_pool_scarce(const struct pv_pool *pool)
-{
-	return pool->nfree < pool->total >> 4;
+	return pv_unlikely(pool->nfree < pool->total >> 3) && (!pool->store || pool->store->nfree < pool->store->total >> 3);
 }
 
 /* ---- rcvq.c ------------------------------------------------------------------------------------------------------------ */

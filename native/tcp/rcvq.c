@@ -84,7 +84,7 @@ static void compact(struct pv_tcp *c)
 
 pv_inline bool fits(const struct pv_tcp *c, const struct pv_pkt *pkt)
 {
-	return c->rcv_mem <= c->opts.rcvbuf && (!pv_rcv_pool_scarce(pkt->pool) || c->rcv_mem <= PV_RCV_FAIR_MEM);
+	return c->rcv_mem <= c->opts.rcvbuf && (!pv_pool_scarce(pkt->pool) || c->rcv_mem <= PV_RCV_FAIR_MEM);
 }
 
 /* Linux's tcp_prune_queue: a larger buffer when that is allowed, then tighter packing, then the newest out-of-order data gives way. */
@@ -151,6 +151,8 @@ pv_inline void enqueue(struct pv_tcp *c, struct pv_pkt *pkt)
 	} else {
 		count_news(c);
 	}
+	if (pv_pool_spills(pkt->pool, c->rcvq.head))
+		pkt = pv_pkt_store(pkt, pv_pkt_headroom(pkt));
 	pkt->total = len;
 	c->rcv_mem += pkt->size;
 	pv_pktq_push(&c->rcvq, pkt);
@@ -188,6 +190,8 @@ static void out_of_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 	bool sack = c->flags & PV_TF_SACK, owed = c->flags & PV_TF_ACK_NOW;
 	enum pv_ooo_verdict v = PV_OOO_FULL;
 
+	if (pv_pool_spills(pkt->pool, true))
+		pkt = pv_pkt_store(pkt, pv_pkt_headroom(pkt));
 	if (pv_rcv_admit(c, pkt, pv_rcv_seq(pkt)))
 		v = pv_ooo_insert(c, pkt);
 	else
@@ -344,11 +348,12 @@ void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in)
 	pv_rcv_ack_check(c, in->now_ns);
 }
 
-void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
+void pv_tcp_data_in_order(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
-	const uint8_t *th = pkt->buf + pkt->l4_off;
+	struct pv_pkt *pkt = in->pkt;
 	uint32_t len = pkt->len, mem = pkt->size;
-	bool psh = th[13] & PV_TH_PSH;
+	int64_t now_ns = in->now_ns;
+	bool psh = in->flags & PV_TH_PSH;
 
 	if (pv_unlikely(pkt->frag || c->ooo.head || (c->flags & (PV_TF_FIN_SEEN | PV_TF_URG_RCVD)) || len > pv_rcv_window(c) ||
 			!fits(c, pkt))) {
@@ -356,9 +361,8 @@ void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 		pv_rcv_ack_check(c, now_ns);
 		return;
 	}
-	/* The timestamp option where everybody puts it (RFC 7323 appendix A). */
-	if ((c->flags & PV_TF_TS) && th[12] >> 4 >= 8 && pv_get32(th + PV_TCP_HLEN) == 0x0101080au)
-		pv_rcv_rtt_ts(c, pv_get32(th + PV_TCP_HLEN + 8), len, now_ns);
+	if (c->flags & PV_TF_TS)
+		pv_rcv_rtt_ts(c, in->opt.ts_ecr, len, now_ns);
 	PV_TCP_PKT_SEQ(pkt) = c->rcv_nxt.v;
 	PV_TCP_PKT_NS(pkt) = (uint64_t)now_ns;
 	enqueue(c, pkt);
@@ -370,7 +374,7 @@ void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns)
 
 bool pv_tcp_run_fits(const struct pv_tcp *c, const struct pv_tcp_run *run)
 {
-	return c->rcv_mem + run->mem <= c->opts.rcvbuf && !pv_rcv_pool_scarce(run->tail->pool);
+	return c->rcv_mem + run->mem <= c->opts.rcvbuf && !pv_pool_scarce(run->tail->pool);
 }
 
 void pv_tcp_run_in_order(struct pv_tcp *c, const struct pv_tcp_run *run)
@@ -418,7 +422,7 @@ bool pv_tcp_readable(const struct pv_tcp *c)
 	/* No more may come before something is read. */
 	return c->rcvq_bytes && target > 2 &&
 	       (c->rcv_mem > c->opts.rcvbuf || pv_rcv_window(c) <= c->rcv_mss ||
-		(c->rcv_mem > PV_RCV_FAIR_MEM && pv_rcv_pool_scarce(c->rcvq.head->pool)));
+		(c->rcv_mem > PV_RCV_FAIR_MEM && pv_pool_scarce(c->rcvq.head->pool)));
 }
 
 /* Where a read writes to. */

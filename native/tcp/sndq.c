@@ -176,7 +176,7 @@ pv_inline bool not_sent_enough(const struct pv_tcp *c)
 	return c->opts.notsent_lowat && pv_seq_dist(c->snd_nxt, c->write_seq) >= c->opts.notsent_lowat;
 }
 
-/* Whoever has little queued gets packets that one with much does not get any more, nor receive queues (pv_rcv_pool_scarce). */
+/* Whoever has little queued gets packets that one with much does not get any more, nor receive queues (pv_pool_scarce). */
 pv_inline bool packets_left(const struct pv_tcp *c)
 {
 	const struct pv_pool *pool = c->path.ring->pool;

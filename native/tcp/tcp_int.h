@@ -686,9 +686,9 @@ uint32_t pv_tcp_stamp_stats(void *owner, uint8_t *out);
 /* Payload, FIN, CE mark and CWR of an acceptable segment, trimmed to the window here; takes the packet. Sets FIN_RCVD when the FIN is in
  * order: the caller then changes the state. Acknowledgements that are due at once go through pv_tcp_owe. */
 void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in);
-/* Exactly the next bytes, no FIN, no CE mark, no urgent data about: the predicted path; takes the packet (data/len: the payload, l4_off
- * set). What it finds no room or no simple way for goes the long way from here. */
-void pv_tcp_data_in_order(struct pv_tcp *c, struct pv_pkt *pkt, int64_t now_ns);
+/* Exactly the next bytes, no FIN, no CE mark, no urgent data about: the predicted path; takes the packet (data/len: the payload). What
+ * it finds no room or no simple way for goes the long way from here. */
+void pv_tcp_data_in_order(struct pv_tcp *c, const struct pv_tcp_in *in);
 void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues, and what was promised */
 void pv_tcp_promise_end(struct pv_tcp *c); /* nothing is received any more */
 /* Window scale to offer by these options: also for SYN-ACKs of records without a connection. */

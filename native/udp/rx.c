@@ -59,6 +59,16 @@ pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *
 	}
 	if (pv_unlikely(pkt->flags & PV_PKT_QUEUE))
 		u->rx_queue = (uint16_t)(pkt->txq + 1);
+	if (pv_pool_spills(pkt->pool, u->rxq.head)) {
+		struct pv_pool *pool = pkt->pool;
+
+		pkt = pv_pkt_store(pkt, pkt->l3_off);
+		/* The store is full: one is what each gets (Linux's udp_mem). */
+		if (pv_unlikely(pkt->pool == pool && u->rxq.head && pv_pool_scarce(pool))) {
+			queue_full(t, u, pkt);
+			return;
+		}
+	}
 	pkt->priv[0] = (uint64_t)now_ns;
 	u->rx_bytes += pkt->total + PV_UDP_OVERHEAD;
 	if (pv_unlikely(u->rx_bytes > u->rx_peak))
@@ -100,39 +110,6 @@ static void trim(struct pv_pkt *pkt, uint32_t total)
 
 /* ---- groups and broadcast ---------------------------------------------------------------------------------------------- */
 
-/* A datagram of its own for one more receiver: headers and payload at the same offsets, from the same pool. */
-static struct pv_pkt *copy_of(const struct pv_pkt *pkt)
-{
-	struct pv_pkt *first = NULL, **tail = &first;
-
-	for (const struct pv_pkt *s = pkt; s; s = s->frag) {
-		struct pv_pkt *c = pv_pkt_get(pkt->pool);
-		uint32_t from = s == pkt ? s->l3_off : pv_pkt_headroom(s);
-		uint32_t to = pv_pkt_headroom(s) + s->len;
-
-		if (!c) {
-			if (first)
-				pv_pkt_put(first);
-			return NULL;
-		}
-		memcpy(c->buf + from, s->buf + from, to - from);
-		c->data = c->buf + pv_pkt_headroom(s);
-		c->len = s->len;
-		c->total = s->total;
-		c->flags = s->flags;
-		c->l3_off = s->l3_off;
-		c->l4_off = s->l4_off;
-		c->iface = s->iface;
-		c->vlan_tci = s->vlan_tci;
-		c->tstamp = s->tstamp;
-		c->rss_hash = s->rss_hash;
-		c->txq = s->txq;
-		*tail = c;
-		tail = &c->frag;
-	}
-	return first;
-}
-
 /* Every socket whose address, peer, device and filters allow it: Linux's __udp_is_mcast_sock. Oldest first, so that the order in
  * which sockets become ready is that in which they were bound (but for AF_INET6 with SO_REUSEPORT). */
 static bool group_takes(struct pv_udp *u, const struct pv_udp_key *k)
@@ -167,7 +144,7 @@ void pv_udp_rx_group(struct pv_udp_table *t, struct pv_pkt *pkt, const struct pv
 				first = u;
 				continue;
 			}
-			copy = copy_of(pkt);
+			copy = pv_pkt_copy(pkt, pkt->l3_off, pkt->pool);
 			if (copy) {
 				PV_PROBE5(demux, PV_PROTO_UDP, u, copy, u->lport, u->rport);
 				enqueue(t, u, copy, now_ns);

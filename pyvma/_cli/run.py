@@ -142,12 +142,20 @@ def _value(name: str) -> str:
 
 
 def interfaces(spec: str) -> list[tuple[str, str]]:
-    """(ring, what it is on) of each entry."""
+    """(ring, what it is on) of each entry. RefusedError: what is wrong with it."""
+    from .._native import ffi, lib
+
+    if lib.pyvma_interfaces_check(spec.encode()):
+        raise RefusedError(ffi.string(lib.pyvma_last_error()).decode(errors="replace"))
     found = []
     for entry in filter(None, (part.strip() for part in spec.split(";"))):
         ring, _, rest = entry.partition(":")
         keys = [part.partition("=") for part in rest.split(",")]
-        words = [value for name, _, value in keys if name in ("device", "netdev", "fabric", "name", "addr")]
+        words = [
+            value if equals else name
+            for name, equals, value in keys
+            if not equals or name in ("device", "netdev", "fabric", "name", "addr")
+        ]
         found.append((ring, " ".join(dict.fromkeys(words)) or rest))
     return found
 

@@ -581,353 +581,356 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 7), // char const *()(void)
 /*  1 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char *, size_t)
-/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // char *
+/*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char *, size_t)
+/*  3 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // char *
 /*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char *, size_t)
-/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 296), // char const *
-/*  8 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/*  9 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 10 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char const *)
-/* 12 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 13 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, char const *, char const *, char *, size_t)
+/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char const *)
+/*  7 */ _CFFI_OP(_CFFI_OP_POINTER, 299), // char const *
+/*  8 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/*  9 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char const *, char *, size_t)
+/* 10 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 11 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 12 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 13 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 14 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char const *, char const *)
+/* 15 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
 /* 16 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 17 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 18 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 20 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 22 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
-/* 23 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 320), // struct pyvma_capture_options const *
-/* 25 */ _CFFI_OP(_CFFI_OP_POINTER, 53), // pyvma_capture * *
-/* 26 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(char const *, unsigned int, unsigned int, struct pyvma_xdp_loan *, char *, size_t)
-/* 28 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
-/* 29 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
-/* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 31 */ _CFFI_OP(_CFFI_OP_POINTER, 336), // struct pyvma_xdp_loan *
-/* 32 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 34 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 35 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int)
-/* 36 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 17 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 18 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char const *, char const *, char const *, char *, size_t)
+/* 19 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 20 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 21 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 22 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 23 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 25 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char const *, struct pyvma_capture_options const *, pyvma_capture * *)
+/* 26 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 27 */ _CFFI_OP(_CFFI_OP_POINTER, 323), // struct pyvma_capture_options const *
+/* 28 */ _CFFI_OP(_CFFI_OP_POINTER, 56), // pyvma_capture * *
+/* 29 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 30 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(char const *, unsigned int, unsigned int, struct pyvma_xdp_loan *, char *, size_t)
+/* 31 */ _CFFI_OP(_CFFI_OP_NOOP, 7),
+/* 32 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8), // unsigned int
+/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 34 */ _CFFI_OP(_CFFI_OP_POINTER, 339), // struct pyvma_xdp_loan *
+/* 35 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 36 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 38 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int, int, int, pyvma_sock * *)
-/* 39 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 41 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 42 */ _CFFI_OP(_CFFI_OP_POINTER, 84), // pyvma_sock * *
-/* 43 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int, pyvma_capture * *)
-/* 45 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 46 */ _CFFI_OP(_CFFI_OP_NOOP, 25),
-/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(int, pyvma_sock * *)
-/* 49 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 50 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
-/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *)
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 314), // pyvma_capture *
+/* 38 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(int)
+/* 39 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 41 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(int, int, int, pyvma_sock * *)
+/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 43 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 44 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 45 */ _CFFI_OP(_CFFI_OP_POINTER, 87), // pyvma_sock * *
+/* 46 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(int, pyvma_capture * *)
+/* 48 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 28),
+/* 50 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(int, pyvma_sock * *)
+/* 52 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 53 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
 /* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, int64_t)
-/* 56 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 57 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
-/* 60 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 61 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 62 */ _CFFI_OP(_CFFI_OP_POINTER, 321), // struct pyvma_capture_stats *
-/* 63 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 64 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_capture *, void *, size_t)
-/* 65 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 66 */ _CFFI_OP(_CFFI_OP_POINTER, 348), // void *
-/* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll * *)
-/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 73), // pyvma_epoll * *
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_capture *)
+/* 56 */ _CFFI_OP(_CFFI_OP_POINTER, 317), // pyvma_capture *
+/* 57 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 58 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_capture *, int64_t)
+/* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 60 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_capture *, unsigned int, struct pyvma_capture_stats *)
+/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_capture_stats *
+/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_capture *, void *, size_t)
+/* 68 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 69 */ _CFFI_OP(_CFFI_OP_POINTER, 351), // void *
+/* 70 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 71 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *)
-/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 315), // pyvma_epoll *
+/* 72 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_epoll * *)
+/* 73 */ _CFFI_OP(_CFFI_OP_POINTER, 76), // pyvma_epoll * *
 /* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
-/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 78 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 79 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_event const *
-/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
-/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 84 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // pyvma_sock *
-/* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 79),
-/* 86 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
-/* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // struct pyvma_event *
-/* 90 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 91 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 92 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
-/* 94 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 89),
-/* 96 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 97 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *)
-/* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
+/* 75 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_epoll *)
+/* 76 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // pyvma_epoll *
+/* 77 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_epoll *, int, int, struct pyvma_event const *)
+/* 79 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 80 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 82 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // struct pyvma_event const *
+/* 83 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 84 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_epoll *, int, pyvma_sock *, struct pyvma_event const *)
+/* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 86 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // pyvma_sock *
+/* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 82),
+/* 89 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t)
+/* 91 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 92 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // struct pyvma_event *
+/* 93 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 95 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 96 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_epoll *, struct pyvma_event *, int, int64_t, int)
+/* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 98 */ _CFFI_OP(_CFFI_OP_NOOP, 92),
+/* 99 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 100 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 101 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 102 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int)
-/* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int, void *, unsigned int *)
-/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 109 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 111 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 112 */ _CFFI_OP(_CFFI_OP_POINTER, 29), // unsigned int *
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 114 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int, void const *, unsigned int)
-/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 117 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 118 */ _CFFI_OP(_CFFI_OP_POINTER, 348), // void const *
-/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, int, int64_t)
-/* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 123 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 125 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 126 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, pyvma_sock * *)
-/* 127 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 130 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
-/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 132 */ _CFFI_OP(_CFFI_OP_POINTER, 329), // struct pyvma_msg *
-/* 133 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 134 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 136 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
-/* 138 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // struct pyvma_sock_stamps *
-/* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 141 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct pyvma_sock_stats *)
-/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 143 */ _CFFI_OP(_CFFI_OP_POINTER, 335), // struct pyvma_sock_stats *
-/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
-/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // struct sockaddr *
-/* 148 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
-/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 150 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
-/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 152 */ _CFFI_OP(_CFFI_OP_NOOP, 147),
-/* 153 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
-/* 154 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 155 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 42),
-/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
-/* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // struct sockaddr const *
-/* 161 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
-/* 164 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 165 */ _CFFI_OP(_CFFI_OP_NOOP, 160),
-/* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 168 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 169 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, uint64_t, unsigned int)
-/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 172 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 173 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 174 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
-/* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 177 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // struct pyvma_pacing_state *
-/* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 179 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned int, struct pyvma_place *)
-/* 180 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 182 */ _CFFI_OP(_CFFI_OP_POINTER, 332), // struct pyvma_place *
-/* 183 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock *, unsigned long, void *)
-/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
-/* 187 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(pyvma_sock const *, char *, size_t)
-/* 190 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // pyvma_sock const *
-/* 191 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 192 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule *, int)
-/* 195 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // struct pyvma_rule *
-/* 196 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 198 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(struct pyvma_rule const *)
-/* 199 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // struct pyvma_rule const *
+/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *)
+/* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 105 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, int)
+/* 107 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 109 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 110 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, int, int, void *, unsigned int *)
+/* 111 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 113 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 115 */ _CFFI_OP(_CFFI_OP_POINTER, 32), // unsigned int *
+/* 116 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, int, int, void const *, unsigned int)
+/* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 120 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 121 */ _CFFI_OP(_CFFI_OP_POINTER, 351), // void const *
+/* 122 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 123 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 124 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, int, int64_t)
+/* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 126 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, pyvma_sock * *)
+/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 131 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 133 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct pyvma_msg *, uint32_t, int, int64_t)
+/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 135 */ _CFFI_OP(_CFFI_OP_POINTER, 332), // struct pyvma_msg *
+/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 138 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 140 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct pyvma_sock_stamps *)
+/* 141 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 142 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // struct pyvma_sock_stamps *
+/* 143 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct pyvma_sock_stats *)
+/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 146 */ _CFFI_OP(_CFFI_OP_POINTER, 338), // struct pyvma_sock_stats *
+/* 147 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct sockaddr *, unsigned int *)
+/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 150 */ _CFFI_OP(_CFFI_OP_POINTER, 340), // struct sockaddr *
+/* 151 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
+/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 153 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct sockaddr *, unsigned int *, int, int64_t, pyvma_sock * *)
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 150),
+/* 156 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
+/* 157 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 45),
+/* 160 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct sockaddr const *, unsigned int)
+/* 162 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 163 */ _CFFI_OP(_CFFI_OP_POINTER, 340), // struct sockaddr const *
+/* 164 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 165 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 166 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, struct sockaddr const *, unsigned int, int64_t)
+/* 167 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 168 */ _CFFI_OP(_CFFI_OP_NOOP, 163),
+/* 169 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, uint64_t, unsigned int)
+/* 173 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 174 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 177 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, unsigned int, struct pyvma_pacing_state *)
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 180 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // struct pyvma_pacing_state *
+/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 182 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, unsigned int, struct pyvma_place *)
+/* 183 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 335), // struct pyvma_place *
+/* 186 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 187 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock *, unsigned long, void *)
+/* 188 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 10), // unsigned long
+/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(pyvma_sock const *, char *, size_t)
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // pyvma_sock const *
+/* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(struct pyvma_rule *, int)
+/* 198 */ _CFFI_OP(_CFFI_OP_POINTER, 336), // struct pyvma_rule *
+/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_config_row *)
-/* 202 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 203 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct pyvma_config_row *
-/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_counter *)
-/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 207 */ _CFFI_OP(_CFFI_OP_POINTER, 323), // struct pyvma_counter *
-/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
-/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 211 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // struct pyvma_flow const *
-/* 212 */ _CFFI_OP(_CFFI_OP_NOOP, 195),
-/* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 214 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_interface *)
-/* 215 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 216 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // struct pyvma_interface *
-/* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(unsigned int, struct pyvma_kernel_interface *)
-/* 219 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // struct pyvma_kernel_interface *
-/* 221 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION, 36), // int()(void)
-/* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_capture *, void const * *)
-/* 225 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 226 */ _CFFI_OP(_CFFI_OP_POINTER, 118), // void const * *
-/* 227 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 228 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
-/* 229 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 230 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct msghdr *
-/* 231 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 233 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
-/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 236 */ _CFFI_OP(_CFFI_OP_POINTER, 319), // struct msghdr const *
-/* 237 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 239 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 240 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
-/* 241 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 247 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
-/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 249 */ _CFFI_OP(_CFFI_OP_NOOP, 66),
-/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 251 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 252 */ _CFFI_OP(_CFFI_OP_NOOP, 147),
-/* 253 */ _CFFI_OP(_CFFI_OP_NOOP, 112),
-/* 254 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 255 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 256 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
-/* 257 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 258 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
-/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 261 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 263 */ _CFFI_OP(_CFFI_OP_FUNCTION, 57), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
-/* 264 */ _CFFI_OP(_CFFI_OP_NOOP, 84),
-/* 265 */ _CFFI_OP(_CFFI_OP_NOOP, 118),
-/* 266 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 267 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 268 */ _CFFI_OP(_CFFI_OP_NOOP, 160),
-/* 269 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
-/* 270 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
-/* 271 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 272 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
-/* 273 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
-/* 274 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_capture *)
-/* 277 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(struct pyvma_rule const *)
+/* 202 */ _CFFI_OP(_CFFI_OP_POINTER, 336), // struct pyvma_rule const *
+/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 204 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(unsigned int, struct pyvma_config_row *)
+/* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 206 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // struct pyvma_config_row *
+/* 207 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(unsigned int, struct pyvma_counter *)
+/* 209 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 210 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // struct pyvma_counter *
+/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(unsigned int, struct pyvma_flow const *, struct pyvma_rule *)
+/* 213 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 214 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // struct pyvma_flow const *
+/* 215 */ _CFFI_OP(_CFFI_OP_NOOP, 198),
+/* 216 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 217 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(unsigned int, struct pyvma_interface *)
+/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 219 */ _CFFI_OP(_CFFI_OP_POINTER, 330), // struct pyvma_interface *
+/* 220 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 221 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(unsigned int, struct pyvma_kernel_interface *)
+/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 223 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // struct pyvma_kernel_interface *
+/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION, 39), // int()(void)
+/* 226 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 227 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_capture *, void const * *)
+/* 228 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 229 */ _CFFI_OP(_CFFI_OP_POINTER, 121), // void const * *
+/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 231 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_sock *, struct msghdr *, int, int64_t)
+/* 232 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 233 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct msghdr *
+/* 234 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 235 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 236 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 237 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_sock *, struct msghdr const *, int, int64_t)
+/* 238 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 239 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // struct msghdr const *
+/* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 241 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 242 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 243 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_sock *, void *, size_t, int, int64_t)
+/* 244 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 245 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 246 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 247 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 248 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 249 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 250 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_sock *, void *, size_t, int, struct sockaddr *, unsigned int *, int64_t)
+/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 252 */ _CFFI_OP(_CFFI_OP_NOOP, 69),
+/* 253 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 254 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 150),
+/* 256 */ _CFFI_OP(_CFFI_OP_NOOP, 115),
+/* 257 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 258 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 259 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_sock *, void const *, size_t, int, int64_t)
+/* 260 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 261 */ _CFFI_OP(_CFFI_OP_NOOP, 121),
+/* 262 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 263 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 264 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 266 */ _CFFI_OP(_CFFI_OP_FUNCTION, 60), // int64_t()(pyvma_sock *, void const *, size_t, int, struct sockaddr const *, unsigned int, int64_t)
+/* 267 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 268 */ _CFFI_OP(_CFFI_OP_NOOP, 121),
+/* 269 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 270 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 271 */ _CFFI_OP(_CFFI_OP_NOOP, 163),
+/* 272 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 8),
+/* 273 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23),
+/* 274 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // size_t()(char *, size_t)
+/* 276 */ _CFFI_OP(_CFFI_OP_NOOP, 3),
+/* 277 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 278 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 279 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_capture *, uint64_t)
-/* 280 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 281 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 282 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_epoll *)
-/* 284 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
+/* 279 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // void()(pyvma_capture *)
+/* 280 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 281 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 282 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // void()(pyvma_capture *, uint64_t)
+/* 283 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 284 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 285 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 286 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(pyvma_epoll *, enum pyvma_waits)
-/* 287 */ _CFFI_OP(_CFFI_OP_NOOP, 73),
-/* 288 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum pyvma_waits
-/* 289 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 290 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(struct pyvma_msg *, uint32_t)
-/* 291 */ _CFFI_OP(_CFFI_OP_NOOP, 132),
-/* 292 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
-/* 293 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 294 */ _CFFI_OP(_CFFI_OP_FUNCTION, 348), // void()(void)
-/* 295 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 296 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 297 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[16]
-/* 298 */ (_cffi_opcode_t)(16),
-/* 299 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[192]
-/* 300 */ (_cffi_opcode_t)(192),
-/* 301 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[256]
-/* 302 */ (_cffi_opcode_t)(256),
-/* 303 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[32]
-/* 304 */ (_cffi_opcode_t)(32),
-/* 305 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[64]
-/* 306 */ (_cffi_opcode_t)(64),
-/* 307 */ _CFFI_OP(_CFFI_OP_ARRAY, 296), // char[8]
-/* 308 */ (_cffi_opcode_t)(8),
-/* 309 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
-/* 310 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
-/* 311 */ _CFFI_OP(_CFFI_OP_ARRAY, 36), // int[16]
-/* 312 */ (_cffi_opcode_t)(16),
-/* 313 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
-/* 314 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
-/* 315 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
-/* 316 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // pyvma_sock
-/* 317 */ _CFFI_OP(_CFFI_OP_POINTER, 318), // struct iovec *
-/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
-/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
-/* 320 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
-/* 321 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
-/* 322 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
-/* 323 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
-/* 324 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
-/* 325 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
-/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
-/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
-/* 328 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
-/* 329 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
-/* 330 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
-/* 331 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
-/* 332 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_place
-/* 333 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // struct pyvma_rule
-/* 334 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stamps
-/* 335 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_sock_stats
-/* 336 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct pyvma_xdp_loan
-/* 337 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr
-/* 338 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 23), // struct sockaddr_storage
-/* 339 */ _CFFI_OP(_CFFI_OP_ARRAY, 338), // struct sockaddr_storage[16]
-/* 340 */ (_cffi_opcode_t)(16),
-/* 341 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
-/* 342 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
-/* 343 */ _CFFI_OP(_CFFI_OP_ARRAY, 342), // uint8_t[16]
-/* 344 */ (_cffi_opcode_t)(16),
-/* 345 */ _CFFI_OP(_CFFI_OP_ARRAY, 342), // uint8_t[6]
-/* 346 */ (_cffi_opcode_t)(6),
-/* 347 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
-/* 348 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 286 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // void()(pyvma_epoll *)
+/* 287 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 288 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 289 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // void()(pyvma_epoll *, enum pyvma_waits)
+/* 290 */ _CFFI_OP(_CFFI_OP_NOOP, 76),
+/* 291 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum pyvma_waits
+/* 292 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 293 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // void()(struct pyvma_msg *, uint32_t)
+/* 294 */ _CFFI_OP(_CFFI_OP_NOOP, 135),
+/* 295 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22),
+/* 296 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 297 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // void()(void)
+/* 298 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 299 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 300 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // char[16]
+/* 301 */ (_cffi_opcode_t)(16),
+/* 302 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // char[192]
+/* 303 */ (_cffi_opcode_t)(192),
+/* 304 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // char[256]
+/* 305 */ (_cffi_opcode_t)(256),
+/* 306 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // char[32]
+/* 307 */ (_cffi_opcode_t)(32),
+/* 308 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // char[64]
+/* 309 */ (_cffi_opcode_t)(64),
+/* 310 */ _CFFI_OP(_CFFI_OP_ARRAY, 299), // char[8]
+/* 311 */ (_cffi_opcode_t)(8),
+/* 312 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum pyvma_offload_state
+/* 313 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum pyvma_pacing_by
+/* 314 */ _CFFI_OP(_CFFI_OP_ARRAY, 39), // int[16]
+/* 315 */ (_cffi_opcode_t)(16),
+/* 316 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 9), // long
+/* 317 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // pyvma_capture
+/* 318 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // pyvma_epoll
+/* 319 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 18), // pyvma_sock
+/* 320 */ _CFFI_OP(_CFFI_OP_POINTER, 321), // struct iovec *
+/* 321 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // struct iovec
+/* 322 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // struct msghdr
+/* 323 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // struct pyvma_capture_options
+/* 324 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // struct pyvma_capture_stats
+/* 325 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // struct pyvma_config_row
+/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // struct pyvma_counter
+/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // struct pyvma_event
+/* 328 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // struct pyvma_flow
+/* 329 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // struct pyvma_flow_tuple
+/* 330 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // struct pyvma_interface
+/* 331 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // struct pyvma_kernel_interface
+/* 332 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // struct pyvma_msg
+/* 333 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // struct pyvma_pacing
+/* 334 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // struct pyvma_pacing_state
+/* 335 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 16), // struct pyvma_place
+/* 336 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 17), // struct pyvma_rule
+/* 337 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 19), // struct pyvma_sock_stamps
+/* 338 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 20), // struct pyvma_sock_stats
+/* 339 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 21), // struct pyvma_xdp_loan
+/* 340 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 22), // struct sockaddr
+/* 341 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 23), // struct sockaddr_storage
+/* 342 */ _CFFI_OP(_CFFI_OP_ARRAY, 341), // struct sockaddr_storage[16]
+/* 343 */ (_cffi_opcode_t)(16),
+/* 344 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 20), // uint16_t
+/* 345 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 18), // uint8_t
+/* 346 */ _CFFI_OP(_CFFI_OP_ARRAY, 345), // uint8_t[16]
+/* 347 */ (_cffi_opcode_t)(16),
+/* 348 */ _CFFI_OP(_CFFI_OP_ARRAY, 345), // uint8_t[6]
+/* 349 */ (_cffi_opcode_t)(6),
+/* 350 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 6), // unsigned short
+/* 351 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_PYVMA_UNDECIDED(unsigned long long *o)
@@ -1026,10 +1029,10 @@ _cffi_f_pyvma_batch_release(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg0, (char **)&x0);
+      _cffi_type(135), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(135), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1078,10 +1081,10 @@ _cffi_f_pyvma_capture_attach(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(25), arg1, (char **)&x1);
+      _cffi_type(28), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(25), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(28), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1114,10 +1117,10 @@ _cffi_f_pyvma_capture_detach(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1152,10 +1155,10 @@ _cffi_f_pyvma_capture_done(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1196,19 +1199,19 @@ _cffi_f_pyvma_capture_peek(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(226), arg1, (char **)&x1);
+      _cffi_type(229), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(226), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(229), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1249,10 +1252,10 @@ _cffi_f_pyvma_capture_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1308,19 +1311,19 @@ _cffi_f_pyvma_capture_sniff(PyObject *self, PyObject *args)
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(24), arg1, (char **)&x1);
+      _cffi_type(27), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_options const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(24), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(27), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(25), arg2, (char **)&x2);
+      _cffi_type(28), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_capture * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(25), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(28), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1363,10 +1366,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1376,10 +1379,10 @@ _cffi_f_pyvma_capture_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(62), arg2, (char **)&x2);
+      _cffi_type(65), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_capture_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(62), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(65), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1412,10 +1415,10 @@ _cffi_f_pyvma_capture_stop(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1454,10 +1457,10 @@ _cffi_f_pyvma_capture_take(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1504,19 +1507,19 @@ _cffi_f_pyvma_capture_trailer(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(53), arg0, (char **)&x0);
+      _cffi_type(56), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_capture *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(69), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1624,10 +1627,10 @@ _cffi_f_pyvma_config_row(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(203), arg1, (char **)&x1);
+      _cffi_type(206), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_config_row *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(203), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(206), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1725,10 +1728,10 @@ _cffi_f_pyvma_counter_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(207), arg1, (char **)&x1);
+      _cffi_type(210), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_counter *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(207), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(210), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1761,10 +1764,10 @@ _cffi_f_pyvma_epoll_close(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1809,10 +1812,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1826,10 +1829,10 @@ _cffi_f_pyvma_epoll_ctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(79), arg3, (char **)&x3);
+      _cffi_type(82), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(79), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(82), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1874,10 +1877,10 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1887,19 +1890,19 @@ _cffi_f_pyvma_epoll_ctl_sock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg2, (char **)&x2);
+      _cffi_type(87), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(79), arg3, (char **)&x3);
+      _cffi_type(82), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_event const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(79), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(82), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1934,10 +1937,10 @@ _cffi_f_pyvma_epoll_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1972,10 +1975,10 @@ _cffi_f_pyvma_epoll_loop_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2010,10 +2013,10 @@ _cffi_f_pyvma_epoll_open(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(70), arg0, (char **)&x0);
+      _cffi_type(73), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(70), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2060,19 +2063,19 @@ _cffi_f_pyvma_epoll_turn(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(89), arg1, (char **)&x1);
+      _cffi_type(92), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(89), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(92), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2129,19 +2132,19 @@ _cffi_f_pyvma_epoll_wait(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(89), arg1, (char **)&x1);
+      _cffi_type(92), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_event *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(89), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(92), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2188,15 +2191,15 @@ _cffi_f_pyvma_epoll_waits(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(73), arg0, (char **)&x0);
+      _cffi_type(76), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_epoll *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(73), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(76), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
-  if (_cffi_to_c((char *)&x1, _cffi_type(288), arg1) < 0)
+  if (_cffi_to_c((char *)&x1, _cffi_type(291), arg1) < 0)
     return NULL;
 
   Py_BEGIN_ALLOW_THREADS
@@ -2289,10 +2292,10 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(216), arg1, (char **)&x1);
+      _cffi_type(219), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(216), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(219), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2310,6 +2313,44 @@ _cffi_f_pyvma_interface_get(PyObject *self, PyObject *args)
 }
 #else
 #  define _cffi_f_pyvma_interface_get _cffi_d_pyvma_interface_get
+#endif
+
+static int _cffi_d_pyvma_interfaces_check(char const * x0)
+{
+  return pyvma_interfaces_check(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_pyvma_interfaces_check(PyObject *self, PyObject *arg0)
+{
+  char const * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(7), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(7), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = pyvma_interfaces_check(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_pyvma_interfaces_check _cffi_d_pyvma_interfaces_check
 #endif
 
 static int _cffi_d_pyvma_is_sock(int x0)
@@ -2367,10 +2408,10 @@ _cffi_f_pyvma_kernel_interface_get(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(220), arg1, (char **)&x1);
+      _cffi_type(223), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_kernel_interface *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(220), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(223), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2443,19 +2484,19 @@ _cffi_f_pyvma_rule_add(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(211), arg1, (char **)&x1);
+      _cffi_type(214), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_flow const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(211), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(214), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(195), arg2, (char **)&x2);
+      _cffi_type(198), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(195), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(198), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2490,10 +2531,10 @@ _cffi_f_pyvma_rule_del(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(199), arg0, (char **)&x0);
+      _cffi_type(202), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(199), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(202), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2534,10 +2575,10 @@ _cffi_f_pyvma_rule_move(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(195), arg0, (char **)&x0);
+      _cffi_type(198), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (struct pyvma_rule *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(195), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(198), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2671,28 +2712,28 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(147), arg1, (char **)&x1);
+      _cffi_type(150), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(150), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(112), arg2, (char **)&x2);
+      _cffi_type(115), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(112), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2706,10 +2747,10 @@ _cffi_f_pyvma_sock_accept(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(42), arg5, (char **)&x5);
+      _cffi_type(45), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(42), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2754,10 +2795,10 @@ _cffi_f_pyvma_sock_adopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(42), arg1, (char **)&x1);
+      _cffi_type(45), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(42), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2800,19 +2841,19 @@ _cffi_f_pyvma_sock_bind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(160), arg1, (char **)&x1);
+      _cffi_type(163), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(163), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2851,10 +2892,10 @@ _cffi_f_pyvma_sock_close(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2899,19 +2940,19 @@ _cffi_f_pyvma_sock_connect(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(160), arg1, (char **)&x1);
+      _cffi_type(163), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(163), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2954,10 +2995,10 @@ _cffi_f_pyvma_sock_detach(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2998,19 +3039,19 @@ _cffi_f_pyvma_sock_dup(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(42), arg1, (char **)&x1);
+      _cffi_type(45), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(42), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3045,10 +3086,10 @@ _cffi_f_pyvma_sock_fd(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3083,10 +3124,10 @@ _cffi_f_pyvma_sock_fileno(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3129,28 +3170,28 @@ _cffi_f_pyvma_sock_getpeername(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(147), arg1, (char **)&x1);
+      _cffi_type(150), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(150), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(112), arg2, (char **)&x2);
+      _cffi_type(115), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(112), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3193,28 +3234,28 @@ _cffi_f_pyvma_sock_getsockname(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(147), arg1, (char **)&x1);
+      _cffi_type(150), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(150), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(112), arg2, (char **)&x2);
+      _cffi_type(115), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(112), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3261,10 +3302,10 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3278,19 +3319,19 @@ _cffi_f_pyvma_sock_getsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg3, (char **)&x3);
+      _cffi_type(69), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(112), arg4, (char **)&x4);
+      _cffi_type(115), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(112), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3325,10 +3366,10 @@ _cffi_f_pyvma_sock_hand_back(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3371,10 +3412,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3384,10 +3425,10 @@ _cffi_f_pyvma_sock_ioctl(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg2, (char **)&x2);
+      _cffi_type(69), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3428,10 +3469,10 @@ _cffi_f_pyvma_sock_listen(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3478,10 +3519,10 @@ _cffi_f_pyvma_sock_offload(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(190), arg0, (char **)&x0);
+      _cffi_type(193), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(190), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(193), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3551,10 +3592,10 @@ _cffi_f_pyvma_sock_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(42), arg3, (char **)&x3);
+      _cffi_type(45), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (pyvma_sock * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(42), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(45), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3597,10 +3638,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3610,10 +3651,10 @@ _cffi_f_pyvma_sock_pacing(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(177), arg2, (char **)&x2);
+      _cffi_type(180), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_pacing_state *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(177), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(180), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3656,10 +3697,10 @@ _cffi_f_pyvma_sock_place(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3710,10 +3751,10 @@ _cffi_f_pyvma_sock_placed(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3723,10 +3764,10 @@ _cffi_f_pyvma_sock_placed(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(182), arg2, (char **)&x2);
+      _cffi_type(185), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_place *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(182), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3769,10 +3810,10 @@ _cffi_f_pyvma_sock_poll(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3827,19 +3868,19 @@ _cffi_f_pyvma_sock_recv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(69), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3898,19 +3939,19 @@ _cffi_f_pyvma_sock_recv_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(135), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(135), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3969,19 +4010,19 @@ _cffi_f_pyvma_sock_recv_lent(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(135), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(135), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4044,19 +4085,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(66), arg1, (char **)&x1);
+      _cffi_type(69), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(66), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(69), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4070,19 +4111,19 @@ _cffi_f_pyvma_sock_recvfrom(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(147), arg4, (char **)&x4);
+      _cffi_type(150), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(147), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(150), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(112), arg5, (char **)&x5);
+      _cffi_type(115), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (unsigned int *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(112), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(115), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4131,19 +4172,19 @@ _cffi_f_pyvma_sock_recvmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(230), arg1, (char **)&x1);
+      _cffi_type(233), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(230), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(233), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4198,19 +4239,19 @@ _cffi_f_pyvma_sock_send(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(118), arg1, (char **)&x1);
+      _cffi_type(121), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(118), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(121), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4269,19 +4310,19 @@ _cffi_f_pyvma_sock_send_batch(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(132), arg1, (char **)&x1);
+      _cffi_type(135), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_msg *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(132), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(135), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4338,19 +4379,19 @@ _cffi_f_pyvma_sock_sendmsg(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(236), arg1, (char **)&x1);
+      _cffi_type(239), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct msghdr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(236), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(239), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4401,10 +4442,10 @@ _cffi_f_pyvma_sock_sends_by(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4414,10 +4455,10 @@ _cffi_f_pyvma_sock_sends_by(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(182), arg2, (char **)&x2);
+      _cffi_type(185), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (struct pyvma_place *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(182), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4468,19 +4509,19 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(118), arg1, (char **)&x1);
+      _cffi_type(121), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(118), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(121), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4494,10 +4535,10 @@ _cffi_f_pyvma_sock_sendto(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(160), arg4, (char **)&x4);
+      _cffi_type(163), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(160), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(163), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4546,10 +4587,10 @@ _cffi_f_pyvma_sock_set_nonblock(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4600,10 +4641,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4617,10 +4658,10 @@ _cffi_f_pyvma_sock_setsockopt(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(118), arg3, (char **)&x3);
+      _cffi_type(121), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(118), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(121), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4665,10 +4706,10 @@ _cffi_f_pyvma_sock_shutdown(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4713,19 +4754,19 @@ _cffi_f_pyvma_sock_stamps(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg1, (char **)&x1);
+      _cffi_type(142), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stamps *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(142), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4766,19 +4807,19 @@ _cffi_f_pyvma_sock_stats(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(143), arg1, (char **)&x1);
+      _cffi_type(146), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct pyvma_sock_stats *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(143), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(146), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4821,19 +4862,19 @@ _cffi_f_pyvma_sock_would(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(84), arg0, (char **)&x0);
+      _cffi_type(87), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (pyvma_sock *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(84), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(160), arg1, (char **)&x1);
+      _cffi_type(163), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (struct sockaddr const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(163), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -5075,10 +5116,10 @@ _cffi_f_pyvma_xdp_lend(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(31), arg3, (char **)&x3);
+      _cffi_type(34), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (struct pyvma_xdp_loan *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(31), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(34), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -5480,143 +5521,144 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "PYVMA_WAITS_LOOP", (void *)_cffi_const_PYVMA_WAITS_LOOP, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_WAITS_POLL", (void *)_cffi_const_PYVMA_WAITS_POLL, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "PYVMA_WAITS_SELECT", (void *)_cffi_const_PYVMA_WAITS_SELECT, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 290), (void *)_cffi_d_pyvma_batch_release },
-  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_pyvma_capture_attach },
-  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_pyvma_capture_detach },
-  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 52), (void *)_cffi_d_pyvma_capture_done },
-  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 224), (void *)_cffi_d_pyvma_capture_peek },
-  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_pyvma_capture_poll },
-  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 22), (void *)_cffi_d_pyvma_capture_sniff },
-  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 59), (void *)_cffi_d_pyvma_capture_stats },
-  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_pyvma_capture_stop },
-  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 279), (void *)_cffi_d_pyvma_capture_take },
-  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 64), (void *)_cffi_d_pyvma_capture_trailer },
-  { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 6), (void *)_cffi_d_pyvma_config_get },
-  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_pyvma_config_row },
-  { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 11), (void *)_cffi_d_pyvma_config_set },
-  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 205), (void *)_cffi_d_pyvma_counter_get },
-  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 283), (void *)_cffi_d_pyvma_epoll_close },
-  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 75), (void *)_cffi_d_pyvma_epoll_ctl },
-  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_pyvma_epoll_ctl_sock },
-  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 72), (void *)_cffi_d_pyvma_epoll_fileno },
-  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 72), (void *)_cffi_d_pyvma_epoll_loop_fd },
-  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 69), (void *)_cffi_d_pyvma_epoll_open },
-  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 93), (void *)_cffi_d_pyvma_epoll_turn },
-  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 87), (void *)_cffi_d_pyvma_epoll_wait },
-  { "pyvma_epoll_waits", (void *)_cffi_f_pyvma_epoll_waits, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 286), (void *)_cffi_d_pyvma_epoll_waits },
-  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 294), (void *)_cffi_d_pyvma_flush },
-  { "pyvma_hand_back_inherited", (void *)_cffi_f_pyvma_hand_back_inherited, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 222), (void *)_cffi_d_pyvma_hand_back_inherited },
-  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 214), (void *)_cffi_d_pyvma_interface_get },
-  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 35), (void *)_cffi_d_pyvma_is_sock },
-  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 218), (void *)_cffi_d_pyvma_kernel_interface_get },
+  { "pyvma_batch_release", (void *)_cffi_f_pyvma_batch_release, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 293), (void *)_cffi_d_pyvma_batch_release },
+  { "pyvma_capture_attach", (void *)_cffi_f_pyvma_capture_attach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 47), (void *)_cffi_d_pyvma_capture_attach },
+  { "pyvma_capture_detach", (void *)_cffi_f_pyvma_capture_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 279), (void *)_cffi_d_pyvma_capture_detach },
+  { "pyvma_capture_done", (void *)_cffi_f_pyvma_capture_done, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 55), (void *)_cffi_d_pyvma_capture_done },
+  { "pyvma_capture_peek", (void *)_cffi_f_pyvma_capture_peek, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 227), (void *)_cffi_d_pyvma_capture_peek },
+  { "pyvma_capture_poll", (void *)_cffi_f_pyvma_capture_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 58), (void *)_cffi_d_pyvma_capture_poll },
+  { "pyvma_capture_sniff", (void *)_cffi_f_pyvma_capture_sniff, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_pyvma_capture_sniff },
+  { "pyvma_capture_stats", (void *)_cffi_f_pyvma_capture_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_pyvma_capture_stats },
+  { "pyvma_capture_stop", (void *)_cffi_f_pyvma_capture_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 279), (void *)_cffi_d_pyvma_capture_stop },
+  { "pyvma_capture_take", (void *)_cffi_f_pyvma_capture_take, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 282), (void *)_cffi_d_pyvma_capture_take },
+  { "pyvma_capture_trailer", (void *)_cffi_f_pyvma_capture_trailer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_pyvma_capture_trailer },
+  { "pyvma_config_get", (void *)_cffi_f_pyvma_config_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 9), (void *)_cffi_d_pyvma_config_get },
+  { "pyvma_config_row", (void *)_cffi_f_pyvma_config_row, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 204), (void *)_cffi_d_pyvma_config_row },
+  { "pyvma_config_set", (void *)_cffi_f_pyvma_config_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 14), (void *)_cffi_d_pyvma_config_set },
+  { "pyvma_counter_get", (void *)_cffi_f_pyvma_counter_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 208), (void *)_cffi_d_pyvma_counter_get },
+  { "pyvma_epoll_close", (void *)_cffi_f_pyvma_epoll_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 286), (void *)_cffi_d_pyvma_epoll_close },
+  { "pyvma_epoll_ctl", (void *)_cffi_f_pyvma_epoll_ctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 78), (void *)_cffi_d_pyvma_epoll_ctl },
+  { "pyvma_epoll_ctl_sock", (void *)_cffi_f_pyvma_epoll_ctl_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 84), (void *)_cffi_d_pyvma_epoll_ctl_sock },
+  { "pyvma_epoll_fileno", (void *)_cffi_f_pyvma_epoll_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 75), (void *)_cffi_d_pyvma_epoll_fileno },
+  { "pyvma_epoll_loop_fd", (void *)_cffi_f_pyvma_epoll_loop_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 75), (void *)_cffi_d_pyvma_epoll_loop_fd },
+  { "pyvma_epoll_open", (void *)_cffi_f_pyvma_epoll_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 72), (void *)_cffi_d_pyvma_epoll_open },
+  { "pyvma_epoll_turn", (void *)_cffi_f_pyvma_epoll_turn, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 96), (void *)_cffi_d_pyvma_epoll_turn },
+  { "pyvma_epoll_wait", (void *)_cffi_f_pyvma_epoll_wait, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 90), (void *)_cffi_d_pyvma_epoll_wait },
+  { "pyvma_epoll_waits", (void *)_cffi_f_pyvma_epoll_waits, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 289), (void *)_cffi_d_pyvma_epoll_waits },
+  { "pyvma_flush", (void *)_cffi_f_pyvma_flush, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 297), (void *)_cffi_d_pyvma_flush },
+  { "pyvma_hand_back_inherited", (void *)_cffi_f_pyvma_hand_back_inherited, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 225), (void *)_cffi_d_pyvma_hand_back_inherited },
+  { "pyvma_interface_get", (void *)_cffi_f_pyvma_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 217), (void *)_cffi_d_pyvma_interface_get },
+  { "pyvma_interfaces_check", (void *)_cffi_f_pyvma_interfaces_check, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 6), (void *)_cffi_d_pyvma_interfaces_check },
+  { "pyvma_is_sock", (void *)_cffi_f_pyvma_is_sock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 38), (void *)_cffi_d_pyvma_is_sock },
+  { "pyvma_kernel_interface_get", (void *)_cffi_f_pyvma_kernel_interface_get, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 221), (void *)_cffi_d_pyvma_kernel_interface_get },
   { "pyvma_last_error", (void *)_cffi_f_pyvma_last_error, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_last_error },
-  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 209), (void *)_cffi_d_pyvma_rule_add },
-  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 198), (void *)_cffi_d_pyvma_rule_del },
-  { "pyvma_rule_move", (void *)_cffi_f_pyvma_rule_move, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 194), (void *)_cffi_d_pyvma_rule_move },
-  { "pyvma_rules_list", (void *)_cffi_f_pyvma_rules_list, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 15), (void *)_cffi_d_pyvma_rules_list },
-  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 150), (void *)_cffi_d_pyvma_sock_accept },
-  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_pyvma_sock_adopt },
-  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_sock_bind },
-  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_close },
-  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 163), (void *)_cffi_d_pyvma_sock_connect },
-  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_detach },
-  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 126), (void *)_cffi_d_pyvma_sock_dup },
-  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_fd },
-  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_fileno },
-  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getpeername },
-  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_pyvma_sock_getsockname },
-  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_pyvma_sock_getsockopt },
-  { "pyvma_sock_hand_back", (void *)_cffi_f_pyvma_sock_hand_back, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 100), (void *)_cffi_d_pyvma_sock_hand_back },
-  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 184), (void *)_cffi_d_pyvma_sock_ioctl },
-  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_listen },
-  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 189), (void *)_cffi_d_pyvma_sock_offload },
-  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 38), (void *)_cffi_d_pyvma_sock_open },
-  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 174), (void *)_cffi_d_pyvma_sock_pacing },
-  { "pyvma_sock_place", (void *)_cffi_f_pyvma_sock_place, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 169), (void *)_cffi_d_pyvma_sock_place },
-  { "pyvma_sock_placed", (void *)_cffi_f_pyvma_sock_placed, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_placed },
-  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_pyvma_sock_poll },
-  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 240), (void *)_cffi_d_pyvma_sock_recv },
-  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_recv_batch },
-  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_recv_lent },
-  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 247), (void *)_cffi_d_pyvma_sock_recvfrom },
-  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 228), (void *)_cffi_d_pyvma_sock_recvmsg },
-  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 256), (void *)_cffi_d_pyvma_sock_send },
-  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 130), (void *)_cffi_d_pyvma_sock_send_batch },
-  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 234), (void *)_cffi_d_pyvma_sock_sendmsg },
-  { "pyvma_sock_sends_by", (void *)_cffi_f_pyvma_sock_sends_by, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 179), (void *)_cffi_d_pyvma_sock_sends_by },
-  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 263), (void *)_cffi_d_pyvma_sock_sendto },
-  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_set_nonblock },
-  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 114), (void *)_cffi_d_pyvma_sock_setsockopt },
-  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 103), (void *)_cffi_d_pyvma_sock_shutdown },
-  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 137), (void *)_cffi_d_pyvma_sock_stamps },
-  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 141), (void *)_cffi_d_pyvma_sock_stats },
-  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_pyvma_sock_would },
-  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 222), (void *)_cffi_d_pyvma_start },
+  { "pyvma_rule_add", (void *)_cffi_f_pyvma_rule_add, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_pyvma_rule_add },
+  { "pyvma_rule_del", (void *)_cffi_f_pyvma_rule_del, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 201), (void *)_cffi_d_pyvma_rule_del },
+  { "pyvma_rule_move", (void *)_cffi_f_pyvma_rule_move, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 197), (void *)_cffi_d_pyvma_rule_move },
+  { "pyvma_rules_list", (void *)_cffi_f_pyvma_rules_list, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 18), (void *)_cffi_d_pyvma_rules_list },
+  { "pyvma_sock_accept", (void *)_cffi_f_pyvma_sock_accept, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 153), (void *)_cffi_d_pyvma_sock_accept },
+  { "pyvma_sock_adopt", (void *)_cffi_f_pyvma_sock_adopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 51), (void *)_cffi_d_pyvma_sock_adopt },
+  { "pyvma_sock_bind", (void *)_cffi_f_pyvma_sock_bind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 161), (void *)_cffi_d_pyvma_sock_bind },
+  { "pyvma_sock_close", (void *)_cffi_f_pyvma_sock_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 103), (void *)_cffi_d_pyvma_sock_close },
+  { "pyvma_sock_connect", (void *)_cffi_f_pyvma_sock_connect, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 166), (void *)_cffi_d_pyvma_sock_connect },
+  { "pyvma_sock_detach", (void *)_cffi_f_pyvma_sock_detach, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 103), (void *)_cffi_d_pyvma_sock_detach },
+  { "pyvma_sock_dup", (void *)_cffi_f_pyvma_sock_dup, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_pyvma_sock_dup },
+  { "pyvma_sock_fd", (void *)_cffi_f_pyvma_sock_fd, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 103), (void *)_cffi_d_pyvma_sock_fd },
+  { "pyvma_sock_fileno", (void *)_cffi_f_pyvma_sock_fileno, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 103), (void *)_cffi_d_pyvma_sock_fileno },
+  { "pyvma_sock_getpeername", (void *)_cffi_f_pyvma_sock_getpeername, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 148), (void *)_cffi_d_pyvma_sock_getpeername },
+  { "pyvma_sock_getsockname", (void *)_cffi_f_pyvma_sock_getsockname, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 148), (void *)_cffi_d_pyvma_sock_getsockname },
+  { "pyvma_sock_getsockopt", (void *)_cffi_f_pyvma_sock_getsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 110), (void *)_cffi_d_pyvma_sock_getsockopt },
+  { "pyvma_sock_hand_back", (void *)_cffi_f_pyvma_sock_hand_back, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 103), (void *)_cffi_d_pyvma_sock_hand_back },
+  { "pyvma_sock_ioctl", (void *)_cffi_f_pyvma_sock_ioctl, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 187), (void *)_cffi_d_pyvma_sock_ioctl },
+  { "pyvma_sock_listen", (void *)_cffi_f_pyvma_sock_listen, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_listen },
+  { "pyvma_sock_offload", (void *)_cffi_f_pyvma_sock_offload, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 192), (void *)_cffi_d_pyvma_sock_offload },
+  { "pyvma_sock_open", (void *)_cffi_f_pyvma_sock_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 41), (void *)_cffi_d_pyvma_sock_open },
+  { "pyvma_sock_pacing", (void *)_cffi_f_pyvma_sock_pacing, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 177), (void *)_cffi_d_pyvma_sock_pacing },
+  { "pyvma_sock_place", (void *)_cffi_f_pyvma_sock_place, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_pyvma_sock_place },
+  { "pyvma_sock_placed", (void *)_cffi_f_pyvma_sock_placed, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 182), (void *)_cffi_d_pyvma_sock_placed },
+  { "pyvma_sock_poll", (void *)_cffi_f_pyvma_sock_poll, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 124), (void *)_cffi_d_pyvma_sock_poll },
+  { "pyvma_sock_recv", (void *)_cffi_f_pyvma_sock_recv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 243), (void *)_cffi_d_pyvma_sock_recv },
+  { "pyvma_sock_recv_batch", (void *)_cffi_f_pyvma_sock_recv_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_recv_batch },
+  { "pyvma_sock_recv_lent", (void *)_cffi_f_pyvma_sock_recv_lent, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_recv_lent },
+  { "pyvma_sock_recvfrom", (void *)_cffi_f_pyvma_sock_recvfrom, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 250), (void *)_cffi_d_pyvma_sock_recvfrom },
+  { "pyvma_sock_recvmsg", (void *)_cffi_f_pyvma_sock_recvmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 231), (void *)_cffi_d_pyvma_sock_recvmsg },
+  { "pyvma_sock_send", (void *)_cffi_f_pyvma_sock_send, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 259), (void *)_cffi_d_pyvma_sock_send },
+  { "pyvma_sock_send_batch", (void *)_cffi_f_pyvma_sock_send_batch, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 133), (void *)_cffi_d_pyvma_sock_send_batch },
+  { "pyvma_sock_sendmsg", (void *)_cffi_f_pyvma_sock_sendmsg, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 237), (void *)_cffi_d_pyvma_sock_sendmsg },
+  { "pyvma_sock_sends_by", (void *)_cffi_f_pyvma_sock_sends_by, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 182), (void *)_cffi_d_pyvma_sock_sends_by },
+  { "pyvma_sock_sendto", (void *)_cffi_f_pyvma_sock_sendto, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 266), (void *)_cffi_d_pyvma_sock_sendto },
+  { "pyvma_sock_set_nonblock", (void *)_cffi_f_pyvma_sock_set_nonblock, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_set_nonblock },
+  { "pyvma_sock_setsockopt", (void *)_cffi_f_pyvma_sock_setsockopt, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 117), (void *)_cffi_d_pyvma_sock_setsockopt },
+  { "pyvma_sock_shutdown", (void *)_cffi_f_pyvma_sock_shutdown, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 106), (void *)_cffi_d_pyvma_sock_shutdown },
+  { "pyvma_sock_stamps", (void *)_cffi_f_pyvma_sock_stamps, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 140), (void *)_cffi_d_pyvma_sock_stamps },
+  { "pyvma_sock_stats", (void *)_cffi_f_pyvma_sock_stats, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 144), (void *)_cffi_d_pyvma_sock_stats },
+  { "pyvma_sock_would", (void *)_cffi_f_pyvma_sock_would, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 161), (void *)_cffi_d_pyvma_sock_would },
+  { "pyvma_start", (void *)_cffi_f_pyvma_start, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 225), (void *)_cffi_d_pyvma_start },
   { "pyvma_stats_path", (void *)_cffi_f_pyvma_stats_path, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 2), (void *)_cffi_d_pyvma_stats_path },
-  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 272), (void *)_cffi_d_pyvma_stats_schema },
-  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 294), (void *)_cffi_d_pyvma_stop },
+  { "pyvma_stats_schema", (void *)_cffi_f_pyvma_stats_schema, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 275), (void *)_cffi_d_pyvma_stats_schema },
+  { "pyvma_stop", (void *)_cffi_f_pyvma_stop, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 297), (void *)_cffi_d_pyvma_stop },
   { "pyvma_version", (void *)_cffi_f_pyvma_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 0), (void *)_cffi_d_pyvma_version },
-  { "pyvma_xdp_lend", (void *)_cffi_f_pyvma_xdp_lend, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 27), (void *)_cffi_d_pyvma_xdp_lend },
+  { "pyvma_xdp_lend", (void *)_cffi_f_pyvma_xdp_lend, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 30), (void *)_cffi_d_pyvma_xdp_lend },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
   { "iov_base", offsetof(struct iovec, iov_base),
                 sizeof(((struct iovec *)0)->iov_base),
-                _CFFI_OP(_CFFI_OP_NOOP, 66) },
+                _CFFI_OP(_CFFI_OP_NOOP, 69) },
   { "iov_len", offsetof(struct iovec, iov_len),
                sizeof(((struct iovec *)0)->iov_len),
                _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_name", offsetof(struct msghdr, msg_name),
                 sizeof(((struct msghdr *)0)->msg_name),
-                _CFFI_OP(_CFFI_OP_NOOP, 66) },
+                _CFFI_OP(_CFFI_OP_NOOP, 69) },
   { "msg_namelen", offsetof(struct msghdr, msg_namelen),
                    sizeof(((struct msghdr *)0)->msg_namelen),
-                   _CFFI_OP(_CFFI_OP_NOOP, 29) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 32) },
   { "msg_iov", offsetof(struct msghdr, msg_iov),
                sizeof(((struct msghdr *)0)->msg_iov),
-               _CFFI_OP(_CFFI_OP_NOOP, 317) },
+               _CFFI_OP(_CFFI_OP_NOOP, 320) },
   { "msg_iovlen", offsetof(struct msghdr, msg_iovlen),
                   sizeof(((struct msghdr *)0)->msg_iovlen),
                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_control", offsetof(struct msghdr, msg_control),
                    sizeof(((struct msghdr *)0)->msg_control),
-                   _CFFI_OP(_CFFI_OP_NOOP, 66) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 69) },
   { "msg_controllen", offsetof(struct msghdr, msg_controllen),
                       sizeof(((struct msghdr *)0)->msg_controllen),
                       _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "msg_flags", offsetof(struct msghdr, msg_flags),
                  sizeof(((struct msghdr *)0)->msg_flags),
-                 _CFFI_OP(_CFFI_OP_NOOP, 36) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 39) },
   { "bytes", offsetof(struct pyvma_capture_options, bytes),
              sizeof(((struct pyvma_capture_options *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "snaplen", offsetof(struct pyvma_capture_options, snaplen),
                sizeof(((struct pyvma_capture_options *)0)->snaplen),
-               _CFFI_OP(_CFFI_OP_NOOP, 133) },
+               _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "count", offsetof(struct pyvma_capture_options, count),
              sizeof(((struct pyvma_capture_options *)0)->count),
-             _CFFI_OP(_CFFI_OP_NOOP, 171) },
+             _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "filter", offsetof(struct pyvma_capture_options, filter),
               sizeof(((struct pyvma_capture_options *)0)->filter),
               _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "name", offsetof(struct pyvma_capture_stats, name),
             sizeof(((struct pyvma_capture_stats *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 303) },
+            _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "received", offsetof(struct pyvma_capture_stats, received),
                 sizeof(((struct pyvma_capture_stats *)0)->received),
-                _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "missed", offsetof(struct pyvma_capture_stats, missed),
               sizeof(((struct pyvma_capture_stats *)0)->missed),
-              _CFFI_OP(_CFFI_OP_NOOP, 171) },
+              _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "accepted", offsetof(struct pyvma_capture_stats, accepted),
                 sizeof(((struct pyvma_capture_stats *)0)->accepted),
-                _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "dropped", offsetof(struct pyvma_capture_stats, dropped),
                sizeof(((struct pyvma_capture_stats *)0)->dropped),
-               _CFFI_OP(_CFFI_OP_NOOP, 171) },
+               _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "start_ns", offsetof(struct pyvma_capture_stats, start_ns),
                 sizeof(((struct pyvma_capture_stats *)0)->start_ns),
-                _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "name", offsetof(struct pyvma_config_row, name),
             sizeof(((struct pyvma_config_row *)0)->name),
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
@@ -5637,444 +5679,444 @@ static const struct _cffi_field_s _cffi_fields[] = {
             _CFFI_OP(_CFFI_OP_NOOP, 7) },
   { "live", offsetof(struct pyvma_config_row, live),
             sizeof(((struct pyvma_config_row *)0)->live),
-            _CFFI_OP(_CFFI_OP_NOOP, 36) },
+            _CFFI_OP(_CFFI_OP_NOOP, 39) },
   { "given", offsetof(struct pyvma_config_row, given),
              sizeof(((struct pyvma_config_row *)0)->given),
-             _CFFI_OP(_CFFI_OP_NOOP, 36) },
+             _CFFI_OP(_CFFI_OP_NOOP, 39) },
   { "name", offsetof(struct pyvma_counter, name),
             sizeof(((struct pyvma_counter *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 305) },
+            _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "value", offsetof(struct pyvma_counter, value),
              sizeof(((struct pyvma_counter *)0)->value),
-             _CFFI_OP(_CFFI_OP_NOOP, 171) },
+             _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "events", offsetof(struct pyvma_event, events),
               sizeof(((struct pyvma_event *)0)->events),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "data", offsetof(struct pyvma_event, data),
             sizeof(((struct pyvma_event *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 171) },
+            _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "outer", offsetof(struct pyvma_flow, outer),
              sizeof(((struct pyvma_flow *)0)->outer),
-             _CFFI_OP(_CFFI_OP_NOOP, 326) },
+             _CFFI_OP(_CFFI_OP_NOOP, 329) },
   { "inner", offsetof(struct pyvma_flow, inner),
              sizeof(((struct pyvma_flow *)0)->inner),
-             _CFFI_OP(_CFFI_OP_NOOP, 326) },
+             _CFFI_OP(_CFFI_OP_NOOP, 329) },
   { "ethertype", offsetof(struct pyvma_flow, ethertype),
                  sizeof(((struct pyvma_flow *)0)->ethertype),
-                 _CFFI_OP(_CFFI_OP_NOOP, 341) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 344) },
   { "vlan", offsetof(struct pyvma_flow, vlan),
             sizeof(((struct pyvma_flow *)0)->vlan),
-            _CFFI_OP(_CFFI_OP_NOOP, 341) },
+            _CFFI_OP(_CFFI_OP_NOOP, 344) },
   { "match", offsetof(struct pyvma_flow, match),
              sizeof(((struct pyvma_flow *)0)->match),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tos", offsetof(struct pyvma_flow, tos),
            sizeof(((struct pyvma_flow *)0)->tos),
-           _CFFI_OP(_CFFI_OP_NOOP, 342) },
+           _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "tos_mask", offsetof(struct pyvma_flow, tos_mask),
                 sizeof(((struct pyvma_flow *)0)->tos_mask),
-                _CFFI_OP(_CFFI_OP_NOOP, 342) },
+                _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "flow_label", offsetof(struct pyvma_flow, flow_label),
                   sizeof(((struct pyvma_flow *)0)->flow_label),
-                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "vni", offsetof(struct pyvma_flow, vni),
            sizeof(((struct pyvma_flow *)0)->vni),
-           _CFFI_OP(_CFFI_OP_NOOP, 133) },
+           _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "dst", offsetof(struct pyvma_flow_tuple, dst),
            sizeof(((struct pyvma_flow_tuple *)0)->dst),
-           _CFFI_OP(_CFFI_OP_NOOP, 338) },
+           _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "src", offsetof(struct pyvma_flow_tuple, src),
            sizeof(((struct pyvma_flow_tuple *)0)->src),
-           _CFFI_OP(_CFFI_OP_NOOP, 338) },
+           _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "dst_mac", offsetof(struct pyvma_flow_tuple, dst_mac),
                sizeof(((struct pyvma_flow_tuple *)0)->dst_mac),
-               _CFFI_OP(_CFFI_OP_NOOP, 345) },
+               _CFFI_OP(_CFFI_OP_NOOP, 348) },
   { "l4_proto", offsetof(struct pyvma_flow_tuple, l4_proto),
                 sizeof(((struct pyvma_flow_tuple *)0)->l4_proto),
-                _CFFI_OP(_CFFI_OP_NOOP, 342) },
+                _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "name", offsetof(struct pyvma_interface, name),
             sizeof(((struct pyvma_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 303) },
+            _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "ring", offsetof(struct pyvma_interface, ring),
             sizeof(((struct pyvma_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 305) },
+            _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "mode", offsetof(struct pyvma_interface, mode),
             sizeof(((struct pyvma_interface *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 305) },
+            _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "mac", offsetof(struct pyvma_interface, mac),
            sizeof(((struct pyvma_interface *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 345) },
+           _CFFI_OP(_CFFI_OP_NOOP, 348) },
   { "link_up", offsetof(struct pyvma_interface, link_up),
                sizeof(((struct pyvma_interface *)0)->link_up),
-               _CFFI_OP(_CFFI_OP_NOOP, 342) },
+               _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "naddr", offsetof(struct pyvma_interface, naddr),
              sizeof(((struct pyvma_interface *)0)->naddr),
-             _CFFI_OP(_CFFI_OP_NOOP, 342) },
+             _CFFI_OP(_CFFI_OP_NOOP, 345) },
   { "index", offsetof(struct pyvma_interface, index),
              sizeof(((struct pyvma_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "mtu", offsetof(struct pyvma_interface, mtu),
            sizeof(((struct pyvma_interface *)0)->mtu),
-           _CFFI_OP(_CFFI_OP_NOOP, 133) },
+           _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "addr", offsetof(struct pyvma_interface, addr),
             sizeof(((struct pyvma_interface *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 339) },
+            _CFFI_OP(_CFFI_OP_NOOP, 342) },
   { "prefix_len", offsetof(struct pyvma_interface, prefix_len),
                   sizeof(((struct pyvma_interface *)0)->prefix_len),
-                  _CFFI_OP(_CFFI_OP_NOOP, 343) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 346) },
   { "rx_csum", offsetof(struct pyvma_interface, rx_csum),
                sizeof(((struct pyvma_interface *)0)->rx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 133) },
+               _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tx_csum", offsetof(struct pyvma_interface, tx_csum),
                sizeof(((struct pyvma_interface *)0)->tx_csum),
-               _CFFI_OP(_CFFI_OP_NOOP, 133) },
+               _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "inline_size", offsetof(struct pyvma_interface, inline_size),
                    sizeof(((struct pyvma_interface *)0)->inline_size),
-                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tso_max", offsetof(struct pyvma_interface, tso_max),
                sizeof(((struct pyvma_interface *)0)->tso_max),
-               _CFFI_OP(_CFFI_OP_NOOP, 133) },
+               _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "rx_depth", offsetof(struct pyvma_interface, rx_depth),
                 sizeof(((struct pyvma_interface *)0)->rx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tx_depth", offsetof(struct pyvma_interface, tx_depth),
                 sizeof(((struct pyvma_interface *)0)->tx_depth),
-                _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "queues", offsetof(struct pyvma_interface, queues),
               sizeof(((struct pyvma_interface *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "flow_kinds", offsetof(struct pyvma_interface, flow_kinds),
                   sizeof(((struct pyvma_interface *)0)->flow_kinds),
-                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tstamp_kind", offsetof(struct pyvma_interface, tstamp_kind),
                    sizeof(((struct pyvma_interface *)0)->tstamp_kind),
-                   _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "dm_bytes", offsetof(struct pyvma_interface, dm_bytes),
                 sizeof(((struct pyvma_interface *)0)->dm_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "pacing_min_kbps", offsetof(struct pyvma_interface, pacing_min_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_min_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "pacing_max_kbps", offsetof(struct pyvma_interface, pacing_max_kbps),
                        sizeof(((struct pyvma_interface *)0)->pacing_max_kbps),
-                       _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "rxqs", offsetof(struct pyvma_interface, rxqs),
             sizeof(((struct pyvma_interface *)0)->rxqs),
-            _CFFI_OP(_CFFI_OP_NOOP, 133) },
+            _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "txqs", offsetof(struct pyvma_interface, txqs),
             sizeof(((struct pyvma_interface *)0)->txqs),
-            _CFFI_OP(_CFFI_OP_NOOP, 133) },
+            _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "pacing_burst", offsetof(struct pyvma_interface, pacing_burst),
                     sizeof(((struct pyvma_interface *)0)->pacing_burst),
-                    _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tstamp_khz", offsetof(struct pyvma_interface, tstamp_khz),
                   sizeof(((struct pyvma_interface *)0)->tstamp_khz),
-                  _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "tso_packets", offsetof(struct pyvma_interface, tso_packets),
                    sizeof(((struct pyvma_interface *)0)->tso_packets),
-                   _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "dm_alloc", offsetof(struct pyvma_interface, dm_alloc),
                 sizeof(((struct pyvma_interface *)0)->dm_alloc),
-                _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "dm_packets", offsetof(struct pyvma_interface, dm_packets),
                   sizeof(((struct pyvma_interface *)0)->dm_packets),
-                  _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "dm_sent", offsetof(struct pyvma_interface, dm_sent),
                sizeof(((struct pyvma_interface *)0)->dm_sent),
-               _CFFI_OP(_CFFI_OP_NOOP, 171) },
+               _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "dm_oob", offsetof(struct pyvma_interface, dm_oob),
               sizeof(((struct pyvma_interface *)0)->dm_oob),
-              _CFFI_OP(_CFFI_OP_NOOP, 171) },
+              _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "flow_match", offsetof(struct pyvma_interface, flow_match),
                   sizeof(((struct pyvma_interface *)0)->flow_match),
-                  _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "note", offsetof(struct pyvma_interface, note),
             sizeof(((struct pyvma_interface *)0)->note),
-            _CFFI_OP(_CFFI_OP_NOOP, 299) },
+            _CFFI_OP(_CFFI_OP_NOOP, 302) },
   { "name", offsetof(struct pyvma_kernel_interface, name),
             sizeof(((struct pyvma_kernel_interface *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 303) },
+            _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "ring", offsetof(struct pyvma_kernel_interface, ring),
             sizeof(((struct pyvma_kernel_interface *)0)->ring),
-            _CFFI_OP(_CFFI_OP_NOOP, 297) },
+            _CFFI_OP(_CFFI_OP_NOOP, 300) },
   { "index", offsetof(struct pyvma_kernel_interface, index),
              sizeof(((struct pyvma_kernel_interface *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "offloaded", offsetof(struct pyvma_kernel_interface, offloaded),
                  sizeof(((struct pyvma_kernel_interface *)0)->offloaded),
-                 _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "reason", offsetof(struct pyvma_kernel_interface, reason),
               sizeof(((struct pyvma_kernel_interface *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 301) },
+              _CFFI_OP(_CFFI_OP_NOOP, 304) },
   { "base", offsetof(struct pyvma_msg, base),
             sizeof(((struct pyvma_msg *)0)->base),
-            _CFFI_OP(_CFFI_OP_NOOP, 66) },
+            _CFFI_OP(_CFFI_OP_NOOP, 69) },
   { "len", offsetof(struct pyvma_msg, len),
            sizeof(((struct pyvma_msg *)0)->len),
-           _CFFI_OP(_CFFI_OP_NOOP, 133) },
+           _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "flags", offsetof(struct pyvma_msg, flags),
              sizeof(((struct pyvma_msg *)0)->flags),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "addrlen", offsetof(struct pyvma_msg, addrlen),
                sizeof(((struct pyvma_msg *)0)->addrlen),
-               _CFFI_OP(_CFFI_OP_NOOP, 133) },
+               _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "addr", offsetof(struct pyvma_msg, addr),
             sizeof(((struct pyvma_msg *)0)->addr),
-            _CFFI_OP(_CFFI_OP_NOOP, 338) },
+            _CFFI_OP(_CFFI_OP_NOOP, 341) },
   { "arrival_ns", offsetof(struct pyvma_msg, arrival_ns),
                   sizeof(((struct pyvma_msg *)0)->arrival_ns),
-                  _CFFI_OP(_CFFI_OP_NOOP, 57) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 60) },
   { "lent", offsetof(struct pyvma_msg, lent),
             sizeof(((struct pyvma_msg *)0)->lent),
-            _CFFI_OP(_CFFI_OP_NOOP, 66) },
+            _CFFI_OP(_CFFI_OP_NOOP, 69) },
   { "rate", offsetof(struct pyvma_pacing, rate),
             sizeof(((struct pyvma_pacing *)0)->rate),
-            _CFFI_OP(_CFFI_OP_NOOP, 171) },
+            _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "burst", offsetof(struct pyvma_pacing, burst),
              sizeof(((struct pyvma_pacing *)0)->burst),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "packet", offsetof(struct pyvma_pacing, packet),
               sizeof(((struct pyvma_pacing *)0)->packet),
-              _CFFI_OP(_CFFI_OP_NOOP, 341) },
+              _CFFI_OP(_CFFI_OP_NOOP, 344) },
   { "reserved", offsetof(struct pyvma_pacing, reserved),
                 sizeof(((struct pyvma_pacing *)0)->reserved),
-                _CFFI_OP(_CFFI_OP_NOOP, 341) },
+                _CFFI_OP(_CFFI_OP_NOOP, 344) },
   { "pacing", offsetof(struct pyvma_pacing_state, pacing),
               sizeof(((struct pyvma_pacing_state *)0)->pacing),
-              _CFFI_OP(_CFFI_OP_NOOP, 330) },
+              _CFFI_OP(_CFFI_OP_NOOP, 333) },
   { "by", offsetof(struct pyvma_pacing_state, by),
           sizeof(((struct pyvma_pacing_state *)0)->by),
-          _CFFI_OP(_CFFI_OP_NOOP, 133) },
+          _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "queue", offsetof(struct pyvma_pacing_state, queue),
              sizeof(((struct pyvma_pacing_state *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "frames", offsetof(struct pyvma_pacing_state, frames),
               sizeof(((struct pyvma_pacing_state *)0)->frames),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "bytes", offsetof(struct pyvma_pacing_state, bytes),
              sizeof(((struct pyvma_pacing_state *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "interface", offsetof(struct pyvma_pacing_state, interface),
                  sizeof(((struct pyvma_pacing_state *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 303) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "reason", offsetof(struct pyvma_pacing_state, reason),
               sizeof(((struct pyvma_pacing_state *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 305) },
+              _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "logic", offsetof(struct pyvma_place, logic),
              sizeof(((struct pyvma_place *)0)->logic),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "key", offsetof(struct pyvma_place, key),
            sizeof(((struct pyvma_place *)0)->key),
-           _CFFI_OP(_CFFI_OP_NOOP, 171) },
+           _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "queue", offsetof(struct pyvma_place, queue),
              sizeof(((struct pyvma_place *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "cpu", offsetof(struct pyvma_place, cpu),
            sizeof(((struct pyvma_place *)0)->cpu),
-           _CFFI_OP(_CFFI_OP_NOOP, 133) },
+           _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "users", offsetof(struct pyvma_place, users),
              sizeof(((struct pyvma_place *)0)->users),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "set", offsetof(struct pyvma_place, set),
            sizeof(((struct pyvma_place *)0)->set),
-           _CFFI_OP(_CFFI_OP_NOOP, 171) },
+           _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "interface", offsetof(struct pyvma_place, interface),
                  sizeof(((struct pyvma_place *)0)->interface),
-                 _CFFI_OP(_CFFI_OP_NOOP, 303) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 306) },
   { "reason", offsetof(struct pyvma_place, reason),
               sizeof(((struct pyvma_place *)0)->reason),
-              _CFFI_OP(_CFFI_OP_NOOP, 305) },
+              _CFFI_OP(_CFFI_OP_NOOP, 308) },
   { "index", offsetof(struct pyvma_rule, index),
              sizeof(((struct pyvma_rule *)0)->index),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "serial", offsetof(struct pyvma_rule, serial),
               sizeof(((struct pyvma_rule *)0)->serial),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "handle", offsetof(struct pyvma_rule, handle),
               sizeof(((struct pyvma_rule *)0)->handle),
-              _CFFI_OP(_CFFI_OP_NOOP, 171) },
+              _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "queue", offsetof(struct pyvma_rule, queue),
              sizeof(((struct pyvma_rule *)0)->queue),
-             _CFFI_OP(_CFFI_OP_NOOP, 133) },
+             _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "mode", offsetof(struct pyvma_sock_stamps, mode),
             sizeof(((struct pyvma_sock_stamps *)0)->mode),
-            _CFFI_OP(_CFFI_OP_NOOP, 307) },
+            _CFFI_OP(_CFFI_OP_NOOP, 310) },
   { "rx", offsetof(struct pyvma_sock_stamps, rx),
           sizeof(((struct pyvma_sock_stamps *)0)->rx),
-          _CFFI_OP(_CFFI_OP_NOOP, 133) },
+          _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tx", offsetof(struct pyvma_sock_stamps, tx),
           sizeof(((struct pyvma_sock_stamps *)0)->tx),
-          _CFFI_OP(_CFFI_OP_NOOP, 133) },
+          _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "error_bound_ns", offsetof(struct pyvma_sock_stamps, error_bound_ns),
                       sizeof(((struct pyvma_sock_stamps *)0)->error_bound_ns),
-                      _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "samples", offsetof(struct pyvma_sock_stamps, samples),
                sizeof(((struct pyvma_sock_stamps *)0)->samples),
-               _CFFI_OP(_CFFI_OP_NOOP, 171) },
+               _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "steps", offsetof(struct pyvma_sock_stamps, steps),
              sizeof(((struct pyvma_sock_stamps *)0)->steps),
-             _CFFI_OP(_CFFI_OP_NOOP, 171) },
+             _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "rx_datagrams", offsetof(struct pyvma_sock_stats, rx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->rx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "rx_bytes", offsetof(struct pyvma_sock_stats, rx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->rx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "rx_dropped", offsetof(struct pyvma_sock_stats, rx_dropped),
                   sizeof(((struct pyvma_sock_stats *)0)->rx_dropped),
-                  _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "tx_datagrams", offsetof(struct pyvma_sock_stats, tx_datagrams),
                     sizeof(((struct pyvma_sock_stats *)0)->tx_datagrams),
-                    _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "tx_bytes", offsetof(struct pyvma_sock_stats, tx_bytes),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_bytes),
-                _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "rx_eagain", offsetof(struct pyvma_sock_stats, rx_eagain),
                  sizeof(((struct pyvma_sock_stats *)0)->rx_eagain),
-                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "rx_errors", offsetof(struct pyvma_sock_stats, rx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->rx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "tx_eagain", offsetof(struct pyvma_sock_stats, tx_eagain),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_eagain),
-                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "tx_errors", offsetof(struct pyvma_sock_stats, tx_errors),
                  sizeof(((struct pyvma_sock_stats *)0)->tx_errors),
-                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "kernel_rx_datagrams", offsetof(struct pyvma_sock_stats, kernel_rx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "kernel_rx_bytes", offsetof(struct pyvma_sock_stats, kernel_rx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_rx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "kernel_tx_datagrams", offsetof(struct pyvma_sock_stats, kernel_tx_datagrams),
                            sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_datagrams),
-                           _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                           _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "kernel_tx_bytes", offsetof(struct pyvma_sock_stats, kernel_tx_bytes),
                        sizeof(((struct pyvma_sock_stats *)0)->kernel_tx_bytes),
-                       _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                       _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "poll_hits", offsetof(struct pyvma_sock_stats, poll_hits),
                  sizeof(((struct pyvma_sock_stats *)0)->poll_hits),
-                 _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "poll_misses", offsetof(struct pyvma_sock_stats, poll_misses),
                    sizeof(((struct pyvma_sock_stats *)0)->poll_misses),
-                   _CFFI_OP(_CFFI_OP_NOOP, 171) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "sleeps", offsetof(struct pyvma_sock_stats, sleeps),
               sizeof(((struct pyvma_sock_stats *)0)->sleeps),
-              _CFFI_OP(_CFFI_OP_NOOP, 171) },
+              _CFFI_OP(_CFFI_OP_NOOP, 174) },
   { "queued", offsetof(struct pyvma_sock_stats, queued),
               sizeof(((struct pyvma_sock_stats *)0)->queued),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "queued_bytes", offsetof(struct pyvma_sock_stats, queued_bytes),
                     sizeof(((struct pyvma_sock_stats *)0)->queued_bytes),
-                    _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "pacing_by", offsetof(struct pyvma_sock_stats, pacing_by),
                  sizeof(((struct pyvma_sock_stats *)0)->pacing_by),
-                 _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tx_queue", offsetof(struct pyvma_sock_stats, tx_queue),
                 sizeof(((struct pyvma_sock_stats *)0)->tx_queue),
-                _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tx_held", offsetof(struct pyvma_sock_stats, tx_held),
                sizeof(((struct pyvma_sock_stats *)0)->tx_held),
-               _CFFI_OP(_CFFI_OP_NOOP, 133) },
+               _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "tx_held_bytes", offsetof(struct pyvma_sock_stats, tx_held_bytes),
                      sizeof(((struct pyvma_sock_stats *)0)->tx_held_bytes),
-                     _CFFI_OP(_CFFI_OP_NOOP, 133) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "link_fd", offsetof(struct pyvma_xdp_loan, link_fd),
                sizeof(((struct pyvma_xdp_loan *)0)->link_fd),
-               _CFFI_OP(_CFFI_OP_NOOP, 36) },
+               _CFFI_OP(_CFFI_OP_NOOP, 39) },
   { "rules_fd", offsetof(struct pyvma_xdp_loan, rules_fd),
                 sizeof(((struct pyvma_xdp_loan *)0)->rules_fd),
-                _CFFI_OP(_CFFI_OP_NOOP, 36) },
+                _CFFI_OP(_CFFI_OP_NOOP, 39) },
   { "config_fd", offsetof(struct pyvma_xdp_loan, config_fd),
                  sizeof(((struct pyvma_xdp_loan *)0)->config_fd),
-                 _CFFI_OP(_CFFI_OP_NOOP, 36) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 39) },
   { "sock_fd", offsetof(struct pyvma_xdp_loan, sock_fd),
                sizeof(((struct pyvma_xdp_loan *)0)->sock_fd),
-               _CFFI_OP(_CFFI_OP_NOOP, 311) },
+               _CFFI_OP(_CFFI_OP_NOOP, 314) },
   { "queues", offsetof(struct pyvma_xdp_loan, queues),
               sizeof(((struct pyvma_xdp_loan *)0)->queues),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "native", offsetof(struct pyvma_xdp_loan, native),
               sizeof(((struct pyvma_xdp_loan *)0)->native),
-              _CFFI_OP(_CFFI_OP_NOOP, 133) },
+              _CFFI_OP(_CFFI_OP_NOOP, 136) },
   { "mac", offsetof(struct pyvma_xdp_loan, mac),
            sizeof(((struct pyvma_xdp_loan *)0)->mac),
-           _CFFI_OP(_CFFI_OP_NOOP, 345) },
+           _CFFI_OP(_CFFI_OP_NOOP, 348) },
   { "sa_family", offsetof(struct sockaddr, sa_family),
                  sizeof(((struct sockaddr *)0)->sa_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 347) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "ss_family", offsetof(struct sockaddr_storage, ss_family),
                  sizeof(((struct sockaddr_storage *)0)->ss_family),
-                 _CFFI_OP(_CFFI_OP_NOOP, 347) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 350) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "iovec", 318, 0,
+  { "iovec", 321, 0,
     sizeof(struct iovec), offsetof(struct _cffi_align_struct_iovec, y), 0, 2 },
-  { "msghdr", 319, 0,
+  { "msghdr", 322, 0,
     sizeof(struct msghdr), offsetof(struct _cffi_align_struct_msghdr, y), 2, 7 },
-  { "pyvma_capture", 314, _CFFI_F_OPAQUE,
+  { "pyvma_capture", 317, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_capture_options", 320, 0,
+  { "pyvma_capture_options", 323, 0,
     sizeof(struct pyvma_capture_options), offsetof(struct _cffi_align_struct_pyvma_capture_options, y), 9, 4 },
-  { "pyvma_capture_stats", 321, 0,
+  { "pyvma_capture_stats", 324, 0,
     sizeof(struct pyvma_capture_stats), offsetof(struct _cffi_align_struct_pyvma_capture_stats, y), 13, 6 },
-  { "pyvma_config_row", 322, 0,
+  { "pyvma_config_row", 325, 0,
     sizeof(struct pyvma_config_row), offsetof(struct _cffi_align_struct_pyvma_config_row, y), 19, 8 },
-  { "pyvma_counter", 323, 0,
+  { "pyvma_counter", 326, 0,
     sizeof(struct pyvma_counter), offsetof(struct _cffi_align_struct_pyvma_counter, y), 27, 2 },
-  { "pyvma_epoll", 315, _CFFI_F_OPAQUE,
+  { "pyvma_epoll", 318, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_event", 324, 0,
+  { "pyvma_event", 327, 0,
     sizeof(struct pyvma_event), offsetof(struct _cffi_align_struct_pyvma_event, y), 29, 2 },
-  { "pyvma_flow", 325, 0,
+  { "pyvma_flow", 328, 0,
     sizeof(struct pyvma_flow), offsetof(struct _cffi_align_struct_pyvma_flow, y), 31, 9 },
-  { "pyvma_flow_tuple", 326, 0,
+  { "pyvma_flow_tuple", 329, 0,
     sizeof(struct pyvma_flow_tuple), offsetof(struct _cffi_align_struct_pyvma_flow_tuple, y), 40, 4 },
-  { "pyvma_interface", 327, 0,
+  { "pyvma_interface", 330, 0,
     sizeof(struct pyvma_interface), offsetof(struct _cffi_align_struct_pyvma_interface, y), 44, 33 },
-  { "pyvma_kernel_interface", 328, _CFFI_F_CHECK_FIELDS,
+  { "pyvma_kernel_interface", 331, _CFFI_F_CHECK_FIELDS,
     sizeof(struct pyvma_kernel_interface), offsetof(struct _cffi_align_struct_pyvma_kernel_interface, y), 77, 5 },
-  { "pyvma_msg", 329, 0,
+  { "pyvma_msg", 332, 0,
     sizeof(struct pyvma_msg), offsetof(struct _cffi_align_struct_pyvma_msg, y), 82, 7 },
-  { "pyvma_pacing", 330, 0,
+  { "pyvma_pacing", 333, 0,
     sizeof(struct pyvma_pacing), offsetof(struct _cffi_align_struct_pyvma_pacing, y), 89, 4 },
-  { "pyvma_pacing_state", 331, 0,
+  { "pyvma_pacing_state", 334, 0,
     sizeof(struct pyvma_pacing_state), offsetof(struct _cffi_align_struct_pyvma_pacing_state, y), 93, 7 },
-  { "pyvma_place", 332, 0,
+  { "pyvma_place", 335, 0,
     sizeof(struct pyvma_place), offsetof(struct _cffi_align_struct_pyvma_place, y), 100, 8 },
-  { "pyvma_rule", 333, 0,
+  { "pyvma_rule", 336, 0,
     sizeof(struct pyvma_rule), offsetof(struct _cffi_align_struct_pyvma_rule, y), 108, 4 },
-  { "pyvma_sock", 316, _CFFI_F_OPAQUE,
+  { "pyvma_sock", 319, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "pyvma_sock_stamps", 334, 0,
+  { "pyvma_sock_stamps", 337, 0,
     sizeof(struct pyvma_sock_stamps), offsetof(struct _cffi_align_struct_pyvma_sock_stamps, y), 112, 6 },
-  { "pyvma_sock_stats", 335, 0,
+  { "pyvma_sock_stats", 338, 0,
     sizeof(struct pyvma_sock_stats), offsetof(struct _cffi_align_struct_pyvma_sock_stats, y), 118, 22 },
-  { "pyvma_xdp_loan", 336, 0,
+  { "pyvma_xdp_loan", 339, 0,
     sizeof(struct pyvma_xdp_loan), offsetof(struct _cffi_align_struct_pyvma_xdp_loan, y), 140, 7 },
-  { "sockaddr", 337, 0,
+  { "sockaddr", 340, 0,
     sizeof(struct sockaddr), offsetof(struct _cffi_align_struct_sockaddr, y), 147, 1 },
-  { "sockaddr_storage", 338, 0,
+  { "sockaddr_storage", 341, 0,
     sizeof(struct sockaddr_storage), offsetof(struct _cffi_align_struct_sockaddr_storage, y), 148, 1 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "pyvma_offload_state", 309, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
+  { "pyvma_offload_state", 312, _cffi_prim_int(sizeof(enum pyvma_offload_state), ((enum pyvma_offload_state)-1) <= 0),
     "PYVMA_UNDECIDED,PYVMA_OFFLOADED,PYVMA_KERNEL" },
-  { "pyvma_pacing_by", 310, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
+  { "pyvma_pacing_by", 313, _cffi_prim_int(sizeof(enum pyvma_pacing_by), ((enum pyvma_pacing_by)-1) <= 0),
     "PYVMA_PACING_NONE,PYVMA_PACING_DEVICE,PYVMA_PACING_SOFTWARE,PYVMA_PACING_KERNEL" },
-  { "pyvma_waits", 288, _cffi_prim_int(sizeof(enum pyvma_waits), ((enum pyvma_waits)-1) <= 0),
+  { "pyvma_waits", 291, _cffi_prim_int(sizeof(enum pyvma_waits), ((enum pyvma_waits)-1) <= 0),
     "PYVMA_WAITS_EPOLL,PYVMA_WAITS_POLL,PYVMA_WAITS_SELECT,PYVMA_WAITS_LOOP" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "pyvma_capture", 314 },
-  { "pyvma_epoll", 315 },
-  { "pyvma_sock", 316 },
-  { "socklen_t", 29 },
-  { "ssize_t", 313 },
+  { "pyvma_capture", 317 },
+  { "pyvma_epoll", 318 },
+  { "pyvma_sock", 319 },
+  { "socklen_t", 32 },
+  { "ssize_t", 316 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -6084,12 +6126,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  93,  /* num_globals */
+  94,  /* num_globals */
   24,  /* num_struct_unions */
   3,  /* num_enums */
   5,  /* num_typenames */
   NULL,  /* no includes */
-  349,  /* num_types */
+  352,  /* num_types */
   0,  /* flags */
 };
 

@@ -142,6 +142,52 @@ def test_senders_that_are_read_in_turn(veth: Veth) -> None:
     veth.engine("l.close()")
 
 
+def test_many_that_nobody_reads(net: Veth) -> None:
+    """What they have waiting is several times the ring's buffers: who comes and talks does not notice, and nothing is lost."""
+    many = 120
+    port = net.engine(LISTEN, family=4, host="")
+    net.kernel("many = [socket.create_connection((host, port)) for _ in range(n)]", host=ENGINE[4], port=port, n=many)
+    net.engine("many = [l.accept()[0] for _ in range(n)]", n=many)
+    before = counters(net)
+    net.kernel(
+        "import time\n"
+        "sent, data, until = [0] * len(many), bytes(range(251)) * 2000, time.monotonic() + 4\n"
+        "for s in many: s.setblocking(False)\n"
+        "while time.monotonic() < until:\n"
+        "    for i, s in enumerate(many):\n"
+        "        try: sent[i] += s.send(data[sent[i] % 251:])\n"
+        "        except BlockingIOError: pass\n"
+        "    time.sleep(0.05)\n",
+        limit_s=LIMIT_S,
+    )
+    assert counters(net)["tcp.rx_bytes"] - before["tcp.rx_bytes"] > 2 * 3072 * 1448
+    net.kernel("s = socket.create_connection((host, port), 20)\ns.settimeout(None)", host=ENGINE[4], port=port)
+    net.engine("s = l.accept()[0]\ns.settimeout(20)")
+    for size in (1, 1000, 100_000):
+        net.kernel("s.sendall(bytes(size))", size=size)
+        assert net.engine("len(s.recv(size, socket.MSG_WAITALL))", size=size) == size
+        net.engine("s.sendall(bytes(size))", size=size)
+        assert net.kernel("len(s.recv(size, socket.MSG_WAITALL))", size=size) == size
+    assert counters(net)["tcp.rx_no_room"] == before["tcp.rx_no_room"]
+    total = net.kernel("for s in many: s.shutdown(1)\nsum(sent)")
+    got = net.engine(
+        "got, right, pattern = 0, True, bytes(range(251)) * 300\n"
+        "for s in many:\n"
+        "    s.settimeout(60)\n"
+        "    at = 0\n"
+        "    while part := s.recv(1 << 16):\n"
+        "        right = right and part == pattern[at % 251 : at % 251 + len(part)]\n"
+        "        at += len(part)\n"
+        "    got += at\n"
+        "got if right else 'other bytes'",
+        limit_s=LIMIT_S,
+    )
+    assert got == total
+    for actor in (net.engine, net.kernel):
+        actor("for s in many: s.close()")
+    close(net, net.engine)
+
+
 @pytest.mark.parametrize("engine_serves", [True, False], ids=["server", "client"])
 def test_refusals_and_resets(net: Veth, engine_serves: bool) -> None:
     for first, second in ((net.engine, net.kernel), (net.kernel, net.engine)):

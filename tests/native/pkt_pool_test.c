@@ -402,6 +402,64 @@ TEST(sizes_are_checked)
 	CHECK_EQ(pv_pool_close(pool), 0);
 }
 
+/* What the ring cannot have is for packets that wait to be read. */
+TEST(a_fixed_pool_has_a_store)
+{
+	struct pv_pool_cfg c = cfg;
+	struct dev d = { .maps = 0 };
+	struct pv_pkt *p, *q, *of_store;
+	struct pv_pool *pool;
+	struct testmem m;
+
+	testmem_init(&m);
+	c.fixed = true;
+	CHECK_EQ(pv_pool_open(&pool, &m.mem, &c), 0);
+	CHECK_EQ(pv_pool_bind(pool, map, unmap, &d), 1);
+	CHECK_EQ(pool->total, 50);
+	CHECK_EQ(pool->store->total, 32);
+	CHECK_EQ(pv_pool_left(pool), 170);
+	CHECK(!pv_pool_wants_growth(pool) && !pv_pool_spills(pool, true));
+	p = pv_pkt_get_bulk(pool, 38);
+	CHECK(!pv_pool_spills(pool, true));
+	q = pv_pkt_get(pool);
+	CHECK(pv_pool_spills(pool, true) && !pv_pool_spills(pool, false));
+	q->l3_off = 128 + 14;
+	q->l4_off = 128 + 34;
+	q->data = q->buf + 128 + 42;
+	q->len = q->total = 1000;
+	q->iface = 3;
+	q->tstamp = 77;
+	q->priv[0] = 99;
+	memset(q->buf + q->l3_off, 0x5a, 28 + 1000);
+	q->data[999] = 0xa5;
+	of_store = pv_pkt_store(q, q->l3_off);
+	CHECK(of_store != q && of_store->pool == pool->store);
+	CHECK(of_store->len == 1000 && of_store->total == 1000 && of_store->iface == 3 && of_store->tstamp == 77 &&
+	      of_store->priv[0] == 99);
+	CHECK(of_store->data == of_store->buf + 170 && of_store->data[999] == 0xa5 && of_store->buf[of_store->l3_off] == 0x5a);
+	CHECK(pool->nfree == 12 && pool->stored == 1 && pv_pool_left(pool) == 170 - 39);
+	CHECK(pv_pool_wants_growth(pool));
+	/* The ring hears nothing of it. */
+	for (uint32_t total = 32; total < 120; total = pool->store->total) {
+		CHECK_EQ(pv_pool_grow(pool), 0);
+		CHECK(pool->store->total > total);
+	}
+	CHECK_EQ(pool->store->total, 120);
+	CHECK_EQ(pv_pool_grow(pool), -ENOSPC);
+	CHECK_EQ(pool->total, 50);
+	CHECK_EQ(d.maps, 1);
+	pv_pool_unbind(pool, 1);
+	while (p) {
+		struct pv_pkt *next = p->next;
+
+		pv_pkt_put(p);
+		p = next;
+	}
+	CHECK_EQ(pv_pool_close(pool), 1);
+	pv_pkt_put(of_store);
+	CHECK_EQ(pv_pool_close(pool), 0);
+}
+
 TEST(given_back_twice)
 {
 #ifdef PV_DEBUG

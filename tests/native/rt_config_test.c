@@ -402,6 +402,19 @@ TEST(interfaces_of_the_kernel)
 	CHECK(s[3].ring == PV_IFSPEC_SOFTNIC && !strcmp(s[3].netdev, "tap0") && s[3].rx_depth == 64);
 }
 
+TEST(interfaces_by_the_device_alone)
+{
+	struct pv_ifspec s[4];
+
+	CHECK_EQ(pv_ifspec_parse("xdp:eth0;verbs:mlx5_0,netdev=eth1;tap:tap0,addr=10.9.0.1/24;softnic:lab,port=2,addr=10.9.1.1/24",
+				 s, 4),
+		 4);
+	CHECK(s[0].ring == PV_IFSPEC_XDP && !strcmp(s[0].device, "eth0") && !strcmp(s[0].netdev, "eth0"));
+	CHECK(s[1].ring == PV_IFSPEC_VERBS && !strcmp(s[1].device, "mlx5_0") && !strcmp(s[1].netdev, "eth1"));
+	CHECK(s[2].ring == PV_IFSPEC_TAP && !strcmp(s[2].device, "tap0") && !strcmp(s[2].name, "tap0"));
+	CHECK(s[3].ring == PV_IFSPEC_SOFTNIC && !strcmp(s[3].fabric, "lab") && s[3].port == 2);
+}
+
 TEST(tap_interfaces)
 {
 	struct pv_ifspec s[4];
@@ -454,6 +467,8 @@ static const struct {
 	{ "softnic:fabric=a,port=1,addr=10.0.0.1/8,name=", "name=" },
 	{ "softnic:fabric=a,port=1,addr=10.0.0.1/8,name=toolongtobeaname", "15 letters" },
 	{ "softnic:fabric=a,port", "not KEY=VALUE" },
+	{ "xdp:eth0,device=eth1", "device stands twice" },
+	{ "xdp:dev=eth0", "no key \"dev\": device" },
 	{ "softnic:fabric=a,port=1,device=x,addr=10.0.0.1/8", "device" },
 	{ "verbs:device=mlx5_0,fabric=a,addr=10.0.0.1/8", "fabric" },
 	{ "verbs:addr=10.0.0.1/8", "device=NAME is missing" },

@@ -175,8 +175,6 @@ static inline struct pv_pkt *reass_packet(struct reass *r, uint32_t off, uint32_
 				pv_pkt_put(first);
 			return NULL;
 		}
-		p->l4_off = 0; /* the header: read by pv_tcp_data_in_order */
-		memset(p->buf, 0, 64);
 		p->data = p->buf + 64;
 		for (uint32_t i = 0; i < n; i++)
 			p->data[i] = reass_byte(off + done + i);
@@ -233,7 +231,7 @@ static inline void reass_segment(struct reass *r, uint32_t kind, bool urgent)
 	}
 	r->last_at = PV_MAX(off, r->nxt);
 	if ((kind & 8) && len && !fin_seen && off == r->nxt && !chain && !(in.flags & (PV_TH_FIN | PV_TH_URG)))
-		pv_tcp_data_in_order(c, in.pkt, r->now);
+		pv_tcp_data_in_order(c, &in);
 	else
 		pv_tcp_data(c, &in);
 	/* Its own FIN may have been one that nobody believes: there is none then. */

@@ -24,6 +24,7 @@ struct world_cfg {
 	uint32_t hosts; /* 0: 2 */
 	uint32_t mtu; /* 0: 1500 */
 	uint32_t pool; /* packets a host; 0: 1024 */
+	uint32_t store; /* so many more for what waits to be read: pv_pool_cfg.fixed */
 	uint32_t rx_depth, tx_depth; /* 0: 256 */
 	uint32_t rx_csum, tx_csum;
 	uint32_t tso_max;
@@ -184,7 +185,9 @@ static inline void world_host_open(struct world *w, uint32_t i, const struct wor
 	struct pv_iface_cfg iface = { .name = "sim0", .steer = PV_STEER_ADDRESS };
 	int rc;
 
-	pool.max = pool.count;
+	pool.max = pool.count + c->store;
+	pool.chunk = c->store ? 256 : 0;
+	pool.fixed = c->store;
 	CHECK_EQ(pv_pool_open(&h->pool, &w->mem.mem, &pool), 0);
 	if (c->bond)
 		world_bond_open(w, i);
