@@ -83,6 +83,7 @@
 	X(int, dup3, (int, int, int))                                                                                              \
 	X(int, fcntl, (int, int, ...))                                                                                             \
 	X(int, ioctl, (int, unsigned long, ...))                                                                                   \
+	X(void *, dlopen, (const char *, int))                                                                                     \
 	X(int, pthread_cancel, (pthread_t))                                                                                        \
 	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))                                                     \
 	X(sighandler_t, signal, (int, sighandler_t))                                                                               \

@@ -14,6 +14,7 @@
 #include "rt/error.h"
 #include "rt/stats.h"
 #include "rt/wait.h"
+#include "sock/prefork.h"
 #include "sock/stream.h"
 
 #define CHUNK 64u
@@ -422,8 +423,11 @@ static void entry_leave(struct pv_entry *en)
 	pv_list_del(&en->on_sock);
 	en->set->nsock--;
 	en->so = NULL;
-	if (pv_list_empty(&so->entries))
-		pv_ready_events(so, false);
+	if (!pv_list_empty(&so->entries))
+		return;
+	pv_ready_events(so, false);
+	if (pv_unlikely(pv_prefork_several))
+		pv_prefork_watched(so, false);
 }
 
 static void entry_put(struct pv_entry *en)
@@ -669,6 +673,8 @@ static int entry_add(struct pyvma_epoll *set, struct pv_sock *so, int key, const
 		set->by_fd[key] = en->index + 1;
 	if (so) {
 		en->so = so;
+		if (pv_unlikely(pv_prefork_several) && pv_list_empty(&so->entries))
+			pv_prefork_watched(so, true);
 		pv_list_add(&so->entries, &en->on_sock);
 		set->nsock++;
 		pv_ready_events(so, pv_sock_is_ours(so));

@@ -28,7 +28,8 @@ struct known {
 	uint64_t serial;
 };
 uint32_t pv_prefork_gates; /* `listeners` once there are siblings */
-static struct known listener[LISTENERS_MAX], served;
+uint32_t pv_prefork_several; /* `all_ours`: everything comes here */
+static struct known listener[LISTENERS_MAX], all_ours[LISTENERS_MAX], served;
 static uint32_t listeners;
 static bool watched;
 
@@ -59,7 +60,7 @@ void pv_prefork_own(void)
 
 void pv_prefork_forked(void)
 {
-	listeners = pv_prefork_gates = 0;
+	listeners = pv_prefork_gates = pv_prefork_several = 0;
 	watched = false;
 	served.so = NULL;
 }
@@ -130,7 +131,20 @@ static void give_up(void)
 	for (uint32_t i = 0; i < listeners; i++)
 		if (listens(&listener[i]))
 			(void)pv_tcp_gate(listener[i].so->tc, false);
+	memcpy(all_ours, listener, sizeof(all_ours));
+	pv_prefork_several = listeners;
 	listeners = pv_prefork_gates = 0;
+}
+
+void pv_prefork_watched(struct pv_sock *so, bool by_any)
+{
+	for (uint32_t i = 0; i < pv_prefork_several; i++) {
+		if (all_ours[i].so != so || !listens(&all_ours[i]))
+			continue;
+		if (!by_any)
+			pv_tcp_gate_open(pv_engine.tcp, false);
+		(void)pv_tcp_gate(so->tc, !by_any);
+	}
 }
 
 static bool is_in(const struct pv_sock *so, const struct pyvma_epoll *set)

@@ -5,7 +5,8 @@
  * Of processes that each serve one connection at a time the one with the ring must take a connection only when it is about to serve it, or
  * it waits behind another while its siblings idle. So its listeners' rules get a gate, which is open while it waits for them, lets in one
  * connection and is shut behind it; the others are the kernel's, and of whoever accepts first. What serves several at once shows that by
- * waiting for more while it has one: then there is no gate any more.
+ * waiting for more while it has one: then there is no gate any more, but while no epoll set has the listener. Workers that take turns (nginx
+ * with accept_mutex) have it in theirs for as long as their turn is, and sleep in it.
  */
 #ifndef PV_SOCK_PREFORK_H
 #define PV_SOCK_PREFORK_H
@@ -26,7 +27,7 @@ void pv_prefork_kernels(void);
 /* What pv_prefork_listens gave to the extra fd's set is readable. False: `ptr` is none of that. */
 bool pv_prefork_readable(const void *ptr);
 
-extern uint32_t pv_prefork_gates;
+extern uint32_t pv_prefork_gates, pv_prefork_several;
 
 /* Is there a sibling without the ring, and a listener here that may have a gate? Asked before the calls below. */
 pv_inline bool pv_prefork_is(void)
@@ -47,5 +48,7 @@ void pv_prefork_wait_set(const struct pyvma_epoll *set);
 /* A connection was accepted, the stack's or the kernel's. Then which socket it is, if it is the stack's. */
 void pv_prefork_taken(void);
 void pv_prefork_serves(struct pv_sock *so);
+/* Asked if pv_prefork_several: a first set has it from now on, or none has it any more. */
+void pv_prefork_watched(struct pv_sock *so, bool by_any);
 
 #endif

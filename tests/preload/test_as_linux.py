@@ -400,6 +400,43 @@ def test_threads_of_a_process_that_ends(empty: Namespace, tmp_path: Path) -> Non
         printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, str(program))
 
 
+# PHP opens its extensions so: they see the C library before what is preloaded.
+DEEP_C = """
+#include <sys/socket.h>
+#include <unistd.h>
+
+ssize_t (*const put)(int, const void *, size_t) = write;
+
+ssize_t by_name(int fd)
+{
+	return send(fd, "hello", 5, 0);
+}
+
+ssize_t by_pointer(int fd)
+{
+	return put(fd, "world", 5);
+}
+"""
+DEEP = """
+import ctypes
+library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY | os.RTLD_DEEPBIND)
+for host in hosts:
+    c, a = pair(host)
+    sent = library.by_name(c.fileno()), library.by_pointer(c.fileno())
+    print(sent, sent == (5, 5) and a.recv(10, socket.MSG_WAITALL))
+"""
+
+
+@pytest.mark.parametrize("binding", ["lazy", "now"])
+def test_libraries_that_are_bound_deeply(empty: Namespace, tmp_path: Path, binding: str) -> None:
+    (tmp_path / "deep.c").write_text(DEEP_C)
+    library = compiled(tmp_path / "deep.so", tmp_path / "deep.c", options=("-shared", "-fPIC", f"-Wl,-z,{binding}"))
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + DEEP)
+    env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
+    assert printed(empty, env, sys.executable, str(script), str(library)) == ["(5, 5) b'helloworld'"] * 2
+
+
 # Of an interface that is the kernel's alone.
 LINK_LOCAL = """
 import asyncio

@@ -209,3 +209,69 @@ def test_a_peer_that_begins_anew(tmp_path: Path) -> None:
         done = subprocess.run(inside(there, {}, "python3", "-c", ANEW, ENGINE[4]), capture_output=True, text=True, timeout=LIMIT_S)
         assert (done.stdout, done.stderr) == ("True False\n", "")
     assert counters_of(counters)["tcp.opened_passive"] == 2
+
+
+# Workers that take turns, as nginx's do with accept_mutex: who has two connections more takes the listener out of its set.
+TURNS = """
+import os, select, signal, socket, sys, time
+l = socket.create_server(("", 7510))
+l.setblocking(False)
+next_r, next_w = os.pipe()
+back_r, back_w = os.pipe()
+def work(name, first):
+    ep, kept = select.epoll(), []
+    ep.register(l, select.EPOLLIN)
+    if first:
+        ep.register(back_r, select.EPOLLIN)
+    else:
+        ep.unregister(l)
+        os.read(next_r, 1)
+        ep.register(l, select.EPOLLIN)
+    while True:
+        for fd, _ in ep.poll():
+            if fd == back_r:
+                os.read(back_r, 1)
+                ep.register(l, select.EPOLLIN)
+                continue
+            kept.append(l.accept()[0])
+            kept[-1].sendall(name)
+            if first and len(kept) == 2:
+                ep.unregister(l)
+                os.write(next_w, b"x")
+            elif not first and len(kept) == 2:
+                ep.unregister(l)
+                os.write(back_w, b"x")
+pids = []
+for name in (b"A", b"B"):
+    pids.append(os.fork())
+    if not pids[-1]:
+        work(name, name == b"A")
+    time.sleep(0.3)
+print("ready", flush=True)
+sys.stdin.read()
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+"""
+SIX = """
+import socket, sys, time
+kept = []
+for _ in range(6):
+    kept.append(socket.create_connection((sys.argv[1], 7510), 10))
+    print(kept[-1].recv(1).decode(), end="", flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_who_takes_turns(tmp_path: Path) -> None:
+    """What comes while the worker with the ring has the listener in no set is its sibling's, who sleeps until it comes."""
+    for env in ({}, preloaded(tmp_path / "counters")):
+        with namespaces() as (here, there):
+            command = inside(here, env, "python3", "-c", TURNS)
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout
+                assert process.stdout.readline() == "ready\n"
+                time.sleep(1)
+                asking = inside(there, {}, "python3", "-c", SIX, ENGINE[4])
+                done = subprocess.run(asking, capture_output=True, text=True, timeout=LIMIT_S)
+                process.communicate("", LIMIT_S)
+        assert (done.stdout, done.stderr) == ("AABBAA", "")
