@@ -170,12 +170,16 @@ PYVMA_EXPORT int pyvma_wait_restarts(void);
  * For a face whose threads may be cancelled, and whose calls are made by signals' handlers: what both know of a thread. Before each call
  * the face sets `busy`, `cancellable` if cancellation is enabled, and disables that or sets `open`; it undoes it afterwards. A handler that
  * finds its thread busy must make no call; a wait that sleeps is not busy but `resting`, and calls `deferred` first unless that is NULL. A
- * wait of a thread that may end by the call and is `cancelled`, or that is `leaving`, ends with -ECANCELED.
+ * wait of a thread that may end by the call and is `cancelled`, or that is `leaving`, ends with -ECANCELED. A handler that ran while the
+ * thread was busy is told by `signalled`, which is 0 before each call: the call's wait, if it comes to one, ends with -EINTR as if it had
+ * been asleep.
  */
 #define PYVMA_THREAD_ENABLED 1 /* cancellation was enabled */
 #define PYVMA_THREAD_ENDS 2 /* and the thread may end by the call */
+#define PYVMA_SIGNALLED 1
+#define PYVMA_SIGNALLED_RESTART 2 /* the handler has SA_RESTART */
 struct pyvma_thread {
-	volatile int busy, resting, leaving, cancellable, open;
+	volatile int busy, resting, leaving, cancellable, open, signalled;
 	int cancelled, asked;
 	void (*volatile deferred)(void);
 };
@@ -380,6 +384,8 @@ PYVMA_EXPORT int pyvma_epoll_wait(pyvma_epoll *ep, struct pyvma_event *events, i
 PYVMA_EXPORT int pyvma_epoll_fileno(pyvma_epoll *ep);
 /* The same fd as a number that nobody polls, which costs less: pyvma_epoll_fileno has to be called before anybody does. */
 PYVMA_EXPORT int pyvma_epoll_number(const pyvma_epoll *ep);
+/* `fd`, one of several numbers that lead to the set, is about to be closed: where it is the set's own, the set goes on by another. */
+PYVMA_EXPORT void pyvma_epoll_leave(pyvma_epoll *ep, int fd);
 /* The set is closed, but for its fd, which is told and is the caller's: a set of the kernel's with what was added to it, by number, and its
  * data. For sockets that are the kernel's by now. */
 PYVMA_EXPORT int pyvma_epoll_retreat(pyvma_epoll *ep);

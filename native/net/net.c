@@ -179,6 +179,7 @@ struct pv_pkt *pv_net_loop_get(struct pv_net *net, uint32_t *iface)
 {
 	struct pv_pkt *pkt = pv_pktq_pop(&net->loop);
 
+	net->head.looped = net->loop.count;
 	if (pkt) {
 		pkt->next = NULL;
 		*iface = pkt->iface;

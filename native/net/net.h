@@ -267,6 +267,7 @@ struct pv_net_head {
 	};
 	bool left; /* ... and was: who held them rings, or any kick before that */
 	bool lanes; /* senders have lanes (txlane.h) */
+	bool looped; /* something may wait for pv_net_loop_get */
 	struct pv_trace *trace; /* NULL: none */
 	struct pv_trace *stations; /* the same while packets are traced, too, else NULL */
 };
@@ -275,6 +276,12 @@ struct pv_net_head {
 pv_inline bool pv_net_dirty(const struct pv_net *net)
 {
 	return ((const struct pv_net_head *)(const void *)net)->dirty != 0;
+}
+
+/* Whether what was sent to an address of ours is still to be received. */
+pv_inline bool pv_net_looped(const struct pv_net *net)
+{
+	return ((const struct pv_net_head *)(const void *)net)->looped;
 }
 
 /* While held pv_net_kick does nothing; what was posted is `dirty` until a kick after that. */

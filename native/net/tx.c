@@ -145,6 +145,7 @@ int pv_tx_loop(struct pv_net *net, const struct pv_iface *ifp, struct pv_pkt *pk
 	pkt->flags = PV_PKT_LOOPED | PV_PKT_L3_OK | PV_PKT_L4_OK;
 	pkt->iface = (uint8_t)ifp->index;
 	pv_pktq_push(&net->loop, pkt);
+	net->head.looped = true;
 	return 0;
 }
 

@@ -40,8 +40,9 @@ static int64_t send_file(int out, int in, off_t *at, off_t end, size_t count, ch
 		ssize_t got = PL_REAL(syscall)(SYS_pread64, in, buf, PV_MIN(count, (size_t)PIECE), *at);
 		int64_t rc;
 
+		/* Directories, and what has no offset, are nothing to send, whatever a read of them says. */
 		if (got <= 0)
-			return sent ? sent : got < 0 ? -errno : 0;
+			return sent ? sent : got < 0 ? errno == EISDIR || errno == ESPIPE ? -EINVAL : -errno : 0;
 		rc = send_piece(out, buf, (size_t)got, (size_t)got < count && *at + got < end ? MSG_MORE : 0, false);
 		if (rc < 0)
 			return sent ? sent : rc;
@@ -56,19 +57,16 @@ static int64_t send_file(int out, int in, off_t *at, off_t end, size_t count, ch
 
 static int64_t send_file_to(int out, int in, off_t *offset, size_t count)
 {
-	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR), from = at;
 	int type = SOCK_STREAM;
 	socklen_t len = sizeof(type);
 	struct stat st;
 	void *buf PL_LENT = NULL;
 	int64_t rc;
 
-	if (fstat(in, &st) < 0 || PL_REAL(fcntl)(in, F_GETFL) < 0)
-		return -EBADF;
-	if ((PL_REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY)
-		return -EBADF;
-	if ((!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) || at < 0)
-		return -EINVAL;
+	/* What may be sent at all, and from where, differs between kernels. With nothing to send it is looked at all the same. */
+	if (PL_REAL(sendfile)(out, in, offset ? &from : NULL, 0) < 0 || fstat(in, &st) < 0)
+		return -errno;
 	rc = pl_lend(&buf, PIECE);
 	if (rc)
 		return rc;
@@ -154,13 +152,8 @@ static int64_t sock_to_pipe(int in, int out, size_t len, unsigned int flags, cha
 static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool from)
 {
 	void *buf PL_LENT = NULL;
-	struct stat st;
 	int *own, rc;
 
-	if (fstat(from ? out : in, &st) < 0)
-		return -EBADF;
-	if (!S_ISFIFO(st.st_mode))
-		return -EINVAL;
 	if (!len)
 		return 0;
 	rc = pl_lend(&buf, PIECE);
@@ -172,12 +165,23 @@ static int64_t splice_ours(int in, int out, size_t len, unsigned int flags, bool
 	return from ? sock_to_pipe(in, out, len, flags, buf, own) : pipe_to_sock(in, out, len, flags, buf, own);
 }
 
+/* A pipe, by the end of it that `mode` is for. */
+static bool is_pipe(int fd, int mode)
+{
+	int flags = PL_REAL(fcntl)(fd, F_GETFL);
+	struct stat st;
+
+	if (flags < 0 || flags & O_PATH || ((flags & O_ACCMODE) != mode && (flags & O_ACCMODE) != O_RDWR))
+		return false;
+	return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
 PL_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t len, unsigned int flags)
 {
 	bool from = pl_sock(in) != NULL, to = pl_sock(out) != NULL;
 
-	/* With an offset, or no pipe on the other side, it is an error that the kernel knows. */
-	if (from == to || in_at || out_at ||
+	/* With an offset, or no pipe that is open for it on the other side, it is an error that the kernel knows. */
+	if (from == to || in_at || out_at || !(from ? is_pipe(out, O_WRONLY) : is_pipe(in, O_RDONLY)) ||
 	    flags & ~(unsigned int)(SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT))
 		return PL_REAL(splice)(in, in_at, out, out_at, len, flags);
 	return pl_result(splice_ours(in, out, len, flags, from));

@@ -35,6 +35,8 @@ int64_t pl_read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 
 	if (n < 0 || n > IOV_LIMIT)
 		return -EINVAL;
+	if (pv_unlikely(!iov && n))
+		return -EFAULT;
 	return has_room(iov, n) ? pyvma_sock_recvmsg(h, &msg, flags, -1) : 0;
 }
 
@@ -44,6 +46,8 @@ int64_t pl_write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags)
 
 	if (n < 0 || n > IOV_LIMIT)
 		return -EINVAL;
+	if (pv_unlikely(!iov && n))
+		return -EFAULT;
 	return has_room(iov, n) ? pyvma_sock_sendmsg(h, &msg, flags, -1) : 0;
 }
 
@@ -88,10 +92,21 @@ PL_EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 	return PL_REAL(recv)(fd, buf, len, flags);
 }
 
+int64_t pl_recv_from(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen)
+{
+	int bad = pl_no_len(addr, alen);
+	int64_t rc;
+
+	if (pv_likely(!bad))
+		return pyvma_sock_recvfrom(h, buf, len, flags, addr, alen, -1);
+	rc = pyvma_sock_recv(h, buf, len, flags, -1);
+	return rc < 0 ? rc : bad;
+}
+
 PL_EXPORT ssize_t recvfrom(int fd, void *restrict buf, size_t len, int flags, struct sockaddr *restrict addr,
 			   socklen_t *restrict alen)
 {
-	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recvfrom(h, buf, len, flags, addr, alen, -1));
+	PL_CALL(fd, SO_RCVTIMEO, pl_recv_from(h, buf, len, flags, addr, alen));
 	return PL_REAL(recvfrom)(fd, buf, len, flags, addr, alen);
 }
 

@@ -39,6 +39,19 @@ static int depth(void)
 
 /* ---- into a handler ---------------------------------------------------------------------------------------------------- */
 
+/* The kernel ends a system call that would wait by a signal that came at any time since it began; the first one's handler decides whether
+ * it is made again. What a call of ours does before it has signals blocked is part of it. */
+static void tell_call(int sig)
+{
+	struct pyvma_thread *me = pl_known;
+	struct sigaction sa;
+
+	if (!me || !me->busy || me->signalled)
+		return;
+	me->signalled =
+	    !PL_REAL(sigaction)(sig, NULL, &sa) && (sa.sa_flags & SA_RESTART) ? PYVMA_SIGNALLED_RESTART : PYVMA_SIGNALLED;
+}
+
 /* A handler that makes calls which all succeed leaves errno alone on the kernel; the engine's own calls need not succeed. */
 static void handle(int sig, siginfo_t *info, void *context)
 {
@@ -51,6 +64,7 @@ static void handle(int sig, siginfo_t *info, void *context)
 		errno = saved;
 		return;
 	}
+	tell_call(sig);
 	here.outer = handling;
 	here.depth = depth();
 	handling = &here;

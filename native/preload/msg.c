@@ -7,9 +7,31 @@
 
 #define MSGS_LIMIT 1024u
 
+/* copy_msghdr_from_user of Linux: before anything else is looked at. */
+pv_inline int bad_header(const struct msghdr *msg)
+{
+	return pv_unlikely(!msg) ? -EFAULT : msg->msg_name && pv_unlikely((int)msg->msg_namelen < 0) ? -EINVAL : 0;
+}
+
+int64_t pl_recv_msg(pyvma_sock *h, struct msghdr *msg, int flags)
+{
+	int rc = bad_header(msg);
+
+	return pv_likely(!rc) ? pyvma_sock_recvmsg(h, msg, flags, -1) : rc;
+}
+
+int64_t pl_send_msg(pyvma_sock *h, const struct msghdr *msg, int flags)
+{
+	int rc = bad_header(msg);
+
+	if (pv_unlikely(!rc && !msg->msg_control && msg->msg_controllen))
+		rc = -EFAULT;
+	return pv_likely(!rc) ? pyvma_sock_sendmsg(h, msg, flags, -1) : rc;
+}
+
 PL_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	PL_CALL(fd, SO_RCVTIMEO, pyvma_sock_recvmsg(h, msg, flags, -1));
+	PL_CALL(fd, SO_RCVTIMEO, pl_recv_msg(h, msg, flags));
 	return PL_REAL(recvmsg)(fd, msg, flags);
 }
 
@@ -53,7 +75,7 @@ bool pl_pass_on(const struct msghdr *msg)
 
 PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	PL_CALL(fd, SO_SNDTIMEO, pyvma_sock_sendmsg(h, msg, flags, -1));
+	PL_CALL(fd, SO_SNDTIMEO, pl_send_msg(h, msg, flags));
 	if (msg && msg->msg_control && !pl_pass_on(msg))
 		return pl_result(-EAGAIN);
 	return PL_REAL(sendmsg)(fd, msg, flags);
@@ -65,8 +87,10 @@ PL_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 int64_t pl_send_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags)
 {
 	n = PV_MIN(n, MSGS_LIMIT);
+	if (pv_unlikely(!msgs && n))
+		return -EFAULT;
 	for (unsigned int i = 0; i < n; i++) {
-		int64_t rc = pyvma_sock_sendmsg(h, &msgs[i].msg_hdr, i + 1 < n ? flags | PYVMA_MSG_BATCH : flags, -1);
+		int64_t rc = pl_send_msg(h, &msgs[i].msg_hdr, i + 1 < n ? flags | PYVMA_MSG_BATCH : flags);
 
 		if (rc < 0) {
 			pyvma_flush();
@@ -105,8 +129,10 @@ int64_t pl_recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int fl
 	if (!pyvma_sock_getsockopt(h, SOL_SOCKET, SO_ERROR, &error, &len) && error)
 		return -error;
 	n = PV_MIN(n, MSGS_LIMIT);
+	if (pv_unlikely(!msgs && n))
+		return -EFAULT;
 	while (i < n) {
-		int64_t rc = pyvma_sock_recvmsg(h, &msgs[i].msg_hdr, flags & ~MSG_WAITFORONE, -1);
+		int64_t rc = pl_recv_msg(h, &msgs[i].msg_hdr, flags & ~MSG_WAITFORONE);
 
 		if (rc < 0)
 			return i ? (int64_t)i : rc;

@@ -38,10 +38,9 @@ static bool receives(long number, int fd, const long *a, long *rc)
 	case SYS_readv:
 		ASKED(SO_RCVTIMEO, pl_read_to(h, at, (int)a[2], 0));
 	case SYS_recvfrom:
-		ASKED(SO_RCVTIMEO,
-		      pyvma_sock_recvfrom(h, at, (size_t)a[2], (int)a[3], (struct sockaddr *)a[4], (socklen_t *)a[5], -1));
+		ASKED(SO_RCVTIMEO, pl_recv_from(h, at, (size_t)a[2], (int)a[3], (struct sockaddr *)a[4], (socklen_t *)a[5]));
 	case SYS_recvmsg:
-		ASKED(SO_RCVTIMEO, pyvma_sock_recvmsg(h, at, (int)a[2], -1));
+		ASKED(SO_RCVTIMEO, pl_recv_msg(h, at, (int)a[2]));
 	case SYS_recvmmsg:
 		ASKED(SO_RCVTIMEO, pl_recv_many(h, at, (unsigned int)a[2], (int)a[3], (struct timespec *)a[4]));
 	case SYS_accept:
@@ -67,7 +66,7 @@ static bool sends(long number, int fd, const long *a, long *rc)
 			  ? -EINVAL
 			  : pyvma_sock_sendto(h, at, (size_t)a[2], (int)a[3], (const struct sockaddr *)a[4], (socklen_t)a[5], -1));
 	case SYS_sendmsg:
-		ASKED(SO_SNDTIMEO, pyvma_sock_sendmsg(h, at, (int)a[2], -1));
+		ASKED(SO_SNDTIMEO, pl_send_msg(h, at, (int)a[2]));
 	case SYS_sendmmsg:
 		ASKED(SO_SNDTIMEO, pl_send_many(h, at, (unsigned int)a[2], (int)a[3]));
 	}

@@ -117,6 +117,9 @@ int pl_close(int fd);
 
 /* What calls by name and by number are made of. The new number, or -errno. */
 int pl_accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags);
+int64_t pl_recv_from(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen);
+int64_t pl_recv_msg(pyvma_sock *h, struct msghdr *msg, int flags);
+int64_t pl_send_msg(pyvma_sock *h, const struct msghdr *msg, int flags);
 int64_t pl_read_to(pyvma_sock *h, const struct iovec *iov, int n, int flags);
 int64_t pl_write_from(pyvma_sock *h, const struct iovec *iov, int n, int flags);
 int64_t pl_recv_many(pyvma_sock *h, struct mmsghdr *msgs, unsigned int n, int flags, struct timespec *ts);
@@ -175,6 +178,8 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 	if (pv_unlikely(me->busy))
 		return false;
 	m->me = me;
+	me->signalled = 0;
+	atomic_signal_fence(memory_order_seq_cst);
 	/* First: from here on nothing leaves but by pl_leave. */
 	me->busy = 1;
 	m->cancel = PL_OPEN;
@@ -307,6 +312,12 @@ void pl_set_retreat(struct pl_set *set);
 pv_inline bool pl_too_long(socklen_t len)
 {
 	return len > sizeof(struct sockaddr_storage);
+}
+
+/* Where an address is to be written whose length is what the caller says. Linux looks at that when the call is done: what it did stays done. */
+pv_inline int pl_no_len(const struct sockaddr *addr, const socklen_t *len)
+{
+	return pv_likely(!addr) ? 0 : !len ? -EFAULT : (int)*len < 0 ? -EINVAL : 0;
 }
 
 /* Is the call to be made again? As signal(7) says for SA_RESTART, unless the socket has the timeout `timeo`. */

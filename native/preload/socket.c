@@ -249,14 +249,18 @@ PL_EXPORT int listen(int fd, int backlog)
 
 int pl_accept_by(pyvma_sock *h, struct sockaddr *addr, socklen_t *len, int flags)
 {
+	int bad = pl_no_len(addr, len), rc, fd;
 	pyvma_sock *got;
-	int rc, fd;
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
-	rc = pyvma_sock_accept(h, addr, len, flags | PYVMA_ACCEPT_FD, -1, &got);
+	rc = pyvma_sock_accept(h, bad ? NULL : addr, bad ? NULL : len, flags | PYVMA_ACCEPT_FD, -1, &got);
 	if (rc)
 		return rc;
+	if (pv_unlikely(bad)) {
+		pyvma_sock_close(got);
+		return bad;
+	}
 	fd = pyvma_sock_fd(got);
 	if (fd < 0 || !pl_put(fd, (pl_word)got)) {
 		pyvma_sock_close(got);
@@ -285,24 +289,49 @@ PL_EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 PL_EXPORT int shutdown(int fd, int how)
 {
 	pyvma_sock *h = pl_peek(fd);
+	int type = 0;
+	socklen_t len = sizeof(type);
 
 	if (pv_unlikely(h && pl_busy()))
 		return (int)pl_result(pl_defer(fd, h, how));
+	/* Of a datagram socket the kernel does not tell it afterwards. */
+	if (!h && pl_get(fd) == PL_LATE && !PL_REAL(getsockopt)(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_DGRAM)
+		h = pl_use(fd);
 	return h ? (int)pl_result(PL_IN(pyvma_sock_shutdown(h, how))) : PL_REAL(shutdown)(fd, how);
+}
+
+typedef int (*name_fn)(pyvma_sock *h, struct sockaddr *addr, socklen_t *len);
+
+/* Without a place for the name, or for its length, there may still be none, which is told first. */
+static int name_to(pyvma_sock *h, name_fn get, struct sockaddr *addr, socklen_t *len)
+{
+	struct sockaddr_storage own;
+	socklen_t n = sizeof(own);
+	int rc;
+
+	if (pv_likely(addr && len))
+		return get(h, addr, len);
+	rc = get(h, (struct sockaddr *)&own, &n);
+	if (rc || !len)
+		return rc ? rc : -EFAULT;
+	if (*len)
+		return (int)*len < 0 ? -EINVAL : -EFAULT;
+	*len = n;
+	return 0;
 }
 
 PL_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(PL_IN(pyvma_sock_getsockname(h, addr, len))) : PL_REAL(getsockname)(fd, addr, len);
+	return h ? (int)pl_result(PL_IN(name_to(h, pyvma_sock_getsockname, addr, len))) : PL_REAL(getsockname)(fd, addr, len);
 }
 
 PL_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	pyvma_sock *h = pl_peek(fd);
 
-	return h ? (int)pl_result(PL_IN(pyvma_sock_getpeername(h, addr, len))) : PL_REAL(getpeername)(fd, addr, len);
+	return h ? (int)pl_result(PL_IN(name_to(h, pyvma_sock_getpeername, addr, len))) : PL_REAL(getpeername)(fd, addr, len);
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------------- */

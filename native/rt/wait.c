@@ -9,6 +9,7 @@
  *
  * Which handler ran, and so whether the call is one that starts again (SA_RESTART), cannot be seen afterwards. A face that wants to know
  * (pyvma_wait_exact) has signals blocked while it sleeps, too: a signalfd wakes it, and what is pending is looked at before it is let in.
+ * What ran before they were blocked it tells itself (`signalled`).
  */
 #include "rt/wait.h"
 
@@ -277,6 +278,17 @@ static bool is_exact(void)
 	return atomic_load_explicit(&exact, memory_order_relaxed);
 }
 
+/* A handler ran since this call began, and no wait was ended by that. */
+static int signalled(void)
+{
+	int how = self.face.signalled;
+
+	if (pv_likely(!how))
+		return 0;
+	restarts = how == PYVMA_SIGNALLED_RESTART;
+	return -EINTR;
+}
+
 int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
 {
 	bool sleeps = !ts || ts->tv_sec || ts->tv_nsec, closed = sleeps && is_exact();
@@ -290,7 +302,10 @@ int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
 		pthread_sigmask(SIG_BLOCK, &all, &own);
 	}
 	was = rest();
-	rc = cancelled() ? -ECANCELED : ppoll(fds, n, ts, was.mask || !closed ? was.mask : &own);
+	if (cancelled())
+		rc = -ECANCELED;
+	else if (!closed || was.mask || !(rc = signalled()))
+		rc = ppoll(fds, n, ts, was.mask || !closed ? was.mask : &own);
 	rc = rc == -1 ? -errno : rc;
 	rested(was);
 	if (closed)
@@ -356,7 +371,7 @@ static int look_for_signals(struct pv_engine *e, struct pv_wait *w, int64_t now)
 	w->signals_at = now + SIGNALS_EVERY_NS;
 	if (!w->masked) {
 		mask_signals(w);
-		return 0;
+		return signalled();
 	}
 	if (e)
 		pv_lock_put(&e->lock);
@@ -404,8 +419,12 @@ static int signals_fd(struct pv_wait *w)
 /* Without the lock: ppoll that signals end. `fds` has room for one more. */
 static int sleep_fds(struct pv_wait *w, struct pollfd *fds, nfds_t n, const struct timespec *ts)
 {
-	int signals = signals_fd(w), rc;
-	struct rests was = rest();
+	int signals = signals_fd(w), rc = signalled();
+	struct rests was;
+
+	if (pv_unlikely(rc))
+		return rc;
+	was = rest();
 
 	if (signals >= 0)
 		fds[n++] = (struct pollfd){ .fd = signals, .events = POLLIN };
@@ -472,13 +491,13 @@ static nfds_t own_fds(struct pv_wait *w, struct pollfd *fds)
 	return 2;
 }
 
-/* What a sleep that ended means to the caller. A signal matters only when nothing else happened; in a child that its handler forked
- * nothing did. */
-static int slept(const struct pv_wait *w, int rc)
+/* What a sleep that ended means to the caller. A signal matters only when nothing else happened, which the caller finds out: it may have
+ * been woken for nothing, to lead. In a child that the handler forked nothing did. */
+static int slept(struct pv_wait *w, int rc)
 {
-	if (rc == -EINTR && atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) && pv_engine_state() == PV_ENGINE_RUNNING)
-		return 0;
-	return rc < 0 ? rc : 0;
+	w->interrupted =
+	    rc == -EINTR && atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) && pv_engine_state() == PV_ENGINE_RUNNING;
+	return w->interrupted || rc > 0 ? 0 : rc;
 }
 
 static int lead_sleep(struct pv_engine *e, struct pv_wait *w, int64_t now)
@@ -650,8 +669,10 @@ static void begin(struct pv_engine *e, struct pv_wait *w)
 	w->waiter.efd = -1;
 	w->waiter.thread = &self;
 	restarts = false;
+	w->interrupted = false;
 	if (pv_unlikely(asked_mask != NULL)) {
 		mask_signals(w);
+		self.face.signalled = 0; /* what came before the mask was the thread's own to let in */
 		w->signals_at = now; /* what that lets in may be pending already */
 	}
 }
@@ -663,6 +684,8 @@ int pv_wait(struct pv_engine *e, struct pv_wait *w)
 	w->kready = false;
 	if (cancelled())
 		return -ECANCELED;
+	if (pv_unlikely(w->interrupted))
+		return -EINTR;
 	/* A handler that interrupted the leader's sleep leads in its stead. */
 	if (e->leader && e->leader != &w->waiter && e->leader->thread != &self)
 		return follow(e, w);

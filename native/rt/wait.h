@@ -29,6 +29,7 @@ struct pv_wait {
 	bool kwatched; /* another thread is asleep on it, and would wake this one: so a sleep has one fd less */
 	bool kready; /* that is why the last pv_wait returned, as far as it looked */
 	bool begun, masked;
+	bool interrupted; /* its last sleep, which something else ended as well */
 	uint32_t turns, sleeps;
 	sigset_t saved; /* the mask under which this waits, while `masked` */
 	sigset_t before; /* the thread's own then */

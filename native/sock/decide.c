@@ -274,6 +274,8 @@ int pv_core_open(struct pv_sock *so)
 	so->core_leg = true;
 	so->bound = false;
 	pv_opt_import(so);
+	if (so->shut)
+		(void)pv_udp_shutdown(so->u, so->shut);
 	pv_shown_update(so);
 	return 0;
 }
@@ -371,36 +373,67 @@ static void unbind(struct pv_sock *so)
 		pv_decide_core(so, true, true);
 }
 
-/* Both legs to one port. Without a port the stack chooses and the kernel must agree. */
-static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
+/*
+ * A port that nobody names the kernel chooses, of those that are free in the stack, too: so it forgets that when the association is
+ * dissolved, as the stack does, and the socket can have another one. `kernel`: its error if it would not; the stack has no port then.
+ */
+static int bind_chosen(struct pv_sock *so, const struct pv_addr *addr, int *kernel)
 {
-	int rc;
+	struct pv_endpoint local = { .addr = *addr };
+	struct sockaddr_storage ss;
+	socklen_t len = pv_addr_format(so->family, &local, &ss, sizeof(ss));
+	int fd = pv_sock_kfd(so), rc;
 
 	for (int tries = 0;; tries++) {
-		struct sockaddr_storage ss;
-		struct pv_endpoint local;
-
-		rc = pv_core_open(so);
-		if (!rc)
-			rc = pv_udp_bind(so->u, ep);
+		set_int(fd, IPPROTO_IP, IP_FREEBIND, 1);
+		*kernel = pv_late_bind(so, (struct sockaddr *)&ss, len);
+		set_int(fd, IPPROTO_IP, IP_FREEBIND, pv_udp_options(so->u)->freebind);
+		rc = *kernel ? *kernel : pv_leg_port(so, &local.port);
 		if (rc)
-			break;
-		pv_udp_local(so->u, &local);
-		socklen_t len =
-		    pv_addr_format(so->family, &(struct pv_endpoint){ .addr = ep->addr, .port = local.port }, &ss, sizeof(ss));
-
-		rc = pv_late_bind(so, (struct sockaddr *)&ss, len);
-		if (!rc) {
-			so->bound = true;
-			pv_decide_core(so, true, true);
-			return 0;
-		}
-		pv_core_close(so);
-		if (rc != -EADDRINUSE || ep->port || tries >= PORT_TRIES)
-			break;
+			return rc;
+		rc = pv_udp_bind(so->u, &local);
+		if (!rc)
+			pv_udp_name_chosen(so->u, false, true);
+		if (!rc || !pv_leg_unbind(so) || rc != -EADDRINUSE || tries >= PORT_TRIES)
+			return rc;
 	}
-	unbind(so);
-	return rc;
+}
+
+/* Both legs to one port. */
+static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	int rc = pv_core_open(so), kernel;
+
+	if (!rc && !ep->port) {
+		rc = bind_chosen(so, &ep->addr, &kernel);
+	} else if (!rc) {
+		struct sockaddr_storage ss;
+		socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
+
+		rc = pv_udp_bind(so->u, ep);
+		if (!rc)
+			rc = pv_late_bind(so, (struct sockaddr *)&ss, len);
+	}
+	if (rc) {
+		unbind(so);
+		return rc;
+	}
+	so->bound = true;
+	pv_decide_core(so, true, true);
+	return 0;
+}
+
+/* The kernel need not be able to: the stack is alone with the address then. */
+static int bind_mirrored(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	int kernel = 0, rc = -EADDRINUSE;
+
+	if (!ep->port && !so->named)
+		rc = bind_chosen(so, &ep->addr, &kernel);
+	if (!rc || kernel == -EACCES || (!kernel && rc != -EADDRINUSE))
+		return rc;
+	rc = pv_udp_bind(so->u, ep);
+	return rc || kernel ? rc : mirror_bind(so);
 }
 
 static int bind_core(struct pv_sock *so, const struct pv_endpoint *ep)
@@ -408,9 +441,7 @@ static int bind_core(struct pv_sock *so, const struct pv_endpoint *ep)
 	int rc = pv_core_open(so);
 
 	if (!rc)
-		rc = pv_udp_bind(so->u, ep);
-	if (!rc)
-		rc = mirror_bind(so);
+		rc = bind_mirrored(so, ep);
 	if (rc) {
 		unbind(so);
 		return rc;
@@ -535,13 +566,22 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 static int connect_core(struct pv_sock *so, const struct pv_endpoint *to)
 {
 	bool fresh = pv_sock_mode(so) != PV_SOCK_CORE;
+	bool binds = !so->bound;
+	struct pv_endpoint local;
 	int rc = pv_core_open(so);
 
+	if (!rc && binds) {
+		pv_udp_local(so->u, &local);
+		local.port = 0;
+		rc = bind_mirrored(so, &local);
+	}
 	if (!rc)
 		rc = pv_udp_connect(so->u, to, pv_clock_now(&pv_engine.clock));
-	if (!rc && !so->bound)
-		rc = mirror_bind(so);
 	if (rc) {
+		if (binds && so->u) {
+			(void)pv_udp_connect(so->u, NULL, 0);
+			(void)pv_leg_unbind(so);
+		}
 		if (fresh)
 			pv_core_close(so);
 		return rc;
@@ -646,6 +686,17 @@ static int send_host(struct pv_sock *so, const struct pv_endpoint *to)
 	return rc;
 }
 
+/* The first datagram of all, or since connect(2) of AF_UNSPEC took away the port that had been chosen, but not the address of a bind. */
+static int bind_again(struct pv_sock *so, const struct pv_endpoint *any)
+{
+	struct pv_endpoint local = *any;
+
+	if (so->u)
+		pv_udp_local(so->u, &local);
+	local.port = 0;
+	return pv_addr_is_any(&local.addr) ? bind_both(so, any) : bind_core(so, &local);
+}
+
 int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_endpoint *to)
 {
 	struct pv_endpoint any = { 0 };
@@ -665,7 +716,7 @@ int pv_decide_send(struct pyvma_sock *h, struct pv_sock *so, const struct pv_end
 		else if (pv_leg_engine() && (so->host || !pv_decide_static(&to->addr)))
 			rc = send_host(so, to);
 		else if (pv_decide_route(so, to))
-			rc = bind_both(so, &any);
+			rc = bind_again(so, &any);
 		else if (pv_sock_mode(so) == PV_SOCK_UNDECIDED && !(rc = pv_decide_may_kernel(&to->addr)))
 			pv_decide_kernel(so, " is the kernel's", &to->addr);
 	}

@@ -23,6 +23,7 @@
 #define EXCLUSIVE_OK (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 #define BELL UINT64_MAX
 #define LEAVING_TURNS 100000
+#define KERNEL_LOOK_NS (100 * PV_NS_PER_US)
 
 _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
 		   EPOLLRDHUP == POLLRDHUP && EPOLLRDNORM == POLLRDNORM && EPOLLWRNORM == POLLWRNORM,
@@ -107,84 +108,6 @@ static struct pv_entry *find_sock(const struct pyvma_epoll *set, struct pv_sock 
 	return NULL;
 }
 
-/* ---- the kernel's half ------------------------------------------------------------------------------------------------- */
-
-static int kernel_ctl(struct pv_entry *en, int op, int fd, uint32_t events)
-{
-	struct epoll_event ev = { .events = events, .data = { .u64 = (uint64_t)en->gen << 32 | en->index } };
-
-	return epoll_ctl(en->set->kep, op, fd, &ev) < 0 ? -errno : 0;
-}
-
-/* What the kernel shall watch of an entry: -1: nothing. */
-static int kernel_part(const struct pv_entry *en, uint32_t *events)
-{
-	const struct pv_sock *so = en->so;
-
-	*events = en->events;
-	if (!so)
-		return en->key;
-	if (!pv_sock_is_ours(so))
-		return so->dead ? -1 : pv_sock_kfd(so);
-	/* Once an entry is spent it is not told of; a leg that stays readable must not keep the set awake. */
-	*events = (en->events & ~(uint32_t)(EPOLLOUT | EPOLLWRNORM | EPOLLONESHOT)) | EPOLLIN;
-	return so->kernel_leg && !en->spent ? pv_sock_kfd(so) : -1;
-}
-
-static void kernel_drop(struct pv_entry *en)
-{
-	if (en->kfd < 0)
-		return;
-	/* A closed set's goes as a whole; a forked child closes the set, and sockets in it, that its parent goes on with. */
-	if (!en->set->closed && (!en->so || en->set->pid == getpid()))
-		epoll_ctl(en->set->kep, EPOLL_CTL_DEL, en->kfd, NULL);
-	if (en->twin)
-		close(en->kfd);
-	en->twin = false;
-	en->kfd = -1;
-	en->set->nkernel--;
-}
-
-/* The kernel knows an entry by file and number: for a socket that is in the set by another number already its fd needs another one, too. */
-static int kernel_add(struct pv_entry *en, int fd, uint32_t events)
-{
-	int rc = kernel_ctl(en, EPOLL_CTL_ADD, fd, events), twin;
-
-	en->leg = fd;
-	if (rc != -EEXIST || !en->so)
-		return rc ? rc : fd;
-	twin = pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-	rc = twin < 0 ? -errno : kernel_ctl(en, EPOLL_CTL_ADD, twin, events);
-	en->twin = !rc;
-	if (rc && twin >= 0)
-		close(twin);
-	return rc ? rc : twin;
-}
-
-/* Brings the kernel's set in line with what the entry is now. */
-static int kernel_sync(struct pv_entry *en)
-{
-	uint32_t events;
-	int fd = kernel_part(en, &events), rc = -ENOENT;
-
-	if (en->kfd >= 0 && en->leg != fd)
-		kernel_drop(en);
-	if (fd < 0)
-		return 0;
-	if (en->kfd >= 0)
-		rc = kernel_ctl(en, EPOLL_CTL_MOD, en->kfd, events);
-	/* Of a number of the kernel's own Linux says so, too. */
-	if (rc != -ENOENT || (en->kfd >= 0 && !en->so))
-		return rc;
-	/* Not there; or closed and opened again behind our back: the kernel has forgotten it. */
-	rc = kernel_add(en, fd, events);
-	if (rc < 0)
-		return rc;
-	en->set->nkernel += en->kfd < 0;
-	en->kfd = rc;
-	return 0;
-}
-
 /* ---- what is ready ----------------------------------------------------------------------------------------------------- */
 
 static bool bell_due(const struct pyvma_epoll *set)
@@ -259,7 +182,7 @@ static bool tell(struct pv_entry *en, struct pyvma_event *out)
 	if (en->events & EPOLLONESHOT) {
 		en->spent = true;
 		if (en->so && pv_sock_is_ours(en->so))
-			kernel_drop(en);
+			pv_entry_drop(en);
 	} else if (!(en->events & EPOLLET) && en->so && pv_sock_is_ours(en->so)) {
 		pv_list_add(&en->set->ready, &en->on_ready); /* until it says nothing */
 	}
@@ -322,6 +245,7 @@ static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 	int got = 0, have;
 
 	set->turns = 0;
+	set->looked_ns = pv_engine.stack ? pv_udp_now(pv_engine.udp) : 0;
 	if (!told_room(set))
 		return 0;
 	ev = set->told;
@@ -376,9 +300,16 @@ static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n
 	return got;
 }
 
+/* So many turns may take a program that does something at each of them long. */
+static bool kernel_due(struct pyvma_epoll *set)
+{
+	return ++set->turns >= pv_engine.kernel_ratio ||
+	       (pv_engine.stack && pv_udp_now(pv_engine.udp) - set->looked_ns >= KERNEL_LOOK_NS);
+}
+
 int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
 {
-	bool look = pv_epoll_has_kernel(set) && (kernel || ++set->turns >= pv_engine.kernel_ratio);
+	bool look = pv_epoll_has_kernel(set) && (kernel || kernel_due(set));
 	/* The kernel's went first, and left no room the last time. */
 	int ours = set->passed_over ? collect_ready(set, out, n) : 0, got = ours;
 
@@ -407,7 +338,7 @@ void pv_epoll_moved(struct pv_sock *so)
 	pv_list_for_each(it, &so->entries) {
 		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
 
-		kernel_sync(en);
+		pv_entry_sync(en);
 		make_ready(en);
 	}
 	if (!pv_list_empty(&so->entries))
@@ -434,7 +365,7 @@ static void entry_put(struct pv_entry *en)
 {
 	struct pyvma_epoll *set = en->set;
 
-	kernel_drop(en);
+	pv_entry_drop(en);
 	entry_leave(en);
 	pv_list_del(&en->on_ready);
 	if (en->key >= 0)
@@ -581,7 +512,7 @@ static void to_kernel(struct pv_entry *en)
 	int fd = en->key >= 0 || !en->so ? en->key : pv_sock_kfd(en->so);
 	struct epoll_event ev = { .events = en->spent ? EPOLLONESHOT : en->events, .data = { .u64 = en->data } };
 
-	kernel_drop(en);
+	pv_entry_drop(en);
 	if (fd >= 0)
 		(void)epoll_ctl(en->set->kep, EPOLL_CTL_ADD, fd, &ev);
 }
@@ -645,7 +576,7 @@ static int entry_set(struct pv_entry *en, const struct pyvma_event *ev)
 	en->events = ev->events;
 	en->data = ev->data;
 	en->spent = false;
-	rc = kernel_sync(en);
+	rc = pv_entry_sync(en);
 	if (rc) {
 		en->events = before.events;
 		en->data = before.data;
@@ -703,7 +634,7 @@ static int ctl(struct pyvma_epoll *set, int op, struct pv_sock *so, int key, con
 	switch (op) {
 	case EPOLL_CTL_ADD:
 		/* A number of the kernel's that was closed and opened again: the kernel knows better. */
-		if (en && !en->so && kernel_ctl(en, EPOLL_CTL_MOD, key, en->events) == -ENOENT) {
+		if (en && !en->so && pv_entry_ctl(en, EPOLL_CTL_MOD, key, en->events) == -ENOENT) {
 			entry_put(en);
 			en = NULL;
 		}
@@ -716,7 +647,7 @@ static int ctl(struct pyvma_epoll *set, int op, struct pv_sock *so, int key, con
 	case EPOLL_CTL_DEL:
 		if (!en)
 			return -ENOENT;
-		rc = en->kfd >= 0 && !en->so ? kernel_ctl(en, EPOLL_CTL_DEL, en->kfd, 0) : 0;
+		rc = en->kfd >= 0 && !en->so ? pv_entry_ctl(en, EPOLL_CTL_DEL, en->kfd, 0) : 0;
 		/* The number is closed: while another one leads to the file the kernel has it still, and knows it by this number. */
 		if (rc == -EBADF)
 			return rc;
@@ -731,12 +662,25 @@ static int ctl(struct pyvma_epoll *set, int op, struct pv_sock *so, int key, con
 	}
 }
 
+/* Why a number is not in the set: there is no such file, it is one that nobody can wait for, or it was not added. */
+static int not_there(int fd)
+{
+	int ep = epoll_create1(EPOLL_CLOEXEC), rc = -ENOENT;
+
+	if (ep < 0)
+		return fcntl(fd, F_GETFD) < 0 ? -EBADF : rc;
+	if (epoll_ctl(ep, EPOLL_CTL_DEL, fd, NULL) < 0)
+		rc = -errno;
+	close(ep);
+	return rc;
+}
+
 static int check_ctl(int op, const struct pyvma_event *ev)
 {
-	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)
-		return -EINVAL;
 	if (op == EPOLL_CTL_DEL || !ev)
 		return op == EPOLL_CTL_DEL ? 0 : -EFAULT;
+	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD)
+		return -EINVAL;
 	/* Asked for when it is added, and with few other flags (do_epoll_ctl in Linux). */
 	return ev->events & EPOLLEXCLUSIVE && (op == EPOLL_CTL_MOD || ev->events & ~EXCLUSIVE_OK) ? -EINVAL : 0;
 }
@@ -751,8 +695,12 @@ static void claim(struct pv_sock *so)
 int pyvma_epoll_ctl(pyvma_epoll *set, int op, int fd, const struct pyvma_event *ev)
 {
 	struct pv_sock *so;
-	int rc = check_ctl(op, ev);
+	int rc = check_ctl(op, ev), why;
 
+	if (rc == -EINVAL) {
+		why = not_there(fd);
+		return why == -ENOENT ? rc : why;
+	}
 	if (rc)
 		return rc;
 	if (fd < 0)
@@ -764,8 +712,8 @@ int pyvma_epoll_ctl(pyvma_epoll *set, int op, int fd, const struct pyvma_event *
 	claim(so);
 	pv_lock_get(&pv_engine.lock);
 	rc = ctl(set, op, so, fd, ev);
-	if (rc == -ENOENT && fcntl(fd, F_GETFD) < 0)
-		rc = -EBADF;
+	if (rc == -ENOENT)
+		rc = not_there(fd);
 	pv_lock_put(&pv_engine.lock);
 	pv_registry_put();
 	return rc;

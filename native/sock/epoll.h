@@ -45,6 +45,7 @@ struct pyvma_epoll {
 	uint32_t users; /* threads inside */
 	uint32_t sleepers; /* of them in the kernel's epoll_wait */
 	uint32_t turns; /* since the kernel's set was looked at */
+	int64_t looked_ns; /* when that was */
 	pid_t pid; /* whose it is: a forked child has the same set of the kernel's */
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
@@ -81,6 +82,11 @@ pv_inline bool pv_epoll_has_kernel(const struct pyvma_epoll *set)
 }
 /* What the kernel's set calls the fds of the rings. */
 #define PV_EPOLL_RING (UINT64_MAX - 1)
+
+/* epoll_kernel.c. epoll_ctl of what the kernel's set calls the entry; out of it; in line with what the entry is now. 0 or -errno. */
+int pv_entry_ctl(struct pv_entry *en, int op, int fd, uint32_t events);
+void pv_entry_drop(struct pv_entry *en);
+int pv_entry_sync(struct pv_entry *en);
 
 /* turn.c: the set is closed; this is a forked child. */
 void pv_loop_close(struct pyvma_epoll *set);

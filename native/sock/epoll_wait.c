@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* epoll_wait(2) on a set: where something of ours is in it the engine waits, else the kernel. */
+#include <fcntl.h>
 #include <poll.h>
 #include <time.h>
 
+#include "base/ownfd.h"
 #include "rt/stats.h"
 #include "rt/wait.h"
 #include "sock/epoll.h"
@@ -109,4 +111,15 @@ int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_
 	pv_epoll_count(set, rc);
 	pv_epoll_put(set);
 	return rc;
+}
+
+void pyvma_epoll_leave(pyvma_epoll *set, int fd)
+{
+	int own;
+
+	pv_lock_get(&pv_engine.lock);
+	own = !set->closed && set->kep == fd ? pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0)) : -1;
+	if (own >= 0)
+		set->kep = own;
+	pv_lock_put(&pv_engine.lock);
 }

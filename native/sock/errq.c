@@ -163,8 +163,10 @@ static int64_t recv_locked(struct pv_sock *so, struct msghdr *msg)
 	struct pv_stamp s;
 	int64_t n;
 
-	/* The device's stamps come when its ring is asked. */
-	if (q && !q->count && pv_net_stamps_due(pv_engine.net, pv_clock_now(&pv_engine.clock)))
+	/* The device's stamps come when its ring is asked, and so do errors. */
+	if (so->u && !pv_udp_errq_count(so->u) && !(q && q->count))
+		(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+	else if (q && !q->count && pv_net_stamps_due(pv_engine.net, pv_clock_now(&pv_engine.clock)))
 		(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
 	if (!stamp_first(so, q))
 		return recv_icmp(so, msg);

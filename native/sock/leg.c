@@ -43,8 +43,17 @@ static int kernel_name(const struct pv_sock *so, struct pv_endpoint *out)
 	return pv_addr_parse(so, (struct sockaddr *)&ss, len, out) ? 0 : -EADDRNOTAVAIL;
 }
 
+int pv_leg_port(const struct pv_sock *so, uint16_t *out)
+{
+	struct pv_endpoint ep;
+	int rc = kernel_name(so, &ep);
+
+	*out = rc ? 0 : ep.port;
+	return rc;
+}
+
 /* A port that the kernel chose goes with the association; then another may be chosen. */
-static bool kernel_unbind(const struct pv_sock *so)
+bool pv_leg_unbind(const struct pv_sock *so)
 {
 	struct sockaddr un = { .sa_family = AF_UNSPEC };
 	struct pv_endpoint ep;
@@ -164,7 +173,7 @@ static int bind_kernel_first(struct pv_sock *so, const struct pv_endpoint *ep, c
 		if (rc)
 			return rc;
 		rc = take_name(so, ep);
-		if (rc != -EADDRINUSE || ep->port || tries >= PORT_TRIES || !kernel_unbind(so))
+		if (rc != -EADDRINUSE || ep->port || tries >= PORT_TRIES || !pv_leg_unbind(so))
 			break;
 	}
 	if (rc)

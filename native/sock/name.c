@@ -103,13 +103,15 @@ int pyvma_sock_shutdown(pyvma_sock *h, int how)
 		if (rc != PV_HANDED)
 			return rc;
 	}
-	if (!pv_sock_is_core(so) || how < SHUT_RD || how > SHUT_RDWR)
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
+	so->shut |= (uint8_t)(how + 1); /* for the stack's half, too, should there be one later */
+	if (!pv_sock_is_core(so))
 		return shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
 	rc = pv_sock_lock(h, so);
 	if (rc)
 		return rc;
 	rc = pv_udp_shutdown(so->u, (uint32_t)how + 1);
-	so->shut_rd |= how != SHUT_WR;
 	int kernel = shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
 
 	if (so->host || (!kernel && !so->core_leg))

@@ -423,7 +423,7 @@ uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
 		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))
 			r |= POLLIN | POLLRDNORM;
 		if (pv_udp_shut(so->u) & 1)
-			r |= POLLRDHUP;
+			r |= pv_udp_shut(so->u) & 2 ? POLLRDHUP | POLLHUP : POLLRDHUP;
 		if (so->core_leg && pv_udp_failed(so->u))
 			r |= so->rx_flags & PV_RX_SELECT_ERR ? POLLERR | POLLPRI : POLLERR;
 		if (so->core_leg && pv_udp_writable(so->u))

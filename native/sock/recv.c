@@ -64,7 +64,11 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 		return kernel_failed(so, rx, pv_shown_kernel_rx(so, -errno, 0));
 	rx->msg = msg;
 	rx->from_kernel = true;
-	so->dg->kernel_first -= so->dg->kernel_first > 0;
+	so->dg->kernel_seen_ns = 0; /* where one was there may be more, and the next call must find it */
+	if (rx->flags & MSG_PEEK)
+		so->dg->kernel_first += !so->dg->kernel_first; /* what was looked at is what comes next */
+	else
+		so->dg->kernel_first -= so->dg->kernel_first > 0;
 	return pv_shown_kernel_rx(so, n, rx->flags);
 }
 
@@ -77,15 +81,12 @@ static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 		/* Nothing to take may be an error to tell. */
 		int err = pv_udp_error(so->u);
 
-		return err ? -err : so->shut_rd && !so->kernel_leg ? -ESHUTDOWN : -EAGAIN;
+		return err ? -err : (so->shut & 1) && !so->kernel_leg ? -ESHUTDOWN : -EAGAIN;
 	}
 	int64_t n = pv_udp_recv(so->u, &rx->m);
 
-	/* Nothing will come any more: as at the end of a stream. */
-	if (pv_unlikely(n == -EAGAIN && so->shut_rd && !so->kernel_leg)) {
-		rx->eof = true;
-		return 0;
-	}
+	if (pv_unlikely(rx->m.peek) && n >= 0)
+		so->dg->kernel_turns = UINT32_MAX; /* as in try_kernel: the next receive is no turn of the kernel's */
 	return n;
 }
 
@@ -107,15 +108,14 @@ int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 	return try_core(so, rx, lend);
 }
 
-/* Both legs, whatever the ratio, for a call that waits: with both empty and shut down nothing will come any more. */
+/* Both legs, whatever the ratio, for a call that waits: with both empty and shut down it has an end, as a stream's; others have -EAGAIN. */
 static int64_t try_both(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 {
 	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
 
-	if (n != -EAGAIN || !so->kernel_leg)
-		return n;
-	n = try_kernel(so, rx, lend != NULL);
-	if (n != -EAGAIN || !so->shut_rd)
+	if (n == -EAGAIN && so->kernel_leg)
+		n = try_kernel(so, rx, lend != NULL);
+	if (n != -EAGAIN || !(so->shut & 1))
 		return n;
 	rx->eof = !lend;
 	return lend ? -ESHUTDOWN : 0;
@@ -126,7 +126,7 @@ static int64_t recv_now(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **le
 	int64_t n = so->core_leg ? try_core(so, rx, lend) : -EAGAIN;
 
 	if (n == -EAGAIN && so->kernel_leg &&
-	    (now - so->dg->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready || so->shut_rd)) {
+	    (now - so->dg->kernel_seen_ns >= KERNEL_LOOK_NS || !so->core_leg || so->kernel_ready || (so->shut & 1))) {
 		so->dg->kernel_seen_ns = now;
 		n = try_kernel(so, rx, lend != NULL);
 	}
@@ -160,6 +160,10 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 	struct pv_wait w;
 	int64_t n;
 
+	if (pv_unlikely(so->shut & 1)) {
+		pv_engine_poll(e, pv_clock_now(&e->clock));
+		return try_both(so, rx, lend);
+	}
 	pv_wait_init(&w, &so->watch, timeout_ns < 0 && so->rcvtimeo_ns ? so->rcvtimeo_ns : timeout_ns);
 	for (;;) {
 		watch_kernel(so, &w); /* legs and fd may change meanwhile */

@@ -188,6 +188,7 @@ static int64_t send_segments(struct pyvma_sock *h, struct pv_sock *so, const str
 static int64_t send_core(struct pyvma_sock *h, struct pv_sock *so, const struct pv_udp_send *m, uint32_t segment, int flags,
 			 int64_t timeout_ns)
 {
+	pv_send_first();
 	/* What is too long for any datagram is refused before an error is told (udp_sendmsg in Linux). */
 	if (pv_unlikely(so->host) && !(m->iovcnt && m->iov[0].len > UINT16_MAX)) {
 		int err = pv_leg_error(so, pv_clock_now(&pv_engine.clock));

@@ -108,7 +108,7 @@ struct pv_sock {
 	bool host; /* the kernel socket is bound, connected and joined alike, and its errors are ours (leg.c) */
 	bool retired; /* left to the kernel after it was the stack's: what is queued there is still read, nothing else */
 	bool bound; /* in the stack */
-	bool shut_rd;
+	uint8_t shut; /* of a datagram socket; 1: RD, 2: WR, as pv_udp_shut */
 	bool dead; /* was the stack's, which is gone: -ENOTCONN in a forked child, -ENETDOWN after pyvma_stop */
 	bool kernel_mcast4 : 1,
 	    kernel_mcast6 : 1; /* the kernel socket has a multicast interface, as pv_decide_kernel_read found it */
@@ -349,6 +349,9 @@ int pv_name_twice(const struct pv_sock *so, const struct pv_endpoint *ep);
 /* All with the engine's lock; errors are the kernel's. */
 /* The kernel socket is bound first, then the stack takes over its name. `ep` is what `addr` says. 0 also when the stack had to leave
  * the socket to the kernel. */
+/* The port of the kernel socket, and an end to that if the kernel chose it: false if not. */
+int pv_leg_port(const struct pv_sock *so, uint16_t *out);
+bool pv_leg_unbind(const struct pv_sock *so);
 int pv_leg_bind(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
 int pv_leg_bind_any(struct pv_sock *so);
 int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struct sockaddr *addr, socklen_t len);
@@ -487,6 +490,15 @@ pv_inline void pv_send_done(void)
 		return;
 	pv_net_kick(pv_engine.net);
 	pv_engine_timers(&pv_engine);
+}
+/*
+ * What was sent to an address of ours is there, and answered, when the next call sends, as by the kernel's loopback: a refusal or a
+ * reset is that call's error. The lock is held.
+ */
+pv_inline void pv_send_first(void)
+{
+	if (pv_engine.stack && pv_unlikely(pv_net_looped(pv_engine.net)))
+		pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
 }
 /* Which leg does a datagram to `to` (NULL: the peer) take? The lock is held. */
 bool pv_send_by_core(struct pv_sock *so, const struct pv_endpoint *to);

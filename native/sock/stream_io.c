@@ -45,6 +45,7 @@ struct op {
 	struct pv_sock *so;
 	uint32_t gen;
 	bool may_wait;
+	bool timed; /* by the call, not by SO_RCVTIMEO or SO_SNDTIMEO */
 	uint32_t stamp; /* of a send: PV_STAMP_TX */
 	/* After PV_HANDED: what the call has done before, and the buffers for the rest of it. */
 	int64_t done;
@@ -71,6 +72,7 @@ pv_inline void op_begin(struct op *op, struct pyvma_sock *h, struct pv_sock *so,
 	op->so = so;
 	op->gen = op->h->gen;
 	op->may_wait = timeout_ns != 0 && !(flags & MSG_DONTWAIT) && !pv_sock_nonblock(op->so);
+	op->timed = timeout_ns >= 0;
 	pv_wait_init(&op->w, &op->so->watch, timeout_ns < 0 && option_ns ? option_ns : timeout_ns);
 }
 
@@ -262,6 +264,7 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	int64_t sent = 0, n, at = now();
 	int rc;
 
+	pv_send_first();
 	pv_shown_sends(so);
 	/* Whoever only sends little would not hear of the peer's end: a look a millisecond. */
 	if (at - looked_ns >= LATELY_NS) {
@@ -310,7 +313,7 @@ static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 		if (pv_sock_is_over(rc))
 			return sent ? sent : rc;
 		/* With a timeout of the call's own what went is told at once. */
-		if (rc || (sent && op->w.timeout_ns >= 0)) {
+		if (rc || (sent && op->timed)) {
 			n = rc;
 			break;
 		}
@@ -484,7 +487,8 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 			advance(&iov, &cnt, (size_t)n);
 			continue;
 		}
-		if (n <= 0 && n != -EAGAIN)
+		/* That there is no urgent byte is known when the ring has been looked at. */
+		if (n <= 0 && n != -EAGAIN && (n != -EINVAL || !(flags & MSG_OOB) || polled))
 			break;
 		if (!op->may_wait) {
 			if (polled)

@@ -214,6 +214,14 @@ void pv_tcp_rcv_start(struct pv_tcp *c, pv_seq irs, int64_t now_ns)
 	c->dsack.start = c->dsack.end = c->rcv_nxt;
 }
 
+/* A listener has no ratio of its own: its connections begin with the default. */
+static uint32_t most_unread(const struct pv_tcp *c)
+{
+	uint32_t rcvbuf = c->opts.rcvbuf ? c->opts.rcvbuf : c->t->cfg.rcvbuf;
+
+	return (uint32_t)((uint64_t)rcvbuf * (c->rcv_ratio ? c->rcv_ratio : RATIO_DEFAULT) >> 8);
+}
+
 void pv_tcp_rcv_opts_changed(struct pv_tcp *c, int64_t now_ns)
 {
 	uint32_t max = (c->opts.rcvbuf_locked ? c->opts.rcvbuf : c->t->cfg.rcvbuf_max) >> 1;
@@ -221,7 +229,7 @@ void pv_tcp_rcv_opts_changed(struct pv_tcp *c, int64_t now_ns)
 	(void)now_ns;
 	c->opts.rcvlowat = PV_MIN(c->opts.rcvlowat, max);
 	/* So much has to fit (Linux's tcp_set_rcvlowat). */
-	if (!c->opts.rcvbuf_locked && c->opts.rcvlowat > full_space(c))
+	if (!c->opts.rcvbuf_locked && c->opts.rcvlowat > most_unread(c))
 		c->opts.rcvbuf = PV_MIN(c->opts.rcvlowat * 2, c->t->cfg.rcvbuf_max);
 	if (!c->rcv_ratio)
 		return; /* before pv_tcp_rcv_init */

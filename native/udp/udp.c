@@ -389,7 +389,7 @@ int pv_udp_shutdown(struct pv_udp *u, uint32_t how)
 	if (!how || how > (PV_UDP_SHUT_RD | PV_UDP_SHUT_WR))
 		return -EINVAL;
 	u->shut |= (uint8_t)how;
-	pv_udp_wake(u, PV_EV_IN | PV_EV_OUT);
+	pv_udp_wake(u, PV_EV_IN | PV_EV_OUT | PV_EV_RDHUP | PV_EV_HUP);
 	return u->connected ? 0 : -ENOTCONN;
 }
 

@@ -69,6 +69,52 @@ for host in hosts:
                 time.sleep(0.05)
         print(sent < 60000)
 """,
+    "an urgent byte that nobody has read yet": """
+for host in hosts:
+    c, a = pair(host)
+    seen = set()
+    for i in range(20):
+        c.send(b"hello")
+        c.send(b"!", socket.MSG_OOB)
+        time.sleep(0.01)
+        seen.add((said(a.recv, 20, socket.MSG_OOB | socket.MSG_DONTWAIT), a.recv(20), said(a.recv, 20, socket.MSG_OOB)))
+    print(seen)
+""",
+    "an option that a listener has got since it listens": """
+for host in hosts:
+    for option in ((SOL, socket.SO_KEEPALIVE, 1), (TCP, socket.TCP_MAXSEG, 1000), (TCP, socket.TCP_NODELAY, 1)):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l, socket.socket(l.family) as c:
+            l.bind((host, 0))
+            l.listen()
+            usual = l.getsockopt(SOL, socket.SO_RCVBUF)
+            l.setsockopt(*option)
+            c.setblocking(False)
+            print(c.connect_ex(l.getsockname()), said(select.select, [l], [], [], 5)[0] == [l])
+            a = l.accept()[0]
+            print(l.getsockopt(SOL, socket.SO_RCVBUF) == usual, a.getsockopt(SOL, socket.SO_RCVBUF) == usual)
+            sent = c.send(bytes(2000))
+            time.sleep(0.1)
+            print(sent, len(a.recv(20000)))
+""",
+    "epoll_ctl of what cannot be waited for": """
+import tempfile
+with tempfile.TemporaryFile() as file, select.epoll() as poll, socket.create_server((hosts[0], 0)) as l:
+    poll.register(l)
+    for fd in (file.fileno(), 999):
+        print(said(poll.register, fd), said(poll.modify, fd, select.EPOLLIN), said(poll.unregister, fd))
+        print(said(poll.register, fd, select.EPOLLEXCLUSIVE | select.EPOLLRDHUP))
+    print(said(poll.modify, poll.fileno(), 1), said(poll.unregister, l.fileno()), said(poll.unregister, l.fileno()))
+""",
+    "the queue of errors right after the datagram": """
+for host in hosts:
+    level, option = (socket.IPPROTO_IPV6, 25) if ":" in host else (socket.IPPROTO_IP, 11)
+    for i in range(3):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.setsockopt(level, option, 1)
+            s.sendto(b"x", (host, 6800))
+            told = said(s.recvmsg, 8, 200, socket.MSG_ERRQUEUE)
+            print(len(told) == 4 and (told[1][0][0:2], told[1][0][2][:8], told[3][:2]))
+""",
     "what an accepted socket has of its listener's": """
 for host in hosts:
     def prepare(l):
@@ -91,6 +137,43 @@ for host in hosts:
         a = l.accept()[0]
         print([s.getsockopt(TCP, socket.TCP_MAXSEG) <= 700 for s in (c, a)])
 """,
+    "more events at once than are usual": """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
+for host in (None,) + hosts:
+    if host:
+        l = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    ends = [socket.socketpair() if not host else (socket.create_connection(l.getsockname()[:2]), l.accept()[0]) for _ in range(400)]
+    with select.epoll() as ep:
+        for a, b in ends:
+            ep.register(a, select.EPOLLIN)
+            b.send(b"x")
+        time.sleep(0.1)
+        print([len(ep.poll(1, n)) for n in (1000, -1, 300, 256, 20)], len({fd for _ in range(3) for fd, _ in ep.poll(1, 150)}))
+        for a, b in ends[:300]:
+            ep.unregister(a)
+        print(len(ep.poll(1, 1000)))
+    for a, b in ends:
+        a.close(), b.close()
+""",
+    "what this host answers is there before the next call": """
+for host in hosts:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as s:
+        s.bind((host, 0))
+        port = s.getsockname()[1]
+    with socket.socket(family, socket.SOCK_DGRAM) as s:
+        s.connect((host, port))
+        print([said(s.send, b"x") for _ in range(5)])
+    for how in ("unread", "reset", "closed"):
+        c, a = pair(host)
+        if how == "unread":
+            c.send(b"x")
+        elif how == "reset":
+            a.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        a.close()
+        print(how, [said(c.send, b"y") for _ in range(3)])
+""",
     "TCP_INQ": """
 INQ = 36
 for host in hosts:
@@ -105,6 +188,68 @@ for host in hosts:
         c.close()
         time.sleep(0.05)
         print(a.recvmsg(1, 100)[:3], a.recvmsg(1, 100)[:3])
+""",
+    "what a send with a time limit takes": """
+import threading
+def drain(s):
+    while s.recv(65536):
+        time.sleep(0.0005)
+for host in hosts:
+    c, a = pair(host)
+    c.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("ll", 20, 0))
+    reader = threading.Thread(target=drain, args=(a,))
+    reader.start()
+    print({c.send(bytes(4096)) for _ in range(1000)}, c.send(bytes(1 << 22)))
+    c.close()
+    reader.join()
+    c, a = pair(host)
+    c.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("ll", 0, 100000))
+    print(0 < c.send(bytes(1 << 24)) < 1 << 24)
+""",
+    "datagrams that are looked at first": """
+for host, lo in zip(hosts, ("127.0.0.1", "::1")):
+    for order in ((lo,), (host,), (lo, lo, host), (host, host, lo), (lo, host, lo, host)):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.bind(("", 0))
+            s.setblocking(False)
+            for i, to in enumerate(order):
+                with socket.socket(s.family, socket.SOCK_DGRAM) as c:
+                    c.sendto(b"%d" % i, (to, s.getsockname()[1]))
+            time.sleep(0.02)
+            print(len(select.select([s], [], [], 5)[0]))
+            had = [[said(s.recv, 9, flags) for flags in (socket.MSG_PEEK, socket.MSG_PEEK, 0)] for _ in order]
+            print([looked == again == taken for looked, again, taken in had], sorted(str(taken) for _, _, taken in had), said(s.recv, 9))
+""",
+    "datagram sockets that were shut down": """
+for host in hosts:
+    for connected in (False, True):
+        for how in ((socket.SHUT_RD,), (socket.SHUT_WR,), (socket.SHUT_RD, socket.SHUT_WR), (socket.SHUT_RDWR,)):
+            s, c = (socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+            for one in (s, c):
+                one.bind((host, 0))
+                one.setblocking(False)
+            said(s.recv, 9)
+            if connected:
+                s.connect(c.getsockname())
+            print([said(s.shutdown, one) for one in how])
+            for _ in range(2):
+                print(said(s.recv, 9), said(c.sendto, b"abc", s.getsockname()))
+                time.sleep(0.02)
+                print(said(s.recv, 9), said(s.recv, 9), said(s.sendto, b"d", c.getsockname()))
+            poll = select.poll()
+            poll.register(s, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+            ep = select.epoll()
+            ep.register(s, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+            print([bits for _, bits in poll.poll(0)] + [bits for _, bits in ep.poll(0)])
+            s.setblocking(True)
+            if socket.SHUT_RD in how or socket.SHUT_RDWR in how:
+                print(said(s.recv, 9))
+    for own in ("", host, None):
+        s, c = (socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        if own is not None:
+            s.bind((own, 0))
+        c.bind((host, 0))
+        print(said(s.shutdown, socket.SHUT_RDWR), said(s.connect, c.getsockname()), said(s.recv, 9), said(s.send, b"abc"))
 """,
     "an answer from the address that was asked": """
 for host, level, name in (("127.0.0.1", socket.IPPROTO_IP, 8), ("::1", socket.IPPROTO_IPV6, 49)) + tuple(
@@ -355,6 +500,102 @@ def test_script(ns: Namespace, empty: Namespace, tmp_path: Path, name: str, face
     assert ours == printed(ns, {}, sys.executable, str(script))
 
 
+# What Python's own socket module never passes on, by the C library.
+C_BEGIN = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+class Msghdr(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_void_p if n in ("name", "iov", "control") else ctypes.c_uint if n in ("namelen", "flags") else ctypes.c_size_t)
+                for n in ("name", "namelen", "iov", "iovlen", "control", "controllen", "flags")]
+def call(name, *args):
+    args = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    got = getattr(libc, name)(*args)
+    return got if got >= 0 else errno.errorcode[ctypes.get_errno()]
+room, minus, large = ctypes.create_string_buffer(128), ctypes.c_int(-1), ctypes.c_int(128)
+"""
+
+C_SCRIPTS = {
+    "lengths that are none": """
+data = ctypes.create_string_buffer(b"0123456789", 10)
+iov = (ctypes.c_void_p * 2)(ctypes.addressof(data), 10)
+for host in hosts:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    l, u = socket.socket(family), socket.socket(family, socket.SOCK_DGRAM)
+    l.bind((host, 0))
+    l.listen()
+    for length in None, minus:
+        c = socket.create_connection(l.getsockname()[:2])
+        print(call("accept", l.fileno(), room, ctypes.byref(length) if length else None), c.recv(1))
+    l.setblocking(False)
+    print(said(l.accept))
+    u.bind((host, 0))
+    u.connect(u.getsockname())
+    c, a = pair(host)
+    for s, peer in (u, u), (c, a):
+        s.setblocking(False)
+        for length in None, minus:
+            peer.send(b"hello")
+            time.sleep(0.02)
+            print(call("recvfrom", s.fileno(), data, 10, 0, room, ctypes.byref(length) if length else None), said(s.recv, 10))
+            print(*[call(name, s.fileno(), room, ctypes.byref(length) if length else None) for name in ("getsockname", "getpeername")])
+        print(call("getsockname", s.fileno(), None, ctypes.byref(large)), call("getpeername", l.fileno(), None, None))
+        for name, namelen in (ctypes.addressof(room), 0xffffffff), (None, 0xffffffff):
+            msg = Msghdr(name, namelen, ctypes.addressof(iov), 1, None, 0, 0)
+            peer.send(b"hello")
+            time.sleep(0.02)
+            print(call("recvmsg", s.fileno(), ctypes.byref(msg), 0), said(s.recv, 10))
+            print(call("sendmsg", s.fileno(), ctypes.byref(msg), 0))
+            time.sleep(0.02)
+            print(said(peer.recv, 20, socket.MSG_DONTWAIT))
+        msg = Msghdr(None, 0, ctypes.addressof(iov), 1, None, 16, 0)
+        print(call("sendmsg", s.fileno(), ctypes.byref(msg), 0), call("sendmsg", s.fileno(), None, 0), call("recvmsg", s.fileno(), None, 0))
+        print(call("readv", s.fileno(), None, 1), call("writev", s.fileno(), None, 1), call("writev", s.fileno(), None, 0))
+        print(call("recvmmsg", s.fileno(), None, 1, 0, None))
+        print(call("sendmmsg", s.fileno(), None, 1, 0), call("sendmmsg", s.fileno(), None, 0, 0))
+""",
+    "splice to what is no pipe": """
+c, a = pair(hosts[0])
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind((hosts[0], 0))
+r, w = os.pipe()
+fds = [r, os.open("/etc/passwd", os.O_PATH), os.open("/", os.O_RDONLY), os.open("/etc/passwd", os.O_RDONLY), os.memfd_create("m"),
+       os.open(f"/proc/self/fd/{w}", os.O_PATH), 9999]
+for s in a, u:
+    for fd in fds:
+        print(call("splice", s.fileno(), None, fd, None, 5, 0), call("splice", s.fileno(), None, fd, None, 0, 0))
+    for fd in [w, *fds[1:]]:
+        print(call("splice", fd, None, s.fileno(), None, 5, 0), call("splice", fd, None, s.fileno(), None, 0, 0))
+c.send(b"hello")
+print(call("splice", a.fileno(), None, w, None, 5, 0), call("splice", r, None, a.fileno(), None, 5, 0), c.recv(10))
+""",
+    "sendfile from what is no file": """
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind((hosts[0], 0))
+u.connect(u.getsockname())
+r, w = os.pipe()
+os.write(w, b"pipe")
+m = os.memfd_create("m")
+os.write(m, b"memory")
+fds = [r, m, u.fileno(), os.eventfd(3), 9999, os.open("/etc/passwd", os.O_PATH), os.open("/dev/zero", os.O_RDONLY),
+       os.open("/dev/zero", os.O_WRONLY), os.open("/dev/urandom", os.O_RDONLY), os.open("/", os.O_RDONLY)]
+for fd in fds:
+    c, a = pair(hosts[0])
+    c.settimeout(0.1)
+    for offset in 0, None, 2, -1:
+        print(said(os.sendfile, a.fileno(), fd, offset, 5), type(said(c.recv, 10)))
+    print(said(os.lseek, fd, 0, os.SEEK_CUR), said(os.sendfile, a.fileno(), fd, 0, 0))
+""",
+}
+
+
+@pytest.mark.parametrize("name", C_SCRIPTS)
+def test_c_script(ns: Namespace, empty: Namespace, tmp_path: Path, name: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + C_BEGIN + C_SCRIPTS[name])
+    ours = printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, sys.executable, str(script))
+    assert ours == printed(ns, {}, sys.executable, str(script))
+
+
 # A thread is in accept when the process ends.
 ENDS = """
 #include <arpa/inet.h>
@@ -437,6 +678,36 @@ def test_libraries_that_are_bound_deeply(empty: Namespace, tmp_path: Path, bindi
     assert printed(empty, env, sys.executable, str(script), str(library)) == ["(5, 5) b'helloworld'"] * 2
 
 
+# By the number alone: Python's own class has one.
+FIRST_NUMBER = """
+with socket.create_server((hosts[0], 0)) as l, socket.create_connection(l.getsockname()) as c, l.accept()[0] as a:
+    poll = select.epoll()
+    poll.register(a, select.EPOLLIN)
+    other = select.epoll.fromfd(os.dup(poll.fileno()))
+    number = poll.fileno()
+    poll.close()
+    file = os.open("/dev/null", os.O_RDONLY)
+    print(file == number, os.get_inheritable(other.fileno()))
+    r, w = os.pipe()
+    print(said(other.register, r, select.EPOLLIN), said(other.poll, 0))
+    os.write(w, b"x")
+    c.send(b"x")
+    time.sleep(0.05)
+    print({fd == r for fd, events in other.poll(0)}, said(other.unregister, r), said(other.modify, a, select.EPOLLOUT))
+    print([(fd == a.fileno(), events) for fd, events in other.poll(0)])
+    other.close()
+    print(os.path.exists(f"/proc/self/fd/{file}"))
+"""
+
+
+def test_an_epoll_set_whose_first_number_is_closed(ns: Namespace, empty: Namespace, tmp_path: Path) -> None:
+    """Others lead to it still; whatever is opened under that one is not the set's."""
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + FIRST_NUMBER)
+    ours = printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, sys.executable, str(script))
+    assert ours == printed(ns, {}, sys.executable, str(script))
+
+
 # Of an interface that is the kernel's alone.
 LINK_LOCAL = """
 import asyncio
@@ -485,3 +756,160 @@ def test_link_local_addresses_of_the_kernels(tmp_path: Path, face: str) -> None:
         made.ip("addr", "add", "fe80::77/64", "dev", "v0", "nodad")
         lines = printed(made, env, sys.executable, *(("-m", "pyvma") if face == "python" else ()), str(script))
     assert lines == ["None", "b'hello'", "True", "b'world'", "b'udp'"]
+
+
+# The association of a datagram socket ends by connect(2) of AF_UNSPEC, which Python's sockets do not have.
+DISSOLVED = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def dissolve(s):
+    return ctypes.get_errno() if libc.connect(s.fileno(), bytes(28), 28) else 0
+def tell(s, to, name=True):
+    host, port = s.getsockname()[:2]
+    print(name and host, port != 0, said(s.sendto, b"x", to), len(said(r.recv, 10)), s.getsockname()[1] != 0)
+for peer, own in [(host, own) for host in hosts for own in (None, host, "::" if ":" in host else "")]:
+    family = socket.AF_INET6 if ":" in peer else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as r, socket.socket(family, socket.SOCK_DGRAM) as s:
+        r.bind((peer, 0))
+        r.settimeout(5)
+        if own is not None:
+            s.bind((own, 0))
+        s.connect(r.getsockname())
+        port = s.getsockname()[1]
+        for _ in range(2):
+            print(dissolve(s))
+            tell(s, r.getsockname())
+        s.connect(r.getsockname())
+        print(s.send(b"x"), r.recv(10), dissolve(s), s.getsockname()[:2])
+        print(said(s.bind, (s.getsockname()[0], port)), s.getsockname()[1] == port)
+        s.connect(r.getsockname())
+        print(dissolve(s), s.getsockname()[1] == port)
+        tell(s, r.getsockname())
+"""
+
+
+def test_associations_that_are_dissolved(ns: Namespace, empty: Namespace, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + DISSOLVED)
+    env = {"PYVMA_INTERFACES": interfaces(), "PYVMA_STRICT": "0", "LD_PRELOAD": str(run.library())}
+    assert printed(empty, env, sys.executable, str(script)) == printed(ns, {}, sys.executable, str(script))
+
+
+# Threads wait, each for a socket of its own, and get a signal at the same time: each call ends by that. And one is about to wait for a
+# descriptor that another thread gives to a dead socket before it sends the signal, as a JVM closes: it comes back, whichever was first.
+SIGNALLED = """
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define THREADS 5
+
+static _Atomic int begun, done[THREADS];
+static int fds[THREADS];
+
+static void handler(int sig)
+{
+	(void)sig;
+}
+
+static void *receive(void *arg)
+{
+	char byte;
+	int i = (int)(long)arg;
+
+	begun++;
+	done[i] = recv(fds[i], &byte, 1, 0) < 0 && errno == EINTR ? 1 : -1;
+	return NULL;
+}
+
+static void *wait_ready(void *arg)
+{
+	struct pollfd p = { .fd = fds[(long)arg], .events = POLLIN };
+
+	begun++;
+	(void)poll(&p, 1, -1);
+	done[0] = 1;
+	return NULL;
+}
+
+static int bound(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		abort();
+	return fd;
+}
+
+/* 1 for each that has to be told again. */
+static int lost(pthread_t *threads, int n)
+{
+	int found = 0;
+
+	for (int i = 0; i < n; i++) {
+		for (int ms = 0; ms < 2000 && !done[i]; ms++)
+			usleep(ms ? 1000 : 20);
+		found += done[i] != 1;
+		while (!done[i] && !pthread_kill(threads[i], SIGUSR1))
+			usleep(1000);
+		pthread_join(threads[i], NULL);
+		close(fds[i]);
+		done[i] = 0;
+	}
+	begun = 0;
+	return found;
+}
+
+int main(void)
+{
+	struct sigaction sa = { .sa_handler = handler };
+	pthread_t threads[THREADS];
+	int dead[2], all = 0, closed = 0;
+
+	sigaction(SIGUSR1, &sa, NULL);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, dead))
+		return 1;
+	close(dead[1]);
+	for (int round = 0; round < 120; round++) {
+		for (long i = 0; i < THREADS; i++) {
+			fds[i] = bound();
+			pthread_create(&threads[i], NULL, receive, (void *)i);
+		}
+		while (begun < THREADS)
+			usleep(1000);
+		usleep(20000);
+		for (int i = 0; i < THREADS; i++)
+			pthread_kill(threads[i], SIGUSR1);
+		all += lost(threads, THREADS);
+	}
+	for (int round = 0; round < 1000; round++) {
+		fds[0] = bound();
+		pthread_create(&threads[0], NULL, wait_ready, NULL);
+		while (!begun)
+			;
+		for (volatile int turns = rand() % 30000; turns; turns--)
+			;
+		dup2(dead[0], fds[0]);
+		pthread_kill(threads[0], SIGUSR1);
+		closed += lost(threads, 1);
+	}
+	printf("%d %d\\n", all, closed);
+	return 0;
+}
+"""
+
+
+def test_signals_that_end_calls(empty: Namespace, tmp_path: Path) -> None:
+    (tmp_path / "signalled.c").write_text(SIGNALLED)
+    program = compiled(tmp_path / "signalled", tmp_path / "signalled.c", options=("-pthread",))
+    env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
+    assert printed(empty, env, str(program)) == ["0 0"]
