@@ -552,6 +552,10 @@ static int set_locked(struct pv_sock *so, int level, int name, const void *val, 
 		tried_out(so, level, name);
 	if (!so->tc)
 		return 0;
+	if (level == IPPROTO_TCP && name == TCP_NODELAY)
+		pv_tcp_nodelay_set(so->tc, pv_clock_now(&pv_engine.clock));
+	else if (level == IPPROTO_TCP && name == TCP_CORK)
+		pv_tcp_cork_set(so->tc, pv_clock_now(&pv_engine.clock));
 	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
 	pv_send_done();
 	return 0;

@@ -342,18 +342,23 @@ pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 	return true;
 }
 
+pv_inline struct pv_tcp_acking acking(const struct pv_tcp *c, const struct pv_tcp_in *in)
+{
+	return (struct pv_tcp_acking){ .in = in,
+				       .now_ns = in->now_ns,
+				       .prior_delivered = c->delivered,
+				       .prior_lost = c->lost_marks,
+				       .prior_una = c->snd_una,
+				       .prior_fack = c->fack,
+				       .reord = c->fack,
+				       .first_ack_ns = -1,
+				       .first_sack_ns = -1 };
+}
+
 static pv_noinline void slow(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
+	struct pv_tcp_acking a = acking(c, in);
 	pv_seq ack = in->ack;
-	struct pv_tcp_acking a = { .in = in,
-				   .now_ns = in->now_ns,
-				   .prior_delivered = c->delivered,
-				   .prior_lost = c->lost_marks,
-				   .prior_una = c->snd_una,
-				   .prior_fack = c->fack,
-				   .reord = c->fack,
-				   .first_ack_ns = -1,
-				   .first_sack_ns = -1 };
 
 	if (in->len || in->flags & (PV_TH_SYN | PV_TH_FIN) || (uint32_t)in->wnd << c->snd_wscale != c->snd_wnd)
 		a.flags = PV_ACK_NOT_DUP;
@@ -386,6 +391,22 @@ static pv_noinline void slow(struct pv_tcp *c, const struct pv_tcp_in *in)
 bool pv_tcp_ack_last_of(const struct pv_tcp *c)
 {
 	return c->ca == PV_CA_OPEN && (!pv_cc_in_slow_start(c) || !pv_tcp_cwnd_limited(c));
+}
+
+/* What it SACKs has come, although it was overtaken itself (tcp_ack's old_ack): cwnd stays, and what leaves the network makes room. */
+void pv_tcp_ack_old(struct pv_tcp *c, const struct pv_tcp_in *in)
+{
+	struct pv_tcp_acking a = acking(c, in);
+
+	if (!in->opt.nsack || !c->in_flight || !pv_tcp_has_sack(c))
+		return;
+	pv_tcp_sack_blocks(c, &a);
+	if (c->delivered != a.prior_delivered)
+		pv_tcp_rate_delivered(c, a.now_ns);
+	if (a.flags & (PV_ACK_SACKED | PV_ACK_DSACK))
+		pv_tcp_recovery_ack(c, &a);
+	if (c->unsent || c->lost_hint)
+		pv_tcp_owe(c);
 }
 
 void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in)

@@ -474,8 +474,9 @@ static void delay(struct pv_tcp *c, int64_t now_ns)
 			max = PV_MIN(max, PV_MAX(c->srtt_ns, ATO_MIN_US * PV_NS_PER_US));
 		ato = PV_MIN(ato, max);
 	}
+	/* Nothing has set it, as before any data: a FIN alone is acknowledged with Linux's next tick. */
 	if (!ato)
-		ato = ATO_MIN_US * PV_NS_PER_US;
+		ato = PV_NS_PER_MS;
 	ato = PV_MIN(ato, c->t->cfg.delack_max_ns);
 	if (old != PV_NEVER) {
 		if (old <= now_ns + (ato >> 2))

@@ -21,7 +21,8 @@ pv_inline uint32_t rcv_wnd(const struct pv_tcp *c)
 	return left > 0 ? (uint32_t)left : 0;
 }
 
-/* RFC 7323 4.3 (2), (3): only from what is at or before the last byte that we acknowledged. */
+/* RFC 7323 4.3 (2), (3): only from what is at or before the last byte that we acknowledged; and, as Linux, only with an acknowledgement that
+ * may count: a forged segment with a stamp far ahead would have PAWS refuse all that the peer sends from then on. */
 pv_inline void take_timestamp(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
 	if (!(c->flags & PV_TF_TS) || !in->opt.has_ts || !pv_seq_le(in->seq, c->rcv_wup))
@@ -209,7 +210,6 @@ static bool acceptable(struct pv_tcp *c, const struct pv_tcp_in *in)
 		t->c.rx_bad_flags++;
 		return false;
 	}
-	take_timestamp(c, in);
 	return true;
 }
 
@@ -361,8 +361,11 @@ static void synchronized(struct pv_tcp *c, struct pv_tcp_in *in)
 		return;
 	}
 	if (pv_seq_ge(in->ack, c->snd_una)) {
+		take_timestamp(c, in);
 		pv_tcp_ack(c, in);
 		pv_tcp_window_update(c, in);
+	} else {
+		pv_tcp_ack_old(c, in);
 	}
 	if (fin_was_out && pv_tcp_fin_acked(c) && !fin_acked(c, in)) {
 		pv_pkt_put(pkt);

@@ -395,8 +395,10 @@ static void push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
 		/* What was waiting is under way: by TCP_NOTSENT_LOWAT that makes room. */
 		if (pv_unlikely(c->flags & PV_TF_NOSPACE))
 			pv_tcp_space(c);
-	} else if (c->unsent && !c->in_flight && c->deadline_ns[PV_TT_RTO] == PV_NEVER) {
-		pv_tcp_rearm_rto(c, now_ns);
+	} else if (c->unsent) {
+		pv_tcp_held_back(c, now_ns);
+		if (!c->in_flight && c->deadline_ns[PV_TT_RTO] == PV_NEVER)
+			pv_tcp_rearm_rto(c, now_ns);
 	}
 }
 

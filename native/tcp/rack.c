@@ -116,7 +116,10 @@ static int64_t reo_wnd(const struct pv_tcp *c)
 
 int64_t pv_tcp_rack_left(const struct pv_tcp *c, const struct pv_tcp_seg *s, int64_t reo_wnd_ns, int64_t now_ns)
 {
-	return s->tx_ns + c->rack_rtt_ns + reo_wnd_ns - now_ns;
+	int64_t left = s->tx_ns + c->rack_rtt_ns + reo_wnd_ns - now_ns;
+
+	/* The nanoseconds that tell the segments of one batch apart are no time that passed: Linux counts in microseconds. */
+	return left < PV_NS_PER_US ? 0 : left;
 }
 
 void pv_tcp_rack_disarm(struct pv_tcp *c)
@@ -300,10 +303,15 @@ static enum pv_tcp_busy busy_with(const struct pv_tcp *c)
 	return pv_seq_gt(pv_seg_end(c->unsent), pv_seq_add(c->snd_una, c->snd_wnd)) && pv_tcp_cwnd_room(c) ? PV_BUSY_RWND : PV_BUSY;
 }
 
+void pv_tcp_held_back(struct pv_tcp *c, int64_t now_ns)
+{
+	pv_tcp_set_busy(c, busy_with(c), now_ns);
+}
+
 void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns)
 {
 	cwnd_validate(c, now_ns);
-	pv_tcp_set_busy(c, busy_with(c), now_ns);
+	pv_tcp_held_back(c, now_ns);
 	(void)pv_tcp_tlp_arm(c, now_ns);
 }
 

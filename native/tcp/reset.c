@@ -39,6 +39,12 @@ void pv_tcp_reset_send(struct pv_tcp *c, int64_t now_ns)
 				 .lane = c->path.lane,
 				 .iface = c->opts.bound_iface };
 
+	/* RFC 7323 3.2: they should be there. */
+	if (c->flags & PV_TF_TS) {
+		b.opt.has_ts = true;
+		b.opt.ts_val = pv_tcp_ts_now(c, now_ns);
+		b.opt.ts_ecr = c->ts_recent;
+	}
 	c->t->c.tx_resets++;
 	(void)pv_tcp_send_bare(c->t, &b, now_ns);
 }

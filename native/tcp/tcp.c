@@ -496,9 +496,22 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_mss_sync(c, c->path.mtu);
 	pv_tcp_keep_arm(c, now_ns);
 	pv_tcp_pace_changed(c, now_ns);
-	pv_tcp_output(c, now_ns);
+	/* What MSG_MORE, TCP_CORK or Nagle hold is no other option's. */
+	pv_tcp_push(c, pv_tcp_nagle(c) | PV_NAGLE_CORK, now_ns);
 	pv_tcp_space(c);
 	pv_tcp_kick(c->t);
+}
+
+void pv_tcp_nodelay_set(struct pv_tcp *c, int64_t now_ns)
+{
+	if (c->opts.nodelay && pv_tcp_may_send(c))
+		pv_tcp_push(c, PV_NAGLE_PUSH, now_ns);
+}
+
+void pv_tcp_cork_set(struct pv_tcp *c, int64_t now_ns)
+{
+	if (!c->opts.cork && pv_tcp_may_send(c))
+		pv_tcp_push(c, c->opts.nodelay ? PV_NAGLE_PUSH : pv_tcp_nagle(c), now_ns);
 }
 
 uint32_t pv_tcp_mss(const struct pv_tcp *c)

@@ -218,6 +218,9 @@ int pv_tcp_incoming_cpu(const struct pv_tcp *c);
 void pv_tcp_set_incoming_cpu(struct pv_tcp *c, int cpu);
 /* After writing to the options, to have them in force: sends what TCP_NODELAY or the end of TCP_CORK set free. */
 void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns);
+/* Before that, when TCP_NODELAY was written: what is held goes this once, TCP_CORK and MSG_MORE or not (Linux's TCP_NAGLE_PUSH). */
+void pv_tcp_nodelay_set(struct pv_tcp *c, int64_t now_ns);
+void pv_tcp_cork_set(struct pv_tcp *c, int64_t now_ns); /* likewise TCP_CORK: off, what it held goes as the other rules have it */
 uint32_t pv_tcp_iface(const struct pv_tcp *c); /* by which the connection sends; 0: there is none yet */
 /* False: it is not held to a rate. */
 bool pv_tcp_pacing_info(const struct pv_tcp *c, struct pv_txq_info *out);

@@ -634,6 +634,7 @@ uint32_t pv_tcp_sndbuf_room(const struct pv_tcp *c);
 /* The acknowledgement field and SACK blocks of an acceptable segment: scoreboard, RTT, recovery, cwnd, timers, PV_EV_OUT. The caller has
  * checked snd_una <= ack <= snd_max. Calls pv_tcp_owe when something may go now. */
 void pv_tcp_ack(struct pv_tcp *c, const struct pv_tcp_in *in);
+void pv_tcp_ack_old(struct pv_tcp *c, const struct pv_tcp_in *in); /* one below snd_una */
 /* May pv_tcp_ack take the last of several acknowledgements for all of them? */
 bool pv_tcp_ack_last_of(const struct pv_tcp *c);
 void pv_tcp_rtt_sample(struct pv_tcp *c, int64_t rtt_ns); /* RFC 6298 2 */
@@ -641,6 +642,8 @@ void pv_tcp_recovery_init(struct pv_tcp *c);
 void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns); /* not for SYN and probes; may abort */
 void pv_tcp_rack_fired(struct pv_tcp *c, int64_t now_ns); /* reordering window or tail loss probe */
 void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns); /* after output: arms the probe (RFC 8985 7.2) */
+void pv_tcp_held_back(struct pv_tcp *c,
+		      int64_t now_ns); /* what there is to send is waited for from now on: by whom, for TCP_INFO */
 /* rate.c: the segment that is watched from now on, idle: before it nothing was out; it, or what was sent later, was delivered; bytes a second, 0: unknown. */
 #define PV_TCP_RATE_SHIFT 10u
 void pv_tcp_rate_watch(struct pv_tcp *c, const struct pv_tcp_seg *s, bool idle, int64_t now_ns);

@@ -73,7 +73,7 @@ TEST(events_name_each_socket_once)
 	CHECK(ev[0].user == &name[0]);
 	CHECK_EQ(pv_udp_shutdown(u[1], 3), -ENOTCONN);
 	CHECK_EQ(pv_stack_events(w.host[1].stack, ev, 8), 1);
-	CHECK_EQ(ev[0].bits, PV_EV_IN | PV_EV_OUT);
+	CHECK_EQ(ev[0].bits, PV_EV_IN | PV_EV_OUT | PV_EV_RDHUP | PV_EV_HUP);
 	pv_udp_close(u[0]);
 	pv_udp_close(u[1]);
 	pv_udp_close(from);

@@ -425,6 +425,22 @@ TEST(old_timestamps)
 	peer_close(&p);
 }
 
+/* Or one forged segment would have everything else refused as old. */
+TEST(no_timestamp_from_an_impossible_acknowledgement)
+{
+	struct pv_wire_tcp_opts o = { .has_ts = true };
+
+	peer_begin(&p, (struct peer_cfg){ 0 });
+	o.ts_val = peer_ts_now(&p) + 1000000;
+	o.ts_ecr = p.ts_recent;
+	peer_send_seg(&p, &(struct peer_seg){ .flags = ".", .seq = 1, .ack = 9999, .opt = o });
+	CHECK_EQ(peer_expect(&p, ".", 1, 1, 0)->opt.ts_ecr, peer_ts_now(&p));
+	peer_send(&p, "P.", 1, 1, 10);
+	CHECK_EQ(count()->rx_paws, 0);
+	CHECK_EQ(pv_tcp_inq(p.c), 10);
+	peer_close(&p);
+}
+
 TEST(flags_that_make_no_sense)
 {
 	peer_begin(&p, (struct peer_cfg){ 0 });
@@ -577,11 +593,14 @@ TEST(close_with_unread_data_resets)
 
 TEST(linger_of_zero_resets)
 {
+	const struct peer_seg *s;
+
 	peer_open(&p, &(struct peer_cfg){ 0 });
 	peer_active(&p);
 	pv_tcp_options(p.c)->linger = true;
 	close_conn();
-	peer_expect(&p, "R.", 1, 1, 0);
+	s = peer_expect(&p, "R.", 1, 1, 0);
+	CHECK(s->opt.has_ts && s->opt.ts_ecr == peer_ts_now(&p));
 	CHECK_EQ(p.w.host[0].tcp->nconns, 0);
 	peer_close(&p);
 }

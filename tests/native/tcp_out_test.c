@@ -171,6 +171,7 @@ TEST(nodelay_sends_at_once)
 	peer_expect(&p, "P.", 1, 1, 10);
 	peer_expect_none(&p);
 	pv_tcp_options(p.c)->nodelay = true;
+	pv_tcp_nodelay_set(p.c, p.w.now);
 	pv_tcp_options_changed(p.c, p.w.now);
 	peer_run(&p, 0);
 	peer_expect(&p, "P.", 11, 1, 20);
@@ -195,6 +196,7 @@ TEST(cork_holds_short_segments_for_200_ms_at_most)
 	peer_ack(&p, 1 + MSS);
 	peer_expect_none(&p);
 	pv_tcp_options(p.c)->cork = false;
+	pv_tcp_cork_set(p.c, p.w.now);
 	pv_tcp_options_changed(p.c, p.w.now);
 	peer_run(&p, 0);
 	peer_expect(&p, "P.", 1 + MSS, 1, 100);
@@ -206,6 +208,32 @@ TEST(cork_holds_short_segments_for_200_ms_at_most)
 	peer_close(&p);
 }
 
+/* Once, whatever TCP_CORK and MSG_MORE say. */
+TEST(nodelay_pushes_what_is_held)
+{
+	struct peer p;
+
+	peer_begin(&p, (struct peer_cfg){ 0 });
+	pv_tcp_options(p.c)->cork = true;
+	pv_tcp_options_changed(p.c, p.w.now);
+	peer_write(&p, 100);
+	peer_expect_none(&p);
+	pv_tcp_options(p.c)->nodelay = true;
+	pv_tcp_nodelay_set(p.c, p.w.now);
+	pv_tcp_options_changed(p.c, p.w.now);
+	peer_run(&p, 0);
+	peer_expect(&p, "P.", 1, 1, 100);
+	peer_ack(&p, 101);
+	peer_write(&p, 50);
+	peer_expect_none(&p);
+	/* It is set already. */
+	pv_tcp_nodelay_set(p.c, p.w.now);
+	pv_tcp_options_changed(p.c, p.w.now);
+	peer_run(&p, 0);
+	peer_expect(&p, "P.", 101, 1, 50);
+	peer_close(&p);
+}
+
 TEST(more_and_eor)
 {
 	struct peer p;
@@ -213,6 +241,11 @@ TEST(more_and_eor)
 	peer_begin(&p, (struct peer_cfg){ 0 });
 	CHECK_EQ(peer_try_write(&p, 100, PV_TCP_MSG_MORE), 100);
 	CHECK_EQ(peer_try_write(&p, 100, PV_TCP_MSG_MORE), 100);
+	peer_expect_none(&p);
+	/* Another option does not let it go. */
+	pv_tcp_options(p.c)->keepalive = true;
+	pv_tcp_options_changed(p.c, p.w.now);
+	peer_run(&p, 0);
 	peer_expect_none(&p);
 	CHECK_EQ(peer_try_write(&p, 50, 0), 50);
 	peer_expect(&p, "P.", 1, 1, 250);

@@ -145,6 +145,17 @@ TEST(fin_is_acknowledged_with_ours)
 	peer_close(p);
 }
 
+/* Before any data there is no measure of how long to wait: as in Linux it is a tick. */
+TEST(fin_without_data_is_acknowledged_soon)
+{
+	struct peer *p = OPEN(0);
+
+	peer_send(p, "F.", 1, 1, 0);
+	peer_expect_none(p);
+	peer_expect_in(p, 500 * PV_NS_PER_US, 2 * MS, ".", 1, 2, 0);
+	peer_close(p);
+}
+
 /* ---- holes ------------------------------------------------------------------------------------------------------------- */
 
 static void sack_is(const struct peer_seg *s, uint32_t n, const uint32_t *edges)

@@ -125,6 +125,43 @@ TEST(prr_burst_loss)
 	rec_close(&p);
 }
 
+/* The one acknowledgement of a flight says both what came in order and what is missing: nothing else comes to send the rest by. */
+TEST(losses_told_by_one_acknowledgement)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 10);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	peer_run(&p, 10 * MS);
+	rec_sack(&p, 2, 7, 11, 4, 5);
+	rec_sent(&p, 2, 3, 5, 6);
+	CHECK_EQ(p.c->ca, PV_CA_RECOVERY);
+	CHECK_EQ(p.c->ssthresh, 7);
+	rec_ack(&p, 11);
+	CHECK_EQ(p.c->t->c.rto, 0);
+	rec_close(&p);
+}
+
+/* An acknowledgement that was overtaken tells what came, all the same. */
+TEST(sack_of_an_old_acknowledgement)
+{
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	rec_write(&p, 20);
+	rec_sent(&p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+	peer_run(&p, 10 * MS);
+	rec_sack(&p, 4, 9, 10);
+	peer_run(&p, 5 * MS);
+	peer_skip(&p);
+	CHECK_EQ(p.c->sacked, 1);
+	rec_sack(&p, 3, 5, 8);
+	CHECK_EQ(p.c->sacked, 4);
+	CHECK_EQ(p.c->delivered, 1 + 3 + 4);
+	rec_close(&p);
+}
+
 /* A retransmission that is lost, too, is found by what was sent after it (RFC 8985 3.1), without a timeout. */
 TEST(lost_retransmission)
 {

@@ -511,6 +511,35 @@ TEST(info_busy)
 	rec_close(&p);
 }
 
+/* A closed window: from the write on, although nothing is out. */
+TEST(info_busy_with_nothing_out)
+{
+	struct peer_seg s = { .flags = ".", .seq = 1, .ack = rec_seq(1), .zero_wnd = true };
+	struct pv_tcp_info was, i;
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ 0 });
+	peer_send_seg(&p, &s);
+	pv_tcp_get_info(p.c, &was, p.w.now);
+	rec_write(&p, 1);
+	CHECK_EQ(p.c->in_flight, 0);
+	peer_run(&p, 100 * MS);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.busy_time_us - was.busy_time_us, 100000);
+	CHECK_EQ(i.rwnd_limited_us, 100000);
+	s.zero_wnd = false;
+	s.wnd = 1000;
+	peer_send_seg(&p, &s);
+	rec_sent(&p, 1);
+	peer_run(&p, 50 * MS);
+	rec_ack(&p, 2);
+	peer_run(&p, 100 * MS);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.busy_time_us - was.busy_time_us, 150000);
+	CHECK_EQ(i.rwnd_limited_us, 100000);
+	rec_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	return test_main(argc, argv);

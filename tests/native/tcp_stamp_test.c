@@ -158,6 +158,7 @@ TEST(shared_segment)
 	CHECK_EQ(write_stamped(&w, pair[1], "de", 2, PV_STAMP_TX_SW), 2);
 	expect_none(pair[1]);
 	pv_tcp_options(pair[1])->cork = false;
+	pv_tcp_cork_set(pair[1], w.now);
 	pv_tcp_options_changed(pair[1], w.now);
 	expect(pair[1], PV_STAMP_SND, 4, &s);
 	world_run(&w, PV_NS_PER_S);
