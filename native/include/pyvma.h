@@ -182,6 +182,7 @@ struct pyvma_thread {
 	volatile int busy, resting, leaving, cancellable, open, signalled;
 	int cancelled, asked;
 	void (*volatile deferred)(void);
+	int *err; /* the face's: where this thread's errno is */
 };
 /* The calling thread's, which is found by pyvma_thread_cancel from now on. */
 PYVMA_EXPORT struct pyvma_thread *pyvma_thread_get(void);
@@ -358,7 +359,8 @@ PYVMA_EXPORT void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n);
 
 /*
  * epoll(7) over offloaded sockets, kernel sockets and other fds together: same events, same errors. Bits are <sys/epoll.h>'s:
- * level-triggered unless EPOLLET; EPOLLONESHOT; EPOLLERR and EPOLLHUP always. EPOLLEXCLUSIVE is honoured for fds of the kernel's.
+ * level-triggered unless EPOLLET; EPOLLONESHOT; EPOLLERR and EPOLLHUP always. EPOLLEXCLUSIVE is checked and passed on, but
+ * all who wait are woken: they do so in poll(2), on the kernel's set.
  * A socket may be added before it is decided whose it is, and leaves every set when it is closed. Waiting spins, then sleeps, as a
  * receive does, while sockets of ours are in the set; else it sleeps at once.
  */

@@ -41,7 +41,9 @@ struct pyvma_thread *pl_register(bool point)
 		/* A handler that jumped out of this would leave a lock behind. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_BLOCK, &all, &own);
-		pl_known = me = pyvma_thread_get();
+		me = pyvma_thread_get();
+		me->err = &errno;
+		pl_known = me;
 		pthread_sigmask(SIG_SETMASK, &own, NULL);
 	}
 	/* A handler that came first is told that this thread is busy. And pthread_cancel may have come before there was a thread to tell:

@@ -147,6 +147,7 @@ struct pl_mark {
 	struct pyvma_thread *me;
 	int cancel; /* the thread's cancellation state, which is off meanwhile; PL_OPEN: it is as it was */
 	int cancellable, open; /* of the call that this one's handler has interrupted, if any */
+	int err; /* errno before: the engine's own calls need not succeed, and one that does leaves it alone */
 };
 #define PL_OPEN (-1)
 /* Has pthread_cancel been called in this process, or is it about to be? From then on cancellation is off within calls. */
@@ -182,6 +183,7 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 	atomic_signal_fence(memory_order_seq_cst);
 	/* First: from here on nothing leaves but by pl_leave. */
 	me->busy = 1;
+	m->err = *me->err;
 	m->cancel = PL_OPEN;
 	m->open = me->open;
 	__atomic_store_n(&me->open, 1, __ATOMIC_RELAXED);
@@ -218,6 +220,7 @@ pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 		pl_jump(m);
 	}
 	pl_restore(m);
+	*m->me->err = m->err;
 	if (pv_unlikely(rc == -ENETDOWN && atomic_load_explicit(&pl_ending, memory_order_relaxed)))
 		pl_rest();
 	if (pv_likely(rc != -ECANCELED))

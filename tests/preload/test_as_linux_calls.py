@@ -1,0 +1,385 @@
+"""The same of calls that Python does not make, or not so (LTP, PHP, OpenJDK, mio): by the C library, the program's threads and its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from c_programs import compiled
+from netns import Namespace, usable
+from two_ways import BEGIN, interfaces, printed
+
+from pyvma._cli import run
+
+pytestmark = [
+    pytest.mark.skipif(not run.library().exists(), reason="built without the preload library"),
+    pytest.mark.skipif(not usable(), reason="needs root and network namespaces"),
+]
+
+# What Python's own socket module never passes on, by the C library.
+C_BEGIN = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+class Msghdr(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_void_p if n in ("name", "iov", "control") else ctypes.c_uint if n in ("namelen", "flags") else ctypes.c_size_t)
+                for n in ("name", "namelen", "iov", "iovlen", "control", "controllen", "flags")]
+def call(name, *args):
+    args = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    got = getattr(libc, name)(*args)
+    return got if got >= 0 else errno.errorcode[ctypes.get_errno()]
+room, minus, large = ctypes.create_string_buffer(128), ctypes.c_int(-1), ctypes.c_int(128)
+"""
+
+C_SCRIPTS = {
+    "errno after calls that succeed": """
+import fcntl, threading
+def kept(name, *args):
+    args = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    ctypes.set_errno(77)
+    return name, getattr(libc, name)(*args) >= 0, ctypes.get_errno()
+for host in hosts:
+    c, a = pair(host)
+    data, fds = ctypes.create_string_buffer(100), (ctypes.c_int * 2)(c.fileno(), select.POLLIN)
+    ep = select.epoll()
+    ep.register(c, select.EPOLLIN)
+    event = ctypes.create_string_buffer(12)
+    print(kept("poll", fds, 1, 10), kept("epoll_wait", ep.fileno(), event, 1, 10))
+    for back in range(3):
+        print(kept("send", a.fileno(), data, 10, 0), kept("poll", fds, 1, 2000), kept("epoll_wait", ep.fileno(), event, 1, 2000))
+        print(kept("recvfrom", c.fileno(), data, 100, 0, None, None), kept("fcntl", c.fileno(), fcntl.F_GETFL, 0))
+    def answer():
+        while part := a.recv(10):
+            a.send(part)
+    threads = [threading.Thread(target=answer)]
+    other, end = pair(host)
+    threads.append(threading.Thread(target=other.recv, args=(1,)))
+    for one in threads:
+        one.start()
+    told = set()
+    for _ in range(300):
+        told |= {kept("send", c.fileno(), data, 10, 0), kept("poll", fds, 1, 5000), kept("recv", c.fileno(), data, 100, 0)}
+    print(sorted(told), end.send(b"x"), kept("shutdown", c.fileno(), 1))
+    for one in threads:
+        one.join()
+    print(kept("getsockname", c.fileno(), room, ctypes.byref(large)), kept("setsockopt", c.fileno(), 6, 1, fds, 4))
+    print(kept("shutdown", a.fileno(), 1), kept("read", c.fileno(), data, 10))
+    print(kept("close", a.detach()), kept("close", c.detach()))
+    u = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    u.bind((host, 0))
+    u.connect(u.getsockname()[:2])
+    fds[0] = u.fileno()
+    print(kept("send", u.fileno(), data, 10, 0), kept("poll", fds, 1, 2000), kept("recv", u.fileno(), data, 100, 0))
+    print(kept("close", u.detach()))
+""",
+    "lengths that are none": """
+data = ctypes.create_string_buffer(b"0123456789", 10)
+iov = (ctypes.c_void_p * 2)(ctypes.addressof(data), 10)
+for host in hosts:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    l, u = socket.socket(family), socket.socket(family, socket.SOCK_DGRAM)
+    l.bind((host, 0))
+    l.listen()
+    for length in None, minus:
+        c = socket.create_connection(l.getsockname()[:2])
+        print(call("accept", l.fileno(), room, ctypes.byref(length) if length else None), c.recv(1))
+    l.setblocking(False)
+    print(said(l.accept))
+    u.bind((host, 0))
+    u.connect(u.getsockname())
+    c, a = pair(host)
+    for s, peer in (u, u), (c, a):
+        s.setblocking(False)
+        for length in None, minus:
+            peer.send(b"hello")
+            time.sleep(0.02)
+            print(call("recvfrom", s.fileno(), data, 10, 0, room, ctypes.byref(length) if length else None), said(s.recv, 10))
+            print(*[call(name, s.fileno(), room, ctypes.byref(length) if length else None) for name in ("getsockname", "getpeername")])
+        print(call("getsockname", s.fileno(), None, ctypes.byref(large)), call("getpeername", l.fileno(), None, None))
+        for name, namelen in (ctypes.addressof(room), 0xffffffff), (None, 0xffffffff):
+            msg = Msghdr(name, namelen, ctypes.addressof(iov), 1, None, 0, 0)
+            peer.send(b"hello")
+            time.sleep(0.02)
+            print(call("recvmsg", s.fileno(), ctypes.byref(msg), 0), said(s.recv, 10))
+            print(call("sendmsg", s.fileno(), ctypes.byref(msg), 0))
+            time.sleep(0.02)
+            print(said(peer.recv, 20, socket.MSG_DONTWAIT))
+        msg = Msghdr(None, 0, ctypes.addressof(iov), 1, None, 16, 0)
+        print(call("sendmsg", s.fileno(), ctypes.byref(msg), 0), call("sendmsg", s.fileno(), None, 0), call("recvmsg", s.fileno(), None, 0))
+        print(call("readv", s.fileno(), None, 1), call("writev", s.fileno(), None, 1), call("writev", s.fileno(), None, 0))
+        print(call("recvmmsg", s.fileno(), None, 1, 0, None))
+        print(call("sendmmsg", s.fileno(), None, 1, 0), call("sendmmsg", s.fileno(), None, 0, 0))
+""",
+    "splice to what is no pipe": """
+c, a = pair(hosts[0])
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind((hosts[0], 0))
+r, w = os.pipe()
+fds = [r, os.open("/etc/passwd", os.O_PATH), os.open("/", os.O_RDONLY), os.open("/etc/passwd", os.O_RDONLY), os.memfd_create("m"),
+       os.open(f"/proc/self/fd/{w}", os.O_PATH), 9999]
+for s in a, u:
+    for fd in fds:
+        print(call("splice", s.fileno(), None, fd, None, 5, 0), call("splice", s.fileno(), None, fd, None, 0, 0))
+    for fd in [w, *fds[1:]]:
+        print(call("splice", fd, None, s.fileno(), None, 5, 0), call("splice", fd, None, s.fileno(), None, 0, 0))
+c.send(b"hello")
+print(call("splice", a.fileno(), None, w, None, 5, 0), call("splice", r, None, a.fileno(), None, 5, 0), c.recv(10))
+""",
+    "sendfile from what is no file": """
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind((hosts[0], 0))
+u.connect(u.getsockname())
+r, w = os.pipe()
+os.write(w, b"pipe")
+m = os.memfd_create("m")
+os.write(m, b"memory")
+fds = [r, m, u.fileno(), os.eventfd(3), 9999, os.open("/etc/passwd", os.O_PATH), os.open("/dev/zero", os.O_RDONLY),
+       os.open("/dev/zero", os.O_WRONLY), os.open("/dev/urandom", os.O_RDONLY), os.open("/", os.O_RDONLY)]
+for fd in fds:
+    c, a = pair(hosts[0])
+    c.settimeout(0.1)
+    for offset in 0, None, 2, -1:
+        print(said(os.sendfile, a.fileno(), fd, offset, 5), type(said(c.recv, 10)))
+    print(said(os.lseek, fd, 0, os.SEEK_CUR), said(os.sendfile, a.fileno(), fd, 0, 0))
+""",
+}
+
+
+@pytest.mark.parametrize("name", C_SCRIPTS)
+def test_c_script(ns: Namespace, empty: Namespace, tmp_path: Path, name: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + C_BEGIN + C_SCRIPTS[name])
+    ours = printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, sys.executable, str(script))
+    assert ours == printed(ns, {}, sys.executable, str(script))
+
+
+# PHP opens its extensions so: they see the C library before what is preloaded.
+DEEP_C = """
+#include <sys/socket.h>
+#include <unistd.h>
+
+ssize_t (*const put)(int, const void *, size_t) = write;
+
+ssize_t by_name(int fd)
+{
+	return send(fd, "hello", 5, 0);
+}
+
+ssize_t by_pointer(int fd)
+{
+	return put(fd, "world", 5);
+}
+"""
+DEEP = """
+import ctypes
+library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY | os.RTLD_DEEPBIND)
+for host in hosts:
+    c, a = pair(host)
+    sent = library.by_name(c.fileno()), library.by_pointer(c.fileno())
+    print(sent, sent == (5, 5) and a.recv(10, socket.MSG_WAITALL))
+"""
+
+
+@pytest.mark.parametrize("binding", ["lazy", "now"])
+def test_libraries_that_are_bound_deeply(empty: Namespace, tmp_path: Path, binding: str) -> None:
+    (tmp_path / "deep.c").write_text(DEEP_C)
+    library = compiled(tmp_path / "deep.so", tmp_path / "deep.c", options=("-shared", "-fPIC", f"-Wl,-z,{binding}"))
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + DEEP)
+    env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
+    assert printed(empty, env, sys.executable, str(script), str(library)) == ["(5, 5) b'helloworld'"] * 2
+
+
+# By the number alone: Python's own class has one.
+FIRST_NUMBER = """
+with socket.create_server((hosts[0], 0)) as l, socket.create_connection(l.getsockname()) as c, l.accept()[0] as a:
+    poll = select.epoll()
+    poll.register(a, select.EPOLLIN)
+    other = select.epoll.fromfd(os.dup(poll.fileno()))
+    number = poll.fileno()
+    poll.close()
+    file = os.open("/dev/null", os.O_RDONLY)
+    print(file == number, os.get_inheritable(other.fileno()))
+    r, w = os.pipe()
+    print(said(other.register, r, select.EPOLLIN), said(other.poll, 0))
+    os.write(w, b"x")
+    c.send(b"x")
+    time.sleep(0.05)
+    print({fd == r for fd, events in other.poll(0)}, said(other.unregister, r), said(other.modify, a, select.EPOLLOUT))
+    print([(fd == a.fileno(), events) for fd, events in other.poll(0)])
+    other.close()
+    print(os.path.exists(f"/proc/self/fd/{file}"))
+"""
+
+
+def test_an_epoll_set_whose_first_number_is_closed(ns: Namespace, empty: Namespace, tmp_path: Path) -> None:
+    """Others lead to it still; whatever is opened under that one is not the set's."""
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + FIRST_NUMBER)
+    ours = printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, sys.executable, str(script))
+    assert ours == printed(ns, {}, sys.executable, str(script))
+
+
+# A thread is in accept when the process ends.
+ENDS = """
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void *serve(void *listener)
+{
+	if (accept(*(int *)listener, NULL, NULL) < 0)
+		abort();
+	return NULL;
+}
+
+__attribute__((destructor)) static void late(void)
+{
+	usleep(50000);
+}
+
+int main(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	static int listener;
+	pthread_t thread;
+
+	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(listener, (struct sockaddr *)&sa, sizeof(sa)) || listen(listener, 5) || pthread_create(&thread, NULL, serve, &listener))
+		return 1;
+	usleep(100000);
+	return 0;
+}
+"""
+
+
+def test_threads_of_a_process_that_ends(empty: Namespace, tmp_path: Path) -> None:
+    """They are told nothing: with the kernel they are gone before a call could fail."""
+    (tmp_path / "ends.c").write_text(ENDS)
+    program = compiled(tmp_path / "ends", tmp_path / "ends.c", options=("-pthread",))
+    for _ in range(20):
+        printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, str(program))
+
+
+# Threads wait, each for a socket of its own, and get a signal at the same time: each call ends by that. And one is about to wait for a
+# descriptor that another thread gives to a dead socket before it sends the signal, as a JVM closes: it comes back, whichever was first.
+SIGNALLED = """
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define THREADS 5
+
+static _Atomic int begun, done[THREADS];
+static int fds[THREADS];
+
+static void handler(int sig)
+{
+	(void)sig;
+}
+
+static void *receive(void *arg)
+{
+	char byte;
+	int i = (int)(long)arg;
+
+	begun++;
+	done[i] = recv(fds[i], &byte, 1, 0) < 0 && errno == EINTR ? 1 : -1;
+	return NULL;
+}
+
+static void *wait_ready(void *arg)
+{
+	struct pollfd p = { .fd = fds[(long)arg], .events = POLLIN };
+
+	begun++;
+	(void)poll(&p, 1, -1);
+	done[0] = 1;
+	return NULL;
+}
+
+static int bound(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		abort();
+	return fd;
+}
+
+/* 1 for each that has to be told again. */
+static int lost(pthread_t *threads, int n)
+{
+	int found = 0;
+
+	for (int i = 0; i < n; i++) {
+		for (int ms = 0; ms < 2000 && !done[i]; ms++)
+			usleep(ms ? 1000 : 20);
+		found += done[i] != 1;
+		while (!done[i] && !pthread_kill(threads[i], SIGUSR1))
+			usleep(1000);
+		pthread_join(threads[i], NULL);
+		close(fds[i]);
+		done[i] = 0;
+	}
+	begun = 0;
+	return found;
+}
+
+int main(void)
+{
+	struct sigaction sa = { .sa_handler = handler };
+	pthread_t threads[THREADS];
+	int dead[2], all = 0, closed = 0;
+
+	sigaction(SIGUSR1, &sa, NULL);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, dead))
+		return 1;
+	close(dead[1]);
+	for (int round = 0; round < 120; round++) {
+		for (long i = 0; i < THREADS; i++) {
+			fds[i] = bound();
+			pthread_create(&threads[i], NULL, receive, (void *)i);
+		}
+		while (begun < THREADS)
+			usleep(1000);
+		usleep(20000);
+		for (int i = 0; i < THREADS; i++)
+			pthread_kill(threads[i], SIGUSR1);
+		all += lost(threads, THREADS);
+	}
+	for (int round = 0; round < 1000; round++) {
+		fds[0] = bound();
+		pthread_create(&threads[0], NULL, wait_ready, NULL);
+		while (!begun)
+			;
+		for (volatile int turns = rand() % 30000; turns; turns--)
+			;
+		dup2(dead[0], fds[0]);
+		pthread_kill(threads[0], SIGUSR1);
+		closed += lost(threads, 1);
+	}
+	printf("%d %d\\n", all, closed);
+	return 0;
+}
+"""
+
+
+def test_signals_that_end_calls(empty: Namespace, tmp_path: Path) -> None:
+    (tmp_path / "signalled.c").write_text(SIGNALLED)
+    program = compiled(tmp_path / "signalled", tmp_path / "signalled.c", options=("-pthread",))
+    env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
+    assert printed(empty, env, str(program)) == ["0 0"]
