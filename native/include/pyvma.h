@@ -386,6 +386,8 @@ PYVMA_EXPORT int pyvma_epoll_wait(pyvma_epoll *ep, struct pyvma_event *events, i
 PYVMA_EXPORT int pyvma_epoll_fileno(pyvma_epoll *ep);
 /* The same fd as a number that nobody polls, which costs less: pyvma_epoll_fileno has to be called before anybody does. */
 PYVMA_EXPORT int pyvma_epoll_number(const pyvma_epoll *ep);
+/* How many there are in the set at the moment: no more are told at once. */
+PYVMA_EXPORT int pyvma_epoll_entries(const pyvma_epoll *ep);
 /* `fd`, one of several numbers that lead to the set, is about to be closed: where it is the set's own, the set goes on by another. */
 PYVMA_EXPORT void pyvma_epoll_leave(pyvma_epoll *ep, int fd);
 /* The set is closed, but for its fd, which is told and is the caller's: a set of the kernel's with what was added to it, by number, and its

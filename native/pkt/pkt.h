@@ -146,6 +146,8 @@ struct pv_pool {
 	struct pv_pkt *free; /* linked by `next`; last in, first out: its buffer is still in the cache */
 	uint32_t nfree, low_water;
 	uint32_t headroom, total;
+	uint32_t
+	    spill_at; /* a quarter of a pool that has a store: with less free packets are copied there (pv_pool_spills); else 0 */
 	uint64_t exhausted;
 	uint64_t grown, stored;
 	struct pv_pool *store; /* NULL: there is none */
@@ -221,9 +223,7 @@ pv_inline void pv_pkt_put(struct pv_pkt *pkt)
  * reader stays where it is for longer. Senders are content with an eighth. */
 pv_inline bool pv_pool_spills(const struct pv_pool *pool, bool behind)
 {
-	uint32_t quarter = pool->total >> 2;
-
-	return pv_unlikely(pool->nfree < quarter) && pool->store && (behind || pool->nfree < quarter - (quarter >> 2));
+	return pv_unlikely(pool->nfree < pool->spill_at) && (behind || pool->nfree < pool->spill_at - (pool->spill_at >> 2));
 }
 
 /* The ring that takes its receive buffers from this pool goes hungry next: of what waits to be read only a bare minimum is taken. What is left
@@ -232,6 +232,12 @@ pv_inline bool pv_pool_spills(const struct pv_pool *pool, bool behind)
 pv_inline bool pv_pool_scarce(const struct pv_pool *pool)
 {
 	return pv_unlikely(pool->nfree < pool->total >> 4) && (!pool->store || pool->store->nfree < pool->store->total >> 4);
+}
+
+/* `pool` NULL: nobody's. */
+pv_inline bool pv_pool_owns(const struct pv_pool *pool, const struct pv_pkt *pkt)
+{
+	return pkt->pool == pool || (pool && pool->store && pkt->pool == pool->store);
 }
 
 /* The same in a packet of another pool with buffers alike: a received packet's bytes from `at` on (l3_off, or where its payload begins), at the

@@ -216,6 +216,7 @@ static int store_open(struct pool *p)
 	cfg.fixed = false;
 	cfg.max -= cfg.count;
 	cfg.count = PV_MIN(cfg.chunk, cfg.max);
+	p->hot.spill_at = p->hot.total >> 2;
 	return pv_pool_open(&p->hot.store, p->mem, &cfg);
 }
 
@@ -260,8 +261,10 @@ uint32_t pv_pool_close(struct pv_pool *pool)
 	struct pool *p = full(pool);
 	const struct pv_mem *mem = p->mem;
 
-	if (pool->store && pv_pool_close(pool->store) == 0)
+	if (pool->store && pv_pool_close(pool->store) == 0) {
 		pool->store = NULL;
+		pool->spill_at = 0;
+	}
 	if (pool->nfree != pool->total || pool->store)
 		return pool->total - pool->nfree + (pool->store ? pool->store->total - pool->store->nfree : 0);
 	for (uint32_t b = 1; b <= PV_POOL_BINDERS; b++)
@@ -411,6 +414,8 @@ int pv_pool_grow(struct pv_pool *pool)
 		rc = chunk_add(p, PV_MIN(p->cfg.chunk, p->cfg.max - pool->total));
 	if (!rc)
 		p->hot.grown++;
+	else if (pool->store)
+		full(pool->store)->cfg.max = pool->store->total; /* not tried again with each batch */
 	return rc;
 }
 
@@ -420,7 +425,7 @@ bool pv_pool_wants_growth(const struct pv_pool *pool)
 
 	/* One batch of the ring's may be hundreds of buffers. */
 	if (pool->store)
-		return pool->store->nfree < p->cfg.chunk && pool->store->total < full_const(pool->store)->cfg.max;
+		return pool->store->nfree < p->cfg.chunk / 2 && pool->store->total < full_const(pool->store)->cfg.max;
 	return pool->nfree < pool->total / 4 && p->cfg.chunk && pool->total < p->cfg.max;
 }
 

@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,14 +34,27 @@ struct loaded {
 	uintptr_t fixed, fixed_end; /* read-only since it was loaded */
 };
 
-struct wanted {
+/* A library behind the one that was opened. */
+struct behind {
+	struct dl_phdr_info object;
+	char *name;
+};
+
+struct list {
 	uintptr_t first;
-	size_t skip;
+	struct behind *at;
+	size_t n, room;
 	bool begun;
-	struct dl_phdr_info found;
 };
 
 static const char here;
+/* Two threads may put the same library right. Nothing of the linker's is called within: whoever has its lock may come here. */
+static pthread_mutex_t fixing = PTHREAD_MUTEX_INITIALIZER;
+
+void pl_deepbind_forked(void)
+{
+	pthread_mutex_init(&fixing, NULL);
+}
 
 static const void *base_of(const void *at)
 {
@@ -48,17 +63,24 @@ static const void *base_of(const void *at)
 	return dladdr(at, &info) ? info.dli_fbase : NULL;
 }
 
+static uintptr_t page_of(uintptr_t at)
+{
+	return at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+}
+
 static void set(const struct loaded *of, uintptr_t *at, uintptr_t value)
 {
-	uintptr_t page = (uintptr_t)at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+	uintptr_t page = page_of((uintptr_t)at);
 	size_t len = (uintptr_t)(at + 1) - page;
 	bool fixed = (uintptr_t)at >= of->fixed && (uintptr_t)at < of->fixed_end;
 
-	if (fixed && mprotect((void *)page, len, PROT_READ | PROT_WRITE))
-		return;
-	__atomic_store_n(at, value, __ATOMIC_RELAXED);
-	if (fixed)
-		(void)mprotect((void *)page, len, PROT_READ);
+	pthread_mutex_lock(&fixing);
+	if (!fixed || !mprotect((void *)page, len, PROT_READ | PROT_WRITE)) {
+		__atomic_store_n(at, value, __ATOMIC_RELAXED);
+		if (fixed)
+			(void)mprotect((void *)page, len, PROT_READ);
+	}
+	pthread_mutex_unlock(&fixing);
 }
 
 static void put_right(const struct loaded *of, const ElfW(Rela) * rel, size_t bytes)
@@ -98,8 +120,9 @@ static void look_through(struct loaded *of)
 		if (p->p_type == PT_DYNAMIC)
 			dyn = (const ElfW(Dyn) *)(of->object.dlpi_addr + p->p_vaddr);
 		if (p->p_type == PT_GNU_RELRO) {
-			of->fixed = of->object.dlpi_addr + p->p_vaddr;
-			of->fixed_end = of->fixed + p->p_memsz;
+			/* Whole pages of it, as the linker has them. */
+			of->fixed = page_of(of->object.dlpi_addr + p->p_vaddr);
+			of->fixed_end = page_of(of->object.dlpi_addr + p->p_vaddr + p->p_memsz);
 		}
 	}
 	for (; dyn && dyn->d_tag != DT_NULL; dyn++) {
@@ -124,41 +147,66 @@ static void look_through(struct loaded *of)
 		put_right(of, rest, rest_len);
 }
 
-/* One a call: whoever is called by dl_iterate_phdr has a lock of the linker's, behind which dlsym's comes for others. */
-static int pick(struct dl_phdr_info *object, size_t size, void *arg)
+static int collect(struct dl_phdr_info *object, size_t size, void *arg)
 {
-	struct wanted *of = arg;
+	struct list *of = arg;
+	struct behind *grown;
 
 	(void)size;
 	of->begun |= object->dlpi_addr == of->first;
-	if (!of->begun || of->skip--)
+	if (!of->begun || !object->dlpi_name[0])
 		return 0;
-	of->found = *object;
-	return 1;
+	if (of->n == of->room) {
+		grown = realloc(of->at, (of->room + 16) * sizeof(*grown));
+		if (!grown)
+			return 1;
+		of->at = grown;
+		of->room += 16;
+	}
+	of->at[of->n] = (struct behind){ .object = *object, .name = strdup(object->dlpi_name) };
+	of->n += of->at[of->n].name != NULL;
+	return 0;
+}
+
+/* Another thread may close it meanwhile: it is looked through while this one has it open. */
+static void look_at(void *lib, const struct behind *b)
+{
+	void *again = PL_REAL(dlopen)(b->name, RTLD_LAZY | RTLD_NOLOAD);
+	struct loaded of = { .object = b->object, .lib = lib };
+	struct link_map *map;
+
+	if (!again)
+		return;
+	if (!dlinfo(again, RTLD_DI_LINKMAP, &map) && map->l_addr == b->object.dlpi_addr)
+		look_through(&of);
+	dlclose(again);
 }
 
 /* What was loaded for it comes behind it. Of other libraries behind it nothing is found that would have to be put right. */
 static void deep(void *lib)
 {
+	struct list list = { 0 };
 	struct link_map *map;
 
 	if (dlinfo(lib, RTLD_DI_LINKMAP, &map))
 		return;
-	for (size_t n = 0;; n++) {
-		struct wanted want = { .first = map->l_addr, .skip = n };
-		struct loaded of = { .lib = lib };
-
-		if (!dl_iterate_phdr(pick, &want))
-			break;
-		of.object = want.found;
-		look_through(&of);
+	list.first = map->l_addr;
+	(void)dl_iterate_phdr(collect, &list);
+	for (size_t i = 0; i < list.n; i++) {
+		look_at(lib, &list.at[i]);
+		free(list.at[i].name);
 	}
+	free(list.at);
 	(void)dlerror();
 }
 #else
 static void deep(void *lib)
 {
 	(void)lib;
+}
+
+void pl_deepbind_forked(void)
+{
 }
 #endif
 

@@ -16,7 +16,6 @@
 struct pl_set {
 	pyvma_epoll *ep;
 	_Atomic(uint32_t) fds; /* numbers that lead to it */
-	_Atomic(uint32_t) added; /* and not taken out by epoll_ctl: no more can be told at once */
 	_Atomic(bool) shown; /* somebody polls its number, or has it in a set */
 	_Atomic(bool) left; /* it is the kernel's, or about to be: its numbers leave the table */
 	struct pl_set *next; /* free list: the memory stays */
@@ -45,7 +44,6 @@ static struct pl_set *set_new(pyvma_epoll *ep)
 		return NULL;
 	set->ep = ep;
 	atomic_store_explicit(&set->fds, 1, memory_order_relaxed);
-	atomic_store_explicit(&set->added, 0, memory_order_relaxed);
 	atomic_store_explicit(&set->left, false, memory_order_relaxed);
 	atomic_store_explicit(&set->shown, false, memory_order_relaxed);
 	return set;
@@ -153,10 +151,6 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 	if (ev)
 		e = (struct pyvma_event){ .events = ev->events, .data = ev->data.u64 };
 	rc = (int)PL_IN(pyvma_epoll_ctl(set->ep, op, fd, ev ? &e : NULL));
-	if (!rc && op == EPOLL_CTL_ADD)
-		atomic_fetch_add_explicit(&set->added, 1, memory_order_relaxed);
-	else if (!rc && op == EPOLL_CTL_DEL)
-		atomic_fetch_sub_explicit(&set->added, 1, memory_order_relaxed);
 	return became_kernels(ep, set, rc) ? PL_REAL(epoll_ctl)(ep, op, fd, ev) : (int)pl_result(rc);
 }
 
@@ -178,9 +172,7 @@ int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeou
  */
 static int most_told(struct pl_set *set, int n)
 {
-	uint32_t added = n > EVENTS_ON_STACK ? atomic_load_explicit(&set->added, memory_order_relaxed) : 0;
-
-	return (int)PV_MIN((uint32_t)PV_MAX(n, 0), PV_MAX(added, (uint32_t)EVENTS_ON_STACK));
+	return pv_likely(n <= EVENTS_ON_STACK) ? n : PV_MIN(n, PV_MAX(pyvma_epoll_entries(set->ep), EVENTS_ON_STACK));
 }
 
 /* timeout_ns -1: for ever. */
@@ -195,8 +187,9 @@ static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t t
 	if (pv_unlikely(room > EVENTS_ON_STACK)) {
 		rc = pl_lend(&more, (size_t)room * sizeof(*told));
 		if (rc)
-			return rc;
-		told = more;
+			room = EVENTS_ON_STACK;
+		else
+			told = more;
 	}
 	rc = (int)PL_POINT(pl_wait_epoll(set->ep, told, room, timeout_ns, mask));
 	for (int i = 0; i < rc; i++)

@@ -46,7 +46,8 @@ static void tell_call(int sig)
 	struct pyvma_thread *me = pl_known;
 	struct sigaction sa;
 
-	if (!me || !me->busy || me->signalled)
+	/* A profiler's goes by the time that is computed, which a wait of the kernel's does not. */
+	if (!me || !me->busy || me->signalled || sig == SIGPROF)
 		return;
 	me->signalled =
 	    !PL_REAL(sigaction)(sig, NULL, &sa) && (sa.sa_flags & SA_RESTART) ? PYVMA_SIGNALLED_RESTART : PYVMA_SIGNALLED;

@@ -69,6 +69,7 @@ extern _Thread_local unsigned int pl_inside;
 /* In a forked child: locks that other threads may have held are made anew. What they guard is one word at a time, or not yet seen. */
 void pl_socket_forked(void);
 void pl_epoll_forked(void);
+void pl_deepbind_forked(void);
 void pl_wait_forked(void);
 void pl_stdio_forked(void);
 void pl_spawn_forked(void);

@@ -42,6 +42,7 @@ static void forked(void)
 	atomic_store_explicit(&pl_ending, false, memory_order_relaxed);
 	pl_socket_forked();
 	pl_epoll_forked();
+	pl_deepbind_forked();
 	pl_wait_forked();
 	pl_stdio_forked();
 	pl_spawn_forked();

@@ -42,10 +42,11 @@ uint32_t pv_port_buf_size(uint32_t mtu)
 /* `pc` has what the ring says of buffers; their number comes from the settings and the queues. */
 int pv_port_pool_open(struct pv_port *p, const struct pv_config *cfg, struct pv_pool_cfg *pc, uint32_t rx_depth, uint32_t tx_depth)
 {
-	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + SPARE_BUFS), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
+	/* One that cannot grow has a quarter and more free, in spite of what its ring holds (pv_pool_spills). */
+	uint32_t spare = pc->chunk ? SPARE_BUFS : rx_depth / 2;
+	uint32_t rx = PV_MAX((uint32_t)cfg->rx_bufs, rx_depth + spare), tx = PV_MAX((uint32_t)cfg->tx_bufs, tx_depth);
 
 	pc->count = rx + tx;
-	/* The ring has no room for more. */
 	pc->fixed = !pc->chunk;
 	pc->chunk = (uint32_t)cfg->buf_chunk;
 	pc->max = pc->chunk ? PV_MAX((uint32_t)cfg->buf_max, pc->count) : pc->count;

@@ -301,10 +301,13 @@ int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
 		sigfillset(&all);
 		pthread_sigmask(SIG_BLOCK, &all, &own);
 	}
+	restarts = false;
+	/* Before what handlers left to do is done, by calls of its own. */
+	rc = closed && !asked_mask ? signalled() : 0;
 	was = rest();
 	if (cancelled())
 		rc = -ECANCELED;
-	else if (!closed || was.mask || !(rc = signalled()))
+	else if (!rc)
 		rc = ppoll(fds, n, ts, was.mask || !closed ? was.mask : &own);
 	rc = rc == -1 ? -errno : rc;
 	rested(was);

@@ -377,9 +377,9 @@ static void unbind(struct pv_sock *so)
  * A port that nobody names the kernel chooses, of those that are free in the stack, too: so it forgets that when the association is
  * dissolved, as the stack does, and the socket can have another one. `kernel`: its error if it would not; the stack has no port then.
  */
-static int bind_chosen(struct pv_sock *so, const struct pv_addr *addr, int *kernel)
+static int bind_chosen(struct pv_sock *so, const struct pv_endpoint *ep, int *kernel)
 {
-	struct pv_endpoint local = { .addr = *addr };
+	struct pv_endpoint local = *ep;
 	struct sockaddr_storage ss;
 	socklen_t len = pv_addr_format(so->family, &local, &ss, sizeof(ss));
 	int fd = pv_sock_kfd(so), rc;
@@ -405,7 +405,7 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
 	int rc = pv_core_open(so), kernel;
 
 	if (!rc && !ep->port) {
-		rc = bind_chosen(so, &ep->addr, &kernel);
+		rc = bind_chosen(so, ep, &kernel);
 	} else if (!rc) {
 		struct sockaddr_storage ss;
 		socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
@@ -429,7 +429,7 @@ static int bind_mirrored(struct pv_sock *so, const struct pv_endpoint *ep)
 	int kernel = 0, rc = -EADDRINUSE;
 
 	if (!ep->port && !so->named)
-		rc = bind_chosen(so, &ep->addr, &kernel);
+		rc = bind_chosen(so, ep, &kernel);
 	if (!rc || kernel == -EACCES || (!kernel && rc != -EADDRINUSE))
 		return rc;
 	rc = pv_udp_bind(so->u, ep);
@@ -563,25 +563,36 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 
 /* ---- connect and the first datagram ------------------------------------------------------------------------------------ */
 
+/* What connect(2) has chosen is bound as one address by both halves: what is sent to another is not the kernel's to keep for it. */
+static int bind_connected(struct pv_sock *so, const struct pv_endpoint *to)
+{
+	uint32_t device = pv_udp_options(so->u)->bound_iface;
+	struct pv_endpoint local;
+	int rc;
+
+	pv_udp_local(so->u, &local);
+	/* The port goes with the association, SO_BINDTODEVICE stays. */
+	(void)pv_udp_connect(so->u, NULL, 0);
+	pv_udp_options(so->u)->bound_iface = device;
+	pv_udp_options_changed(so->u);
+	local.port = 0;
+	rc = bind_mirrored(so, &local);
+	if (rc)
+		return rc;
+	pv_udp_name_chosen(so->u, true, true);
+	return pv_udp_connect(so->u, to, pv_clock_now(&pv_engine.clock));
+}
+
 static int connect_core(struct pv_sock *so, const struct pv_endpoint *to)
 {
 	bool fresh = pv_sock_mode(so) != PV_SOCK_CORE;
-	bool binds = !so->bound;
-	struct pv_endpoint local;
 	int rc = pv_core_open(so);
 
-	if (!rc && binds) {
-		pv_udp_local(so->u, &local);
-		local.port = 0;
-		rc = bind_mirrored(so, &local);
-	}
 	if (!rc)
 		rc = pv_udp_connect(so->u, to, pv_clock_now(&pv_engine.clock));
+	if (!rc && !so->bound)
+		rc = bind_connected(so, to);
 	if (rc) {
-		if (binds && so->u) {
-			(void)pv_udp_connect(so->u, NULL, 0);
-			(void)pv_leg_unbind(so);
-		}
 		if (fresh)
 			pv_core_close(so);
 		return rc;

@@ -357,7 +357,8 @@ static void entry_leave(struct pv_entry *en)
 	if (!pv_list_empty(&so->entries))
 		return;
 	pv_ready_events(so, false);
-	if (pv_unlikely(pv_prefork_several))
+	/* Sets of poll(2) and select(2) come and go with what is asked for. */
+	if (pv_unlikely(pv_prefork_several) && en->set->st->kind == PYVMA_WAITS_EPOLL)
 		pv_prefork_watched(so, false);
 }
 
@@ -665,10 +666,14 @@ static int ctl(struct pyvma_epoll *set, int op, struct pv_sock *so, int key, con
 /* Why a number is not in the set: there is no such file, it is one that nobody can wait for, or it was not added. */
 static int not_there(int fd)
 {
-	int ep = epoll_create1(EPOLL_CLOEXEC), rc = -ENOENT;
+	int ep, rc = -ENOENT;
 
+	/* First: the scratch set would have its number. */
+	if (fcntl(fd, F_GETFD) < 0)
+		return -EBADF;
+	ep = epoll_create1(EPOLL_CLOEXEC);
 	if (ep < 0)
-		return fcntl(fd, F_GETFD) < 0 ? -EBADF : rc;
+		return rc;
 	if (epoll_ctl(ep, EPOLL_CTL_DEL, fd, NULL) < 0)
 		rc = -errno;
 	close(ep);

@@ -113,13 +113,25 @@ int pyvma_epoll_wait(pyvma_epoll *set, struct pyvma_event *events, int n, int64_
 	return rc;
 }
 
+/* Without the lock: it is a hint. */
+int pyvma_epoll_entries(const pyvma_epoll *set)
+{
+	return (int)(__atomic_load_n(&set->nsock, __ATOMIC_RELAXED) + __atomic_load_n(&set->nkernel, __ATOMIC_RELAXED));
+}
+
 void pyvma_epoll_leave(pyvma_epoll *set, int fd)
 {
 	int own;
 
 	pv_lock_get(&pv_engine.lock);
 	own = !set->closed && set->kep == fd ? pv_ownfd(fcntl(fd, F_DUPFD_CLOEXEC, 0)) : -1;
-	if (own >= 0)
+	if (own >= 0) {
 		set->kep = own;
+		/* Who sleeps does so on the old number. */
+		pv_list_for_each(it, &set->watch.waiters)
+			pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+		if (set->sleepers)
+			pv_epoll_ring_bell(set);
+	}
 	pv_lock_put(&pv_engine.lock);
 }

@@ -56,9 +56,16 @@ int pv_leg_port(const struct pv_sock *so, uint16_t *out)
 bool pv_leg_unbind(const struct pv_sock *so)
 {
 	struct sockaddr un = { .sa_family = AF_UNSPEC };
+	int fd = pv_sock_kfd(so), device = 0;
+	socklen_t len = sizeof(device);
 	struct pv_endpoint ep;
 
-	return connect(pv_sock_kfd(so), &un, sizeof(un)) == 0 && kernel_name(so, &ep) == 0 && !ep.port;
+	(void)getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &device, &len);
+	if (connect(fd, &un, sizeof(un)) < 0)
+		return false;
+	if (device)
+		(void)setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &device, sizeof(device));
+	return kernel_name(so, &ep) == 0 && !ep.port;
 }
 
 /* What has come is judged by what was in force when it came. */

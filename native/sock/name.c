@@ -47,7 +47,7 @@ int pyvma_sock_getsockname(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 		rc = pv_sock_lock(h, so);
 		if (rc)
 			return rc;
-		bool ours = so->core_leg && so->bound && !so->host;
+		bool ours = so->core_leg && !so->host; /* of an association that was dissolved the kernel's half has the address yet */
 
 		pv_udp_local(so->u, &ep);
 		pv_sock_unlock();
@@ -105,7 +105,10 @@ int pyvma_sock_shutdown(pyvma_sock *h, int how)
 	}
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
-	so->shut |= (uint8_t)(how + 1); /* for the stack's half, too, should there be one later */
+	/* For the stack's half, too, should there be one later. */
+	pv_lock_get(&pv_engine.lock);
+	so->shut |= (uint8_t)(how + 1);
+	pv_lock_put(&pv_engine.lock);
 	if (!pv_sock_is_core(so))
 		return shutdown(pv_sock_kfd(so), how) < 0 ? -errno : 0;
 	rc = pv_sock_lock(h, so);

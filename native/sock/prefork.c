@@ -125,14 +125,26 @@ void pv_prefork_listens(struct pv_sock *so)
 	pv_prefork_gates = told() ? listeners : 0;
 }
 
+/* Beside those of before. Whoever never looks at the kernel's half needs theirs at any time. */
+static void keep_all(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < pv_prefork_several; i++)
+		if (listens(&all_ours[i]))
+			all_ours[n++] = all_ours[i];
+	for (uint32_t i = 0; pv_engine.kernel_ratio && i < listeners && n < LISTENERS_MAX; i++)
+		all_ours[n++] = listener[i];
+	pv_prefork_several = n;
+}
+
 /* It serves several at once, or the ring has no gates: everything comes here. */
 static void give_up(void)
 {
 	for (uint32_t i = 0; i < listeners; i++)
 		if (listens(&listener[i]))
 			(void)pv_tcp_gate(listener[i].so->tc, false);
-	memcpy(all_ours, listener, sizeof(all_ours));
-	pv_prefork_several = listeners;
+	keep_all();
 	listeners = pv_prefork_gates = 0;
 }
 

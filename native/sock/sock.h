@@ -349,11 +349,11 @@ int pv_name_twice(const struct pv_sock *so, const struct pv_endpoint *ep);
 /* All with the engine's lock; errors are the kernel's. */
 /* The kernel socket is bound first, then the stack takes over its name. `ep` is what `addr` says. 0 also when the stack had to leave
  * the socket to the kernel. */
+int pv_leg_bind(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
+int pv_leg_bind_any(struct pv_sock *so);
 /* The port of the kernel socket, and an end to that if the kernel chose it: false if not. */
 int pv_leg_port(const struct pv_sock *so, uint16_t *out);
 bool pv_leg_unbind(const struct pv_sock *so);
-int pv_leg_bind(struct pv_sock *so, const struct pv_endpoint *ep, const struct sockaddr *addr, socklen_t len);
-int pv_leg_bind_any(struct pv_sock *so);
 int pv_leg_connect(struct pv_sock *so, const struct pv_endpoint *to, const struct sockaddr *addr, socklen_t len);
 int pv_leg_disconnect(struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
 /* The socket is the kernel's from now on. `addr` may be NULL; else the reason follows it in the text. */

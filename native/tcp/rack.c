@@ -303,16 +303,16 @@ static enum pv_tcp_busy busy_with(const struct pv_tcp *c)
 	return pv_seq_gt(pv_seg_end(c->unsent), pv_seq_add(c->snd_una, c->snd_wnd)) && pv_tcp_cwnd_room(c) ? PV_BUSY_RWND : PV_BUSY;
 }
 
-void pv_tcp_held_back(struct pv_tcp *c, int64_t now_ns)
-{
-	pv_tcp_set_busy(c, busy_with(c), now_ns);
-}
-
 void pv_tcp_rack_sent(struct pv_tcp *c, int64_t now_ns)
 {
 	cwnd_validate(c, now_ns);
-	pv_tcp_held_back(c, now_ns);
+	pv_tcp_set_busy(c, busy_with(c), now_ns);
 	(void)pv_tcp_tlp_arm(c, now_ns);
+}
+
+void pv_tcp_held_back(struct pv_tcp *c, int64_t now_ns)
+{
+	pv_tcp_set_busy(c, busy_with(c), now_ns);
 }
 
 void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_t now_ns)

@@ -107,6 +107,8 @@ int pv_tcp_gate(struct pv_tcp *l, bool gated)
 		return 0;
 	rc = pv_list_empty(&p->rules) || (gated && any_own(l->t)) ? -EOPNOTSUPP : 0;
 	p->gated = gated && !rc;
+	if (rc && gated)
+		return rc;
 	pv_list_for_each(it, &p->rules) {
 		rc = gate_rule(l->t, pv_list_entry(it, struct pv_tcp_rule, link), gated);
 		if (rc && gated) {

@@ -225,11 +225,11 @@ uint32_t pv_tcp_timers(struct pv_tcp_table *t, int64_t now_ns, uint32_t budget)
 static bool holds(const struct pv_tcp *c, const struct pv_pool *pool)
 {
 	for (const struct pv_pkt *p = c->rcvq.head; p; p = p->next)
-		if (p->pool == pool)
+		if (pv_pool_owns(pool, p))
 			return true;
 	for (const struct pv_pkt *r = c->ooo.head; r; r = pv_ooo_next(r))
 		for (const struct pv_pkt *p = r; p; p = p->next)
-			if (p->pool == pool)
+			if (pv_pool_owns(pool, p))
 				return true;
 	pv_list_for_each(it, &c->sndq) {
 		const struct pv_tcp_seg *s = pv_list_entry(it, struct pv_tcp_seg, link);

@@ -216,7 +216,7 @@ struct pv_tcp_opts *pv_tcp_options(struct pv_tcp *c);
  * listener of a SO_REUSEPORT group gets the flows of the queue that was set for it. */
 int pv_tcp_incoming_cpu(const struct pv_tcp *c);
 void pv_tcp_set_incoming_cpu(struct pv_tcp *c, int cpu);
-/* After writing to the options, to have them in force: sends what TCP_NODELAY or the end of TCP_CORK set free. */
+/* After writing to the options, to have them in force. What TCP_CORK, MSG_MORE or Nagle hold stays. */
 void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns);
 /* Before that, when TCP_NODELAY was written: what is held goes this once, TCP_CORK and MSG_MORE or not (Linux's TCP_NAGLE_PUSH). */
 void pv_tcp_nodelay_set(struct pv_tcp *c, int64_t now_ns);

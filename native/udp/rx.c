@@ -50,25 +50,10 @@ static pv_noinline void queue_full(struct pv_udp_table *t, struct pv_udp *u, str
 	pv_pkt_put(pkt);
 }
 
-/* Linux's rule: what is over the limit already refuses the next one, so that even the smallest buffer takes one datagram. */
-pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
+pv_inline void push(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
 {
-	if (pv_unlikely(u->rx_bytes > u->rx_limit)) {
-		queue_full(t, u, pkt);
-		return;
-	}
 	if (pv_unlikely(pkt->flags & PV_PKT_QUEUE))
 		u->rx_queue = (uint16_t)(pkt->txq + 1);
-	if (pv_pool_spills(pkt->pool, u->rxq.head)) {
-		struct pv_pool *pool = pkt->pool;
-
-		pkt = pv_pkt_store(pkt, pkt->l3_off);
-		/* The store is full: one is what each gets (Linux's udp_mem). */
-		if (pv_unlikely(pkt->pool == pool && u->rxq.head && pv_pool_scarce(pool))) {
-			queue_full(t, u, pkt);
-			return;
-		}
-	}
 	pkt->priv[0] = (uint64_t)now_ns;
 	u->rx_bytes += pkt->total + PV_UDP_OVERHEAD;
 	if (pv_unlikely(u->rx_bytes > u->rx_peak))
@@ -80,6 +65,29 @@ pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *
 	pv_pktq_push(&u->rxq, pkt);
 	PV_PROBE4(queued, PV_PROTO_UDP, u, pkt, pkt->total);
 	pv_udp_wake(u, PV_EV_IN);
+}
+
+static pv_noinline void push_stored(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
+{
+	struct pv_pool *pool = pkt->pool;
+
+	pkt = pv_pkt_store(pkt, pkt->l3_off);
+	/* The store is full: one is what each gets (Linux's udp_mem). */
+	if (pkt->pool == pool && u->rxq.head && pv_pool_scarce(pool))
+		queue_full(t, u, pkt);
+	else
+		push(t, u, pkt, now_ns);
+}
+
+/* Linux's rule: what is over the limit already refuses the next one, so that even the smallest buffer takes one datagram. */
+pv_inline void enqueue(struct pv_udp_table *t, struct pv_udp *u, struct pv_pkt *pkt, int64_t now_ns)
+{
+	if (pv_unlikely(u->rx_bytes > u->rx_limit))
+		queue_full(t, u, pkt);
+	else if (pv_pool_spills(pkt->pool, u->rxq.head))
+		push_stored(t, u, pkt, now_ns);
+	else
+		push(t, u, pkt, now_ns);
 }
 
 /* From the UDP header and payload to the payload. */

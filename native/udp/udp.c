@@ -503,7 +503,7 @@ void pv_udp_pool_purge(struct pv_udp_table *t, const struct pv_pool *pool)
 
 		pv_pktq_init(&keep);
 		while ((p = pv_pktq_pop(&u->rxq))) {
-			if (p->pool != pool) {
+			if (!pv_pool_owns(pool, p)) {
 				pv_pktq_push(&keep, p);
 				continue;
 			}

@@ -512,6 +512,10 @@ for peer, own in [(host, own) for host in hosts for own in (None, host, "::" if 
             s.bind((own, 0))
         s.connect(r.getsockname())
         port = s.getsockname()[1]
+        if own is None or own:
+            with socket.socket(family, socket.SOCK_DGRAM) as stranger:
+                stranger.connect(("::1" if ":" in peer else "127.0.0.1", port))
+                print([said(stranger.send, b"x") for _ in range(2)] if own != "::" else None)
         for _ in range(2):
             print(dissolve(s))
             tell(s, r.getsockname())

@@ -190,6 +190,55 @@ def test_libraries_that_are_bound_deeply(empty: Namespace, tmp_path: Path, bindi
     assert printed(empty, env, sys.executable, str(script), str(library)) == ["(5, 5) b'helloworld'"] * 2
 
 
+# Threads that open and close such libraries; and a name that only the caller's own RUNPATH leads to.
+DEEP_THREADS = """
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static char **files;
+
+static void *work(void *arg)
+{
+	for (int i = 0; i < 200; i++) {
+		void *lib = dlopen(files[((long)arg + i) % 4], RTLD_NOW | RTLD_DEEPBIND);
+
+		if (!lib || !dlsym(lib, "by_name"))
+			abort();
+		dlclose(lib);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[4];
+
+	files = argv + 1;
+	printf("%d\\n", argc == 5 && dlopen("libnamed.so", RTLD_NOW) != NULL);
+	for (long i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, work, (void *)i);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	return 0;
+}
+"""
+
+
+def test_threads_that_open_libraries(empty: Namespace, tmp_path: Path) -> None:
+    (tmp_path / "deep.c").write_text(DEEP_C)
+    shared = ("-shared", "-fPIC", "-Wl,-z,now")
+    files = [compiled(tmp_path / f"deep{i}.so", tmp_path / "deep.c", options=shared) for i in range(4)]
+    (tmp_path / "named").mkdir()
+    compiled(tmp_path / "named" / "libnamed.so", tmp_path / "deep.c", options=shared)
+    (tmp_path / "threads.c").write_text(DEEP_THREADS)
+    program = compiled(tmp_path / "threads", tmp_path / "threads.c", options=("-pthread", f"-Wl,-rpath,{tmp_path / 'named'}"))
+    env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
+    for _ in range(5):
+        assert printed(empty, env, str(program), *map(str, files)) == ["1"]
+
+
 # By the number alone: Python's own class has one.
 FIRST_NUMBER = """
 with socket.create_server((hosts[0], 0)) as l, socket.create_connection(l.getsockname()) as c, l.accept()[0] as a:
@@ -349,14 +398,14 @@ int main(void)
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, dead))
 		return 1;
 	close(dead[1]);
-	for (int round = 0; round < 120; round++) {
+	for (int round = 0; round < 60; round++) {
 		for (long i = 0; i < THREADS; i++) {
 			fds[i] = bound();
 			pthread_create(&threads[i], NULL, receive, (void *)i);
 		}
 		while (begun < THREADS)
 			usleep(1000);
-		usleep(20000);
+		usleep(100000); /* on a busy machine a thread may be a while on its way into the call */
 		for (int i = 0; i < THREADS; i++)
 			pthread_kill(threads[i], SIGUSR1);
 		all += lost(threads, THREADS);
