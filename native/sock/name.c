@@ -47,7 +47,8 @@ int pyvma_sock_getsockname(pyvma_sock *h, struct sockaddr *addr, socklen_t *len)
 		rc = pv_sock_lock(h, so);
 		if (rc)
 			return rc;
-		bool ours = so->core_leg && !so->host; /* of an association that was dissolved the kernel's half has the address yet */
+		/* Of an association that was dissolved the kernel's half has the address yet. */
+		bool ours = so->core_leg && !so->host;
 
 		pv_udp_local(so->u, &ep);
 		pv_sock_unlock();

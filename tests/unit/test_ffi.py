@@ -10,10 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # For the preload library: what the C library's callers want to know of signals, threads and the process's end.
 PRELOAD = {
-    "pyvma_epoll_entries", "pyvma_epoll_leave", "pyvma_epoll_number", "pyvma_epoll_retreat", "pyvma_forks", "pyvma_hand_back_fd", "pyvma_hand_back_inheritable",
-    "pyvma_leave", "pyvma_has_own", "pyvma_listener_shared",
-    "pyvma_own_fd", "pyvma_retreat", "pyvma_thread", "pyvma_thread_ask", "pyvma_thread_asked", "pyvma_thread_cancel",
-    "pyvma_thread_get", "pyvma_wait_exact", "pyvma_wait_mask", "pyvma_wait_restarts",
+    "pyvma_epoll_entries", "pyvma_epoll_leave", "pyvma_epoll_number", "pyvma_epoll_retreat", "pyvma_forks", "pyvma_hand_back_fd",
+    "pyvma_hand_back_inheritable", "pyvma_has_own", "pyvma_leave", "pyvma_listener_shared", "pyvma_own_fd", "pyvma_retreat",
+    "pyvma_thread", "pyvma_thread_ask", "pyvma_thread_asked", "pyvma_thread_cancel", "pyvma_thread_get", "pyvma_wait_exact",
+    "pyvma_wait_mask", "pyvma_wait_restarts",
 }  # fmt: skip
 
 
