@@ -8,7 +8,8 @@
  *
  * A pool grows by chunks up to its limit, between data-path calls only (pv_pool_grow), and never shrinks before it is closed. Where the
  * ring cannot be told of more memory (`fixed`) what grows is a store, a second pool that no ring knows: received packets that nobody
- * reads at once are copied there when the pool runs low, so that any number of slow readers leaves the ring its buffers.
+ * reads at once are copied there when the pool runs low, so that any number of slow readers leaves the ring its buffers. A store may grow
+ * at the end of a turn that used it, too.
  */
 #ifndef PV_PKT_PKT_H
 #define PV_PKT_PKT_H
@@ -136,7 +137,7 @@ uint32_t pv_pool_key(const struct pv_pkt *pkt, uint32_t binder);
 int pv_pool_grow(struct pv_pool *pool);
 /* Packets that are free, or that it may grow by. */
 uint32_t pv_pool_left(const struct pv_pool *pool);
-/* True when fewer than a quarter is free and the pool may grow: the runtime looks between polls. */
+/* True when fewer than a quarter is free, of a store less than half of a growth step, and it may grow: the runtime looks between polls. */
 bool pv_pool_wants_growth(const struct pv_pool *pool);
 void pv_pool_get_stats(const struct pv_pool *pool, struct pv_pool_stats *out);
 const struct pv_pool_cfg *pv_pool_config(const struct pv_pool *pool);
@@ -146,8 +147,7 @@ struct pv_pool {
 	struct pv_pkt *free; /* linked by `next`; last in, first out: its buffer is still in the cache */
 	uint32_t nfree, low_water;
 	uint32_t headroom, total;
-	uint32_t
-	    spill_at; /* a quarter of a pool that has a store: with less free packets are copied there (pv_pool_spills); else 0 */
+	uint32_t spill_at; /* pv_pool_spills: a quarter, if there is a store; else 0 */
 	uint64_t exhausted;
 	uint64_t grown, stored;
 	struct pv_pool *store; /* NULL: there is none */

@@ -431,9 +431,9 @@ bool pv_pool_wants_growth(const struct pv_pool *pool)
 
 uint32_t pv_pool_left(const struct pv_pool *pool)
 {
-	uint32_t stored = pool->store ? pool->store->total - pool->store->nfree : 0;
+	const struct pv_pool_cfg *cfg = &full_const(pool)->cfg;
 
-	return pool->nfree + full_const(pool)->cfg.max - pool->total - stored;
+	return pool->nfree + (pool->store ? pv_pool_left(pool->store) : cfg->fixed ? 0 : cfg->max - pool->total);
 }
 
 static struct pv_pkt *copy_one(const struct pv_pkt *from, uint32_t at, struct pv_pool *pool)

@@ -349,20 +349,26 @@ static void set_int(int fd, int level, int name, int val)
 	setsockopt(fd, level, name, &val, sizeof(val));
 }
 
-/* The kernel socket to the stack's local address, if the kernel lets us. -EACCES is the one answer that counts. */
-static int mirror_bind(struct pv_sock *so)
+/* The kernel's half, whether or not the kernel has the address. */
+static int bind_half(struct pv_sock *so, const struct pv_endpoint *ep)
 {
 	struct sockaddr_storage ss;
-	struct pv_endpoint local;
+	socklen_t len = pv_addr_format(so->family, ep, &ss, sizeof(ss));
 	int fd = pv_sock_kfd(so), rc;
-
-	pv_udp_local(so->u, &local);
-	socklen_t len = pv_addr_format(so->family, &local, &ss, sizeof(ss));
 
 	set_int(fd, IPPROTO_IP, IP_FREEBIND, 1);
 	rc = pv_late_bind(so, (struct sockaddr *)&ss, len);
 	set_int(fd, IPPROTO_IP, IP_FREEBIND, pv_udp_options(so->u)->freebind);
-	return rc == -EACCES ? rc : 0;
+	return rc;
+}
+
+/* The kernel socket to the stack's local address, if the kernel lets us. -EACCES is the one answer that counts. */
+static int mirror_bind(struct pv_sock *so)
+{
+	struct pv_endpoint local;
+
+	pv_udp_local(so->u, &local);
+	return bind_half(so, &local) == -EACCES ? -EACCES : 0;
 }
 
 /* A bind that failed leaves no port behind. A socket that was the stack's already, by a join, gets a fresh UDP socket. */
@@ -373,6 +379,17 @@ static void unbind(struct pv_sock *so)
 		pv_decide_core(so, true, true);
 }
 
+static int bind_ended(struct pv_sock *so, int rc, bool kernel)
+{
+	if (rc) {
+		unbind(so);
+		return rc;
+	}
+	so->bound = true;
+	pv_decide_core(so, true, kernel);
+	return 0;
+}
+
 /*
  * A port that nobody names the kernel chooses, of those that are free in the stack, too: so it forgets that when the association is
  * dissolved, as the stack does, and the socket can have another one. `kernel`: its error if it would not; the stack has no port then.
@@ -380,14 +397,10 @@ static void unbind(struct pv_sock *so)
 static int bind_chosen(struct pv_sock *so, const struct pv_endpoint *ep, int *kernel)
 {
 	struct pv_endpoint local = *ep;
-	struct sockaddr_storage ss;
-	socklen_t len = pv_addr_format(so->family, &local, &ss, sizeof(ss));
-	int fd = pv_sock_kfd(so), rc;
+	int rc;
 
 	for (int tries = 0;; tries++) {
-		set_int(fd, IPPROTO_IP, IP_FREEBIND, 1);
-		*kernel = pv_late_bind(so, (struct sockaddr *)&ss, len);
-		set_int(fd, IPPROTO_IP, IP_FREEBIND, pv_udp_options(so->u)->freebind);
+		*kernel = bind_half(so, ep);
 		rc = *kernel ? *kernel : pv_leg_port(so, &local.port);
 		if (rc)
 			return rc;
@@ -414,13 +427,7 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
 		if (!rc)
 			rc = pv_late_bind(so, (struct sockaddr *)&ss, len);
 	}
-	if (rc) {
-		unbind(so);
-		return rc;
-	}
-	so->bound = true;
-	pv_decide_core(so, true, true);
-	return 0;
+	return bind_ended(so, rc, true);
 }
 
 /* The kernel need not be able to: the stack is alone with the address then. */
@@ -442,13 +449,7 @@ static int bind_core(struct pv_sock *so, const struct pv_endpoint *ep)
 
 	if (!rc)
 		rc = bind_mirrored(so, ep);
-	if (rc) {
-		unbind(so);
-		return rc;
-	}
-	so->bound = true;
-	pv_decide_core(so, true, false);
-	return 0;
+	return bind_ended(so, rc, false);
 }
 
 /* Why the address is the kernel's, beside that it is. */
@@ -579,6 +580,7 @@ static int bind_connected(struct pv_sock *so, const struct pv_endpoint *to)
 	rc = bind_mirrored(so, &local);
 	if (rc)
 		return rc;
+	so->bound = true;
 	pv_udp_name_chosen(so->u, true, true);
 	return pv_udp_connect(so->u, to, pv_clock_now(&pv_engine.clock));
 }

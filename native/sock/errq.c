@@ -160,14 +160,12 @@ static int64_t recv_icmp(struct pv_sock *so, struct msghdr *msg)
 static int64_t recv_locked(struct pv_sock *so, struct msghdr *msg)
 {
 	struct pv_stampq *q = stamps_of(so);
+	int64_t n, now = pv_clock_now(&pv_engine.clock);
 	struct pv_stamp s;
-	int64_t n;
 
-	/* The device's stamps come when its ring is asked, and so do errors. */
-	if (so->u && !pv_udp_errq_count(so->u) && !(q && q->count))
-		(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
-	else if (q && !q->count && pv_net_stamps_due(pv_engine.net, pv_clock_now(&pv_engine.clock)))
-		(void)pv_engine_poll(&pv_engine, pv_clock_now(&pv_engine.clock));
+	/* The device's stamps come when its ring is asked, and so do errors of datagrams. */
+	if (so->u ? !pv_udp_errq_count(so->u) && !(q && q->count) : q && !q->count && pv_net_stamps_due(pv_engine.net, now))
+		(void)pv_engine_poll(&pv_engine, now);
 	if (!stamp_first(so, q))
 		return recv_icmp(so, msg);
 	(void)pv_stampq_get(q, &s);

@@ -531,6 +531,7 @@ static int set_somewhere(struct pv_sock *so, int level, int name, const void *va
 static int set_locked(struct pv_sock *so, int level, int name, const void *val, socklen_t len)
 {
 	int fd = so->tc ? set_ours(so, level, name, val, len) : -ENOPROTOOPT;
+	int64_t now;
 
 	if (so->tc && pv_stamp_is(level, name))
 		return set_stamps(so, name, val, len);
@@ -552,11 +553,12 @@ static int set_locked(struct pv_sock *so, int level, int name, const void *val, 
 		tried_out(so, level, name);
 	if (!so->tc)
 		return 0;
+	now = pv_clock_now(&pv_engine.clock);
 	if (level == IPPROTO_TCP && name == TCP_NODELAY)
-		pv_tcp_nodelay_set(so->tc, pv_clock_now(&pv_engine.clock));
+		pv_tcp_nodelay_set(so->tc, now);
 	else if (level == IPPROTO_TCP && name == TCP_CORK)
-		pv_tcp_cork_set(so->tc, pv_clock_now(&pv_engine.clock));
-	pv_tcp_options_changed(so->tc, pv_clock_now(&pv_engine.clock));
+		pv_tcp_cork_set(so->tc, now);
+	pv_tcp_options_changed(so->tc, now);
 	pv_send_done();
 	return 0;
 }

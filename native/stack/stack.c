@@ -142,8 +142,8 @@ static pv_noinline void refill(const struct pv_net *net, struct stack_ring *sr)
 	struct pv_pkt *pkts[PV_RING_BATCH_MAX];
 	struct pv_ring *ring = sr->ring;
 
-	/* Of a fixed pool at once: no device has to learn of it, and what came meanwhile would stay in the ring's buffers. */
-	if (pv_unlikely(pv_pool_wants_growth(ring->pool)) && pv_pool_config(ring->pool)->fixed)
+	/* What came before the next pv_stack_grow would stay in the ring's buffers. No device has to learn of a store. */
+	if (ring->pool->store && pv_unlikely(pv_pool_wants_growth(ring->pool)))
 		(void)pv_pool_grow(ring->pool);
 	while (ring->rx_more) {
 		uint32_t n = collect(ring->pool, pkts, PV_MIN(ring->rx_more, PV_RING_BATCH_MAX));
