@@ -168,6 +168,7 @@ static int open_stack(struct pv_engine *e, const struct pv_config *cfg, bool hos
 	e->net = pv_stack_net(e->stack);
 	e->udp = pv_stack_udp(e->stack);
 	e->tcp = pv_stack_tcp(e->stack);
+	e->starts++;
 	return 0;
 }
 

@@ -120,6 +120,7 @@ struct pv_engine {
 	uint32_t nlimbo;
 	bool several; /* entries in the settings: a file for each */
 	_Atomic(int) state; /* enum pv_engine_state */
+	uint32_t starts; /* of the stack: what a call found in an earlier one is gone */
 	pthread_t thread;
 	bool have_thread;
 	struct pv_list leg_jobs; /* rt/port_leg.h: devices to be opened and shut by the progress thread */

@@ -340,6 +340,7 @@ static int accept_kernel(struct pv_sock *so, int flags)
 struct accepted {
 	int flags; /* of the call */
 	struct pv_tcp *tc; /* NULL: the kernel's */
+	uint32_t start; /* of the stack that it is of */
 	int fd; /* of it; -1: one of the stack's that needs none yet */
 	struct pv_endpoint peer; /* of the stack's */
 };
@@ -360,6 +361,7 @@ static int accept_try(struct pv_sock *so, struct accepted *a, bool kernel)
 
 	if (!rc)
 		rc = pv_tcp_accept(so->tc, &a->tc);
+	a->start = pv_engine.starts;
 	if (rc != -EAGAIN || !so->kernel_leg || !kernel)
 		return rc;
 	fd = accept_kernel(so, a->flags);
@@ -410,6 +412,12 @@ static int accept_wait(struct pyvma_sock *h, struct pv_sock *so, struct accepted
 	return n;
 }
 
+/* The engine may have been stopped while nobody held its lock, and its connections with it. */
+static bool lost(const struct accepted *a)
+{
+	return !pv_engine.stack || pv_engine.starts != a->start;
+}
+
 /* A handle of its own for what was accepted. A connection of the stack's has no fd until somebody asks, or has asked before. */
 static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **out)
 {
@@ -426,7 +434,8 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 			close(a->fd);
 		if (a->tc) {
 			pv_lock_get(&pv_engine.lock);
-			pv_tcp_close(a->tc, now());
+			if (!lost(a))
+				pv_tcp_close(a->tc, now());
 			pv_sock_unlock();
 		}
 		return rc;
@@ -434,6 +443,12 @@ static int accepted_handle(struct pv_sock *l, struct accepted *a, pyvma_sock **o
 	if (a->tc) {
 		so = pv_handle_sock(*out);
 		pv_lock_get(&pv_engine.lock);
+		if (pv_unlikely(lost(a))) {
+			pv_lock_put(&pv_engine.lock);
+			(void)pyvma_sock_close(*out);
+			*out = NULL;
+			return pv_error(-ENETDOWN, "the engine was stopped");
+		}
 		so->tc = a->tc;
 		so->bound = true;
 		(void)pv_tcp_peer(so->tc, &a->peer); /* whatever has become of it (inet_getname in Linux) */

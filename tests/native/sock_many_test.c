@@ -290,6 +290,47 @@ TEST(a_first_call_of_many_threads)
 	CHECK_EQ(pyvma_sock_close(s), 0);
 }
 
+static void *accept_one(void *listener)
+{
+	pyvma_sock *got = listener;
+
+	CHECK_EQ(pyvma_sock_accept(listener, NULL, NULL, SOCK_CLOEXEC, LONG_NS, &got), -ENETDOWN);
+	CHECK(!got);
+	return NULL;
+}
+
+static bool has_queue(pyvma_sock *l)
+{
+	bool has;
+
+	pv_lock_get(&pv_engine.lock);
+	has = pv_tcp_accept_queue(pv_handle_sock(l)->tc);
+	pv_lock_put(&pv_engine.lock);
+	return has;
+}
+
+/* The connection has left the queue, and has no handle yet: as when a thread ends the process in which another accepts. */
+TEST(a_stop_within_an_accept)
+{
+	struct sockaddr_in name;
+	pyvma_sock *l = listener(&name), *s;
+	pthread_t thread;
+
+	CHECK_EQ(pyvma_sock_open(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, &s), 0);
+	CHECK_EQ(pyvma_sock_connect(s, (struct sockaddr *)&name, sizeof(name), LONG_NS), 0);
+	while (!has_queue(l))
+		sched_yield();
+	pv_registry_get();
+	CHECK_EQ(pthread_create(&thread, NULL, accept_one, l), 0);
+	while (has_queue(l))
+		sched_yield();
+	pyvma_stop();
+	pv_registry_put();
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(pyvma_sock_close(s), 0);
+	CHECK_EQ(pyvma_sock_close(l), 0);
+}
+
 /* Without the program's help: what is open when the engine stops has said so to its peer. */
 TEST(a_stop_ends_them_all)
 {
