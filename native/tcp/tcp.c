@@ -586,10 +586,9 @@ int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_listen_stop(c, now_ns);
 	if (reset)
 		pv_tcp_reset_send(c, now_ns);
-	if (reset || c->state == PV_TCP_SYN_SENT) {
+	if (reset || c->state == PV_TCP_SYN_SENT)
 		c->err = ECONNRESET;
-		pv_tcp_tell(c, PV_EV_ERR | PV_EV_HUP | PV_EV_IN | PV_EV_OUT);
-	}
+	pv_tcp_tell(c, PV_EV_ERR | PV_EV_HUP | PV_EV_IN | PV_EV_OUT); /* a listener's end, too, wakes who waits for it */
 	pv_tcp_unhash(c);
 	if (!(c->sock & PV_SK_BIND_PORT)) {
 		pv_tcp_port_put(c);

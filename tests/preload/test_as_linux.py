@@ -1,5 +1,5 @@
-"""What the suites of other projects (libuv, libevent, libzmq, node, ruby, anyio, websockets, uvloop, Twisted, tokio, GLib, OpenJDK) found:
-the same script over the kernel and over the stack, by both faces."""
+"""What the suites of other projects (libuv, libevent, libzmq, node, ruby, anyio, websockets, uvloop, Twisted, tokio, GLib, OpenJDK,
+eventlet) found: the same script over the kernel and over the stack, by both faces."""
 
 from __future__ import annotations
 
@@ -50,6 +50,24 @@ for host in hosts:
         time.sleep(0.01)
         seen.add((said(a.recv, 20, socket.MSG_OOB | socket.MSG_DONTWAIT), a.recv(20), said(a.recv, 20, socket.MSG_OOB)))
     print(seen)
+""",
+    "a listener that is shut down while somebody waits for it": """
+import threading
+for host in hosts:
+    for how in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR):
+        with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as l:
+            sets = [select.epoll() for _ in range(3)]
+            for one, edge in zip(sets, (0, 0, select.EPOLLET)):
+                one.register(l, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | edge)
+            print([one.poll(0) for one in sets])
+            woken = []
+            asleep = threading.Thread(target=lambda: woken.append(sets[0].poll(5 if how != socket.SHUT_WR else 0.1)))
+            asleep.start()
+            time.sleep(0.05)
+            l.shutdown(how)
+            asleep.join()
+            print(how, [[what for _, what in events] for events in (*woken, *(one.poll(0) for one in sets))])
+            print([[what for _, what in one.poll(0)] for one in sets])
 """,
     "an option that a listener has got since it listens": """
 for host in hosts:
