@@ -461,7 +461,7 @@ void pv_rcv_ack_now(struct pv_tcp *c)
 
 pv_inline bool is_quick(const struct pv_tcp *c)
 {
-	return (c->quickacks && !c->pingpong) || (c->flags & PV_TF_QUICKACK);
+	return c->quickacks && !c->pingpong;
 }
 
 static void delay(struct pv_tcp *c, int64_t now_ns)
@@ -577,10 +577,6 @@ void pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns)
 /* __tcp_sock_set_quickack */
 void pv_tcp_quickack(struct pv_tcp *c, int val, int64_t now_ns)
 {
-	if (val & 1)
-		c->flags |= PV_TF_QUICKACK;
-	else
-		c->flags &= ~PV_TF_QUICKACK;
 	c->pingpong = val == 0;
 	if (!val || !(c->ack_pend & PV_ACK_SCHED) || (c->state != PV_TCP_ESTABLISHED && c->state != PV_TCP_CLOSE_WAIT))
 		return;
@@ -591,5 +587,5 @@ void pv_tcp_quickack(struct pv_tcp *c, int val, int64_t now_ns)
 
 bool pv_tcp_is_quickack(const struct pv_tcp *c)
 {
-	return (c->flags & PV_TF_QUICKACK) || !c->pingpong;
+	return !c->pingpong;
 }

@@ -217,7 +217,7 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 	c->incoming_cpu = l->incoming_cpu;
 	pv_tcp_set_cc(c, l->cc);
 	c->sock = (l->sock & (PV_SK_BIND_ADDR | PV_SK_BIND_PORT)) | PV_SK_CONNECTED;
-	c->flags = PV_TF_EMBRYO | (l->flags & PV_TF_QUICKACK);
+	c->flags = PV_TF_EMBRYO;
 	c->parent = l;
 	c->laddr = s->laddr;
 	c->raddr = s->raddr;
@@ -232,6 +232,7 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 	rc = pv_tcp_setup(c, in->now_ns);
 	if (!rc) {
 		pv_tcp_negotiate(c, &syn);
+		c->pingpong = l->pingpong; /* TCP_QUICKACK */
 		/* What the SYN-ACK promised. */
 		c->rcv_adv = pv_seq_add(c->rcv_nxt, s->wnd);
 		if (s->flags & PV_SYN_WS)
@@ -527,6 +528,7 @@ int pv_tcp_listen(struct pv_tcp *c, int backlog)
 	pv_list_init(&c->listen->acceptq);
 	pv_list_init(&c->listen->synq);
 	c->listen->backlog = n;
+	c->pingpong = 0; /* as inet_csk_listen_start */
 	pv_tcp_set_state(c, PV_TCP_LISTEN);
 	rc = pv_tcp_steer(c);
 	if (!rc)

@@ -227,7 +227,8 @@ bool pv_tcp_pacing_info(const struct pv_tcp *c, struct pv_txq_info *out);
 /* TCP_CONGESTION: -ENOENT for a name that is not known. */
 int pv_tcp_congestion_set(struct pv_tcp *c, const char *name);
 const char *pv_tcp_congestion(const struct pv_tcp *c);
-/* TCP_QUICKACK: odd numbers acknowledge at once what waits, and from now on; even ones what waits, and then delay; 0 delays. */
+/* TCP_QUICKACK: odd numbers acknowledge at once what waits, and do not wait for data to ride on until an answer is sent; even ones
+ * acknowledge what waits, and then delay; 0 delays. */
 void pv_tcp_quickack(struct pv_tcp *c, int val, int64_t now_ns);
 bool pv_tcp_is_quickack(const struct pv_tcp *c);
 /* TCP_MAXSEG as it is in force. */

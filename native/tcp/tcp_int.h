@@ -173,7 +173,6 @@ enum pv_tcp_busy { PV_BUSY_NOT, PV_BUSY, PV_BUSY_RWND, PV_BUSY_SNDBUF, PV_BUSY_C
 #define PV_TF_SHUT_RD 0x0200u
 #define PV_TF_ORPHAN 0x0400u /* the application has closed it */
 #define PV_TF_TLP 0x0800u /* a probe is out (tlp_high_seq) */
-#define PV_TF_QUICKACK 0x1000u /* pinned by TCP_QUICKACK */
 #define PV_TF_URG_RCVD 0x2000u /* rcv_up is valid */
 #define PV_TF_URG_READ 0x4000u /* the urgent byte has been read */
 #define PV_TF_SND_URG 0x8000u /* snd_up is valid */

@@ -271,6 +271,17 @@ static __attribute__((unused)) void rig_reset(struct rig *r, enum how how)
 	await_events(r->s, POLLERR);
 }
 
+/* The peer's end, and that a timer of a tick has acknowledged it: TCP_QUICKACK, 0 since it came, is 1 again. */
+static __attribute__((unused)) void await_end(struct sk s)
+{
+	await_state(s, PV_TCP_CLOSE_WAIT);
+	for (int i = 0; i < 30000 && sk_int(s, IPPROTO_TCP, TCP_QUICKACK) != 1; i++) {
+		sk_poll(s, 0, 0);
+		usleep(i < 100 ? 10 : 1000);
+	}
+	CHECK_EQ(sk_int(s, IPPROTO_TCP, TCP_QUICKACK), 1);
+}
+
 static __attribute__((unused)) void rig_end(struct rig *r, enum how how)
 {
 	switch (how) {
@@ -284,11 +295,11 @@ static __attribute__((unused)) void rig_end(struct rig *r, enum how how)
 		break;
 	case PEER_SHUT:
 		CHECK_EQ(sk_shutdown(r->peer, SHUT_WR), 0);
-		await_state(r->s, PV_TCP_CLOSE_WAIT);
+		await_end(r->s);
 		break;
 	case PEER_CLOSED:
 		peer_closes(r, false);
-		await_state(r->s, PV_TCP_CLOSE_WAIT);
+		await_end(r->s);
 		break;
 	case TIME_WAIT:
 		CHECK_EQ(sk_shutdown(r->s, SHUT_WR), 0);
@@ -298,7 +309,7 @@ static __attribute__((unused)) void rig_end(struct rig *r, enum how how)
 		break;
 	case CLOSED_LAST:
 		CHECK_EQ(sk_shutdown(r->peer, SHUT_WR), 0);
-		await_state(r->s, PV_TCP_CLOSE_WAIT);
+		await_end(r->s);
 		CHECK_EQ(sk_shutdown(r->s, SHUT_WR), 0);
 		await_state(r->s, PV_TCP_CLOSED);
 		break;

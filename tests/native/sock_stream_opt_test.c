@@ -251,9 +251,7 @@ static bool may_differ(const char *what, int64_t kernel, int64_t ours)
 	/* Less than a kbit/s. */
 	if (is(what, "SO_MAX_PACING_RATE"))
 		return is(what, " 1: ") || is(what, " 2: ") || is(what, " 100: ");
-	if (is(what, "SO_RCVLOWAT"))
-		return ours == 3145728 && kernel > 3000000;
-	return is(what, "TCP_QUICKACK") && (is(what, "peer_shut") || is(what, "peer_closed"));
+	return is(what, "SO_RCVLOWAT") && ours == 3145728 && kernel > 3000000;
 }
 
 static struct note kernel_notes[LOG_MAX], our_notes[LOG_MAX];

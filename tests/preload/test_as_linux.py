@@ -424,6 +424,26 @@ async def main():
 gc.disable()
 asyncio.run(main())
 """,
+    "TCP_QUICKACK, which does not last": """
+for host in hosts:
+    for value in (0, 1, 2):
+        c, a = pair(host, lambda l: l.setsockopt(TCP, socket.TCP_QUICKACK, value))
+        c.setsockopt(TCP, socket.TCP_QUICKACK, 1)
+        first, turns = (c.getsockopt(TCP, socket.TCP_QUICKACK), a.getsockopt(TCP, socket.TCP_QUICKACK)), 200
+        while turns and c.getsockopt(TCP, socket.TCP_QUICKACK):
+            turns -= 1
+            a.send(b"question")
+            c.recv(8)
+            c.send(b"answer")
+            a.recv(6)
+        print(first, turns > 0)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l, socket.socket(l.family) as c:
+        l.bind((host, 0))
+        l.listen()
+        l.setsockopt(TCP, socket.TCP_QUICKACK, 0)
+        c.connect(l.getsockname())
+        print(l.getsockopt(TCP, socket.TCP_QUICKACK), l.accept()[0].getsockopt(TCP, socket.TCP_QUICKACK))
+""",
     "epoll and numbers that are closed": """
 def ctl(call, *args):
     return said(call, *args)
