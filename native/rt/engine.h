@@ -115,12 +115,11 @@ struct pv_engine {
 	uint32_t netns_len;
 	int netns_fd; /* leads to it; -1: nothing does */
 	int netns_link; /* the name as the thread has it that started the engine; -1: none */
-	uint32_t netns_serial; /* of starts */
 	struct pv_pool *limbo[PV_IFACE_MAX]; /* pools of closed rings with buffers lent */
 	uint32_t nlimbo;
 	bool several; /* entries in the settings: a file for each */
 	_Atomic(int) state; /* enum pv_engine_state */
-	uint32_t starts; /* of the stack: what a call found in an earlier one is gone */
+	uint32_t starts; /* what a call found in an earlier one is gone */
 	pthread_t thread;
 	bool have_thread;
 	struct pv_list leg_jobs; /* rt/port_leg.h: devices to be opened and shut by the progress thread */

@@ -21,7 +21,7 @@
 
 #define OWN_NS "/proc/thread-self/ns/net"
 
-/* The engine's netns_serial when this thread started it: proc need not be walked to find its name of the namespace. */
+/* The engine's starts when this thread started it: proc need not be walked to find its name of the namespace. */
 static _Thread_local uint32_t started;
 
 /* Linux 5.14. 0: not known. */
@@ -41,7 +41,7 @@ void pv_netns_open(struct pv_engine *e, int fd)
 	e->netns_len = n > 0 && (size_t)n < sizeof(e->netns_name) ? (uint32_t)n : 0;
 	e->netns_fd = cookie ? pv_ownfd(open(OWN_NS, O_RDONLY | O_CLOEXEC)) : -1;
 	e->netns_link = cookie ? pv_ownfd(open(OWN_NS, O_PATH | O_NOFOLLOW | O_CLOEXEC)) : -1;
-	started = ++e->netns_serial;
+	started = e->starts;
 	atomic_store_explicit(&e->netns, cookie, memory_order_release);
 }
 
@@ -54,7 +54,6 @@ void pv_netns_close(struct pv_engine *e)
 	if (e->netns_link >= 0)
 		close(e->netns_link);
 	e->netns_fd = e->netns_link = -1;
-	e->netns_serial++;
 }
 
 bool pv_host_same_netns(const struct pv_engine *e, int fd)
@@ -71,7 +70,7 @@ bool pv_host_home(const struct pv_engine *e)
 
 	if (!atomic_load_explicit(&e->netns, memory_order_acquire))
 		return true;
-	if (started == e->netns_serial && e->netns_link >= 0)
+	if (started == e->starts && e->netns_link >= 0)
 		n = readlinkat(e->netns_link, "", name, sizeof(name));
 	else
 		n = readlink(OWN_NS, name, sizeof(name));

@@ -122,7 +122,10 @@ TEST(quickack_option)
 	peer_expect_none(p);
 	pv_tcp_quickack(p->c, false, p->w.now);
 	CHECK(!pv_tcp_is_quickack(p->c));
-	peer_expect_in(p, 1 * MS, 41 * MS, ".", 1, at + 200, 0);
+	peer_expect_in(p, 39 * MS, 41 * MS, ".", 1, at + 200, 0);
+	peer_send(p, ".", at + 200, 1, 100);
+	peer_expect_none(p);
+	peer_expect_in(p, 39 * MS, 41 * MS, ".", 1, at + 300, 0);
 	peer_close(p);
 }
 
