@@ -23,6 +23,7 @@ struct handling {
 	jmp_buf back;
 };
 
+_Thread_local uint64_t pl_handled;
 static _Thread_local struct handling *volatile handling;
 static _Thread_local struct {
 	struct __jmp_buf_tag *to;
@@ -53,6 +54,13 @@ static void tell_call(int sig)
 	    !PL_REAL(sigaction)(sig, NULL, &sa) && (sa.sa_flags & SA_RESTART) ? PYVMA_SIGNALLED_RESTART : PYVMA_SIGNALLED;
 }
 
+/* Behind what the handler did: it may have waited itself. */
+static void handled(int sig)
+{
+	if (sig != SIGPROF)
+		pl_handled |= UINT64_C(1) << (sig - 1);
+}
+
 /* A handler that makes calls which all succeed leaves errno alone on the kernel; the engine's own calls need not succeed. */
 static void handle(int sig, siginfo_t *info, void *context)
 {
@@ -62,6 +70,7 @@ static void handle(int sig, siginfo_t *info, void *context)
 
 	if (pv_likely(!depth())) {
 		call(sig, info, context);
+		handled(sig);
 		errno = saved;
 		return;
 	}
@@ -72,6 +81,7 @@ static void handle(int sig, siginfo_t *info, void *context)
 	if (!_setjmp(here.back))
 		call(sig, info, context);
 	handling = here.outer;
+	handled(sig);
 	errno = saved;
 }
 

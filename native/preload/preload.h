@@ -132,6 +132,10 @@ bool pl_pass_on(const struct msghdr *msg);
 
 bool pl_by_number(long number, const long *a, long *rc);
 
+/* ---- jump.c: signals whose handlers have run in this thread since a wait for several began, a bit each. ------------------ */
+
+extern _Thread_local uint64_t pl_handled __attribute__((tls_model("initial-exec")));
+
 /* ---- edge.c ------------------------------------------------------------------------------------------------------------ */
 
 extern _Thread_local struct pyvma_thread *pl_me __attribute__((tls_model("initial-exec"))); /* NULL: not known yet */

@@ -248,6 +248,17 @@ static int look(struct pollfd *fds, nfds_t n, const struct looks *how)
 	return ready;
 }
 
+/* A signal ends the call at whatever time since it began, as it does one of the kernel's: a look is several calls, and what the set told may be
+ * nothing. What the call's mask keeps out does not count. 0 or -EINTR. */
+static int signalled(const struct pl_wait *how)
+{
+	uint64_t out = 0;
+
+	if (how->mask)
+		memcpy(&out, how->mask, sizeof(out)); /* the kernel's part of it */
+	return pl_handled & ~out ? -EINTR : 0;
+}
+
 /* Within the engine, so that no handler fills the set with something else in between. */
 static int fill_and_wait(struct waiter *w, const struct pollfd *fds, nfds_t n, int64_t timeout_ns, const struct pl_wait *how,
 			 bool anew)
@@ -263,6 +274,7 @@ static int fill_and_wait(struct waiter *w, const struct pollfd *fds, nfds_t n, i
 		w->waits = how->waits;
 		pyvma_epoll_waits(w->ep, w->waits);
 	}
+	rc = rc ? rc : signalled(how);
 	if (!rc)
 		rc = pl_wait_epoll(w->ep, ev, PIECE, timeout_ns, how->mask);
 	w->busy = false;
@@ -317,12 +329,15 @@ static int poll_many(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const str
 {
 	int64_t until = timeout_ns > 0 ? pl_now_ns() + timeout_ns : 0;
 
+	pl_handled = 0;
 	for (unsigned int vain = 0;; vain++) {
 		int rc;
 
 		if (timeout_ns > 0 && vain)
 			timeout_ns = PV_MAX(until - pl_now_ns(), INT64_C(0));
 		rc = look(fds, n, &(struct looks){ how->mask, timeout_ns == 0 });
+		if (!rc && vain)
+			rc = signalled(how);
 		if (rc || timeout_ns == 0)
 			return rc;
 		/* What wakes us again and again and is nothing is a file that was closed by its number, and has another one. */

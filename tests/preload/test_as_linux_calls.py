@@ -432,3 +432,132 @@ def test_signals_that_end_calls(empty: Namespace, tmp_path: Path) -> None:
     program = compiled(tmp_path / "signalled", tmp_path / "signalled.c", options=("-pthread",))
     env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
     assert printed(empty, env, str(program)) == ["0 0"]
+
+
+# A signal's handler has a descriptor of the wait's lead elsewhere and makes readable what it led to: the wait ends by the signal, whatever
+# woke it beside that. And one that comes while many sockets are looked at.
+SEVERAL = r"""
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SOCKETS 200
+#define ROUNDS 40
+
+static int fds[SOCKETS], number, other, writer = -1;
+
+static void handler(int sig)
+{
+	(void)sig;
+	if (writer >= 0 && (dup2(other, number) < 0 || write(writer, "x", 1) != 1))
+		abort();
+}
+
+static int bound(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		abort();
+	return fd;
+}
+
+static int wait_by(int how, const int *on, int n, int ms)
+{
+	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
+	struct timeval tv = { ms / 1000, ms % 1000 * 1000 };
+	struct pollfd p[SOCKETS];
+	sigset_t none;
+	fd_set in;
+	int top = 0;
+
+	FD_ZERO(&in);
+	sigemptyset(&none);
+	for (int i = 0; i < n; i++) {
+		p[i] = (struct pollfd){ .fd = on[i], .events = POLLIN };
+		FD_SET(on[i], &in);
+		top = on[i] >= top ? on[i] + 1 : top;
+	}
+	switch (how) {
+	case 0:
+		return poll(p, (nfds_t)n, ms);
+	case 1:
+		return ppoll(p, (nfds_t)n, &ts, &none);
+	case 2:
+		return select(top, &in, NULL, NULL, &tv);
+	default:
+		return pselect(top, &in, NULL, NULL, &ts, &none);
+	}
+}
+
+static void alarm_in(long us)
+{
+	struct itimerval it = { .it_value = { 0, us } };
+
+	setitimer(ITIMER_REAL, &it, NULL);
+}
+
+static int in_vain(int how)
+{
+	int was[2], is[2], keep, rc;
+
+	if (pipe(was) || pipe(is))
+		abort();
+	keep = dup(was[0]);
+	number = was[0];
+	other = is[0];
+	writer = was[1];
+	alarm_in(100000);
+	rc = wait_by(how, (int[]){ fds[0], number }, 2, 5000) < 0 ? errno : 0;
+	writer = -1;
+	for (int i = 0; i < 2; i++) {
+		close(was[i]);
+		close(is[i]);
+	}
+	close(keep);
+	return rc == EINTR;
+}
+
+static int early(void)
+{
+	int lost = 0;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		alarm_in(25);
+		lost += wait_by(0, fds, SOCKETS, 50) == 0;
+		alarm_in(0);
+	}
+	return lost;
+}
+
+int main(void)
+{
+	struct sigaction sa = { .sa_handler = handler };
+
+	sigaction(SIGALRM, &sa, NULL);
+	for (int i = 0; i < SOCKETS; i++)
+		fds[i] = bound();
+	for (int how = 0; how < 4; how++)
+		printf("%d ", in_vain(how));
+	printf("%d\n", early() < ROUNDS / 2);
+	return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("spin", ["0", "-1"])
+def test_signals_that_end_waits_for_several(empty: Namespace, tmp_path: Path, spin: str) -> None:
+    (tmp_path / "several.c").write_text(SEVERAL)
+    program = compiled(tmp_path / "several", tmp_path / "several.c")
+    env = {"PYVMA_INTERFACES": interfaces(), "PYVMA_RX_POLL": spin, "LD_PRELOAD": str(run.library())}
+    assert printed(empty, env, str(program)) == ["1 1 1 1 1"]
