@@ -83,8 +83,14 @@ void pl_set_put(struct pl_set *set, int fd)
 
 void pl_set_retreat(struct pl_set *set)
 {
-	if (!atomic_exchange(&set->left, true))
-		(void)pyvma_epoll_retreat(set->ep);
+	int kep;
+
+	if (atomic_exchange(&set->left, true))
+		return;
+	kep = pyvma_epoll_retreat(set->ep);
+	/* The program has closed the first of its numbers, and the set's is one of its own since (pl_set_put). */
+	if (pl_set_of(pl_get(kep)) != set)
+		(void)PL_REAL(close)(kep);
 }
 
 static int create(int flags)

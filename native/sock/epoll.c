@@ -536,7 +536,7 @@ int pyvma_epoll_retreat(pyvma_epoll *set)
 		sched_yield();
 		pv_lock_get(&pv_engine.lock);
 	}
-	kep = set->kep;
+	kep = pv_ownfd_not(set->kep);
 	(void)epoll_ctl(kep, EPOLL_CTL_DEL, set->bell, NULL);
 	set->kep = -1;
 	pv_lock_put(&pv_engine.lock);

@@ -561,3 +561,64 @@ def test_signals_that_end_waits_for_several(empty: Namespace, tmp_path: Path, sp
     program = compiled(tmp_path / "several", tmp_path / "several.c")
     env = {"PYVMA_INTERFACES": interfaces(), "PYVMA_RX_POLL": spin, "LD_PRELOAD": str(run.library())}
     assert printed(empty, env, str(program)) == ["1 1 1 1 1"]
+
+
+# A set whose first number was closed becomes the kernel's, with the engine that a filter of the program's sends away: one number is left.
+LEAVES = r"""
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int sets(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	char path[300], what[64];
+	int n = 0;
+
+	for (struct dirent *d = readdir(dir); d; d = readdir(dir)) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%s", d->d_name);
+		memset(what, 0, sizeof(what));
+		n += readlink(path, what, sizeof(what) - 1) > 0 && strstr(what, "eventpoll");
+	}
+	closedir(dir);
+	return n;
+}
+
+int main(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .filter = code, .len = sizeof(code) / sizeof(*code) };
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	struct epoll_event ev = { .events = EPOLLOUT };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), ep = epoll_create1(0), other = dup(ep);
+
+	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev))
+		return 1;
+	close(ep);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		return 2;
+	printf("%d %d\n", epoll_wait(other, &ev, 1, 1000), sets());
+	return 0;
+}
+"""
+
+
+def test_a_set_that_becomes_the_kernels(empty: Namespace, tmp_path: Path) -> None:
+    (tmp_path / "leaves.c").write_text(LEAVES)
+    program = compiled(tmp_path / "leaves", tmp_path / "leaves.c")
+    assert printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, str(program)) == ["1 1"]
