@@ -362,6 +362,20 @@ static int bind_half(struct pv_sock *so, const struct pv_endpoint *ep)
 	return rc;
 }
 
+/* With a port, which bind(2) need not have taken. */
+static int bind_port(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	bool later = pv_udp_options(so->u)->bind_no_port;
+	int rc;
+
+	if (later)
+		set_int(pv_sock_kfd(so), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0);
+	rc = bind_half(so, ep);
+	if (later)
+		set_int(pv_sock_kfd(so), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+	return rc;
+}
+
 /* The kernel socket to the stack's local address, if the kernel lets us. -EACCES is the one answer that counts. */
 static int mirror_bind(struct pv_sock *so)
 {
@@ -400,7 +414,7 @@ static int bind_chosen(struct pv_sock *so, const struct pv_endpoint *ep, int *ke
 	int rc;
 
 	for (int tries = 0;; tries++) {
-		*kernel = bind_half(so, ep);
+		*kernel = bind_port(so, ep);
 		rc = *kernel ? *kernel : pv_leg_port(so, &local.port);
 		if (rc)
 			return rc;
@@ -450,6 +464,28 @@ static int bind_core(struct pv_sock *so, const struct pv_endpoint *ep)
 	if (!rc)
 		rc = bind_mirrored(so, ep);
 	return bind_ended(so, rc, false);
+}
+
+/* IP_BIND_ADDRESS_NO_PORT: the port is taken with the peer, or the first datagram. Of neither an address nor a port nothing is taken. */
+static int bind_own(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	bool any = pv_addr_is_any(&ep->addr), all = any || pv_addr_is_bcast(&ep->addr) || pv_addr_is_mcast(&ep->addr);
+	int rc = pv_core_open(so);
+
+	if (rc || ep->port || (all && !any) || !pv_udp_options(so->u)->bind_no_port)
+		return rc ? rc : all ? bind_both(so, ep) : bind_core(so, ep);
+	if (any && pv_sock_mode(so) == PV_SOCK_UNDECIDED) {
+		pv_core_close(so);
+		return 0;
+	}
+	rc = pv_udp_bind_address(so->u, ep);
+	if (rc) {
+		unbind(so);
+		return rc;
+	}
+	(void)bind_half(so, ep);
+	pv_decide_core(so, true, any);
+	return 0;
 }
 
 /* Why the address is the kernel's, beside that it is. */
@@ -507,13 +543,12 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	if (pv_addr_is_any(&ep->addr) || pv_addr_is_bcast(&ep->addr) || pv_addr_is_mcast(&ep->addr)) {
 		if (kernels)
 			return bind_kernel(so, ep, addr, len);
-		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_leg_bind(so, ep, addr, len)
-										: bind_both(so, ep);
+		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_leg_bind(so, ep, addr, len) : bind_own(so, ep);
 	}
 	if (!owner && !pv_net_is_broadcast(e->net, &ep->addr))
 		return bind_kernel(so, ep, addr, len);
 	if (!pv_iface_is_host(owner) && (owner || !pv_leg_engine() || pv_decide_static(&ep->addr)))
-		return bind_core(so, ep);
+		return bind_own(so, ep);
 	return kernels ? bind_kernel(so, ep, addr, len) : pv_leg_bind(so, ep, addr, len);
 }
 
@@ -564,8 +599,9 @@ int pyvma_sock_bind(pyvma_sock *h, const struct sockaddr *addr, socklen_t len)
 
 /* ---- connect and the first datagram ------------------------------------------------------------------------------------ */
 
-/* What connect(2) has chosen is bound as one address by both halves: what is sent to another is not the kernel's to keep for it. */
-static int bind_connected(struct pv_sock *so, const struct pv_endpoint *to)
+/* What connect(2) has chosen is bound as one address by both halves: what is sent to another is not the kernel's to keep for it.
+ * `chosen`: the address, too, and is not bind(2)'s. */
+static int bind_connected(struct pv_sock *so, const struct pv_endpoint *to, bool chosen)
 {
 	uint32_t device = pv_udp_options(so->u)->bound_iface;
 	struct pv_endpoint local;
@@ -581,19 +617,22 @@ static int bind_connected(struct pv_sock *so, const struct pv_endpoint *to)
 	if (rc)
 		return rc;
 	so->bound = true;
-	pv_udp_name_chosen(so->u, true, true);
+	pv_udp_name_chosen(so->u, chosen, true);
 	return pv_udp_connect(so->u, to, pv_clock_now(&pv_engine.clock));
 }
 
 static int connect_core(struct pv_sock *so, const struct pv_endpoint *to)
 {
 	bool fresh = pv_sock_mode(so) != PV_SOCK_CORE;
+	struct pv_endpoint own;
 	int rc = pv_core_open(so);
 
-	if (!rc)
+	if (!rc) {
+		pv_udp_local(so->u, &own);
 		rc = pv_udp_connect(so->u, to, pv_clock_now(&pv_engine.clock));
+	}
 	if (!rc && !so->bound)
-		rc = bind_connected(so, to);
+		rc = bind_connected(so, to, pv_addr_is_any(&own.addr));
 	if (rc) {
 		if (fresh)
 			pv_core_close(so);

@@ -172,13 +172,28 @@ static int bind_both(struct pv_sock *so, const struct pv_endpoint *ep)
 	return rc;
 }
 
+/* IP_BIND_ADDRESS_NO_PORT: connect(2) takes a port then, of which it is enough that this peer has none from it. */
+static int bind_stack(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	return !ep->port && pv_tcp_options(so->tc)->bind_no_port ? pv_tcp_bind_address(so->tc, ep) : pv_tcp_bind(so->tc, ep);
+}
+
+/* Neither an address nor a port: it is as if nobody had called. */
+static int bind_any(struct pv_sock *so, const struct pv_endpoint *ep)
+{
+	if (pv_stream_open(so) || ep->port || !pv_tcp_options(so->tc)->bind_no_port)
+		return bind_both(so, ep);
+	pv_stream_close(so);
+	return 0;
+}
+
 static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
 {
 	struct pv_endpoint local;
 	int rc = pv_stream_open(so), one = 1;
 
 	if (!rc)
-		rc = pv_tcp_bind(so->tc, ep);
+		rc = bind_stack(so, ep);
 	if (rc) {
 		pv_stream_close(so);
 		return rc;
@@ -186,7 +201,7 @@ static int bind_ours(struct pv_sock *so, const struct pv_endpoint *ep)
 	/* The kernel's getsockname shall say the same, where the kernel lets us and there is a kernel socket. A port that is not for everybody
 	 * is an error. */
 	pv_tcp_local(so->tc, &local);
-	if (pv_sock_kfd_made(so) < 0 && local.port >= PORT_PRIVILEGED)
+	if (pv_sock_kfd_made(so) < 0 && (!local.port || local.port >= PORT_PRIVILEGED))
 		goto done;
 	setsockopt(pv_sock_kfd(so), IPPROTO_IP, IP_FREEBIND, &one, sizeof(one));
 	rc = kernel_bind(so, &local);
@@ -214,13 +229,13 @@ static int bind_locked(struct pv_sock *so, const struct pv_endpoint *ep, const s
 	if (pv_sock_mode(so) == PV_SOCK_STREAM && !so->host && so->family == AF_INET6 && pv_tcp_has_port(so->tc))
 		return -EINVAL;
 	if (pv_sock_mode(so) == PV_SOCK_STREAM && !so->host)
-		return pv_tcp_bind(so->tc, ep);
+		return bind_stack(so, ep);
 	if (so->bound)
 		return pv_name_twice(so, ep);
 	pv_decide_kernel_read(so);
 	device = pv_decide_device(so, &kernels);
 	if (!kernels && pv_addr_is_any(&ep->addr))
-		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_stream_host_bind(so, ep) : bind_both(so, ep);
+		return pv_leg_engine() && (!device || pv_iface_is_host(device)) ? pv_stream_host_bind(so, ep) : bind_any(so, ep);
 	owner = ep->iface ? ep->iface : pv_net_addr_owner(pv_engine.net, &ep->addr);
 	if (owner && !pv_iface_is_host(owner))
 		return bind_ours(so, ep);

@@ -57,6 +57,7 @@ static const struct row {
 	{ IPPROTO_IP, IP_MINTTL, FIELD(min_ttl), U8, false },
 	{ IPPROTO_IP, IP_MTU_DISCOVER, FIELD(pmtudisc), U8, false },
 	{ IPPROTO_IP, IP_FREEBIND, FIELD(freebind), FLAG, false },
+	{ IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, FIELD(bind_no_port), FLAG, false },
 	{ IPPROTO_IP, IP_RECVERR, FIELD(recverr4), FLAG, false },
 	{ IPPROTO_IPV6, IPV6_RECVERR, FIELD(recverr6), FLAG, true },
 	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, FIELD(hops), I16, true },
@@ -543,7 +544,7 @@ static int set_locked(struct pv_sock *so, int level, int name, const void *val, 
 	fd = set_somewhere(so, level, name, val, len);
 	if (fd < 0)
 		return fd;
-	if (!find(so, level, name))
+	if (!find(so, level, name) || (level == IPPROTO_IP && name == IP_BIND_ADDRESS_NO_PORT && pv_leg_engine()))
 		pv_opt_kernel_note(so, level, name);
 	so->rcvbuf_set |= level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_RCVBUFFORCE);
 	so->sndbuf_set |= level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE);

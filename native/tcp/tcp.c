@@ -368,7 +368,8 @@ static int bind_check(const struct pv_tcp *c, const struct pv_endpoint *local, u
 	return c->state != PV_TCP_CLOSED || c->port ? -EINVAL : 0;
 }
 
-int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local)
+/* `port`: one is taken, too. */
+static int bind_name(struct pv_tcp *c, const struct pv_endpoint *local, bool port)
 {
 	uint32_t iface, was = c->opts.bound_iface;
 	const struct pv_addr *a = &local->addr;
@@ -391,7 +392,7 @@ int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local)
 			c->opts.v6only = true;
 	}
 	c->opts.bound_iface = iface;
-	rc = pv_tcp_port_get(c, local->port);
+	rc = port ? pv_tcp_port_get(c, local->port) : 0;
 	if (rc) {
 		c->laddr = (struct pv_addr){ 0 };
 		c->sock &= (uint8_t)~PV_SK_ANY4;
@@ -405,6 +406,16 @@ int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local)
 	if (local->port)
 		c->sock |= PV_SK_BIND_PORT;
 	return 0;
+}
+
+int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local)
+{
+	return bind_name(c, local, true);
+}
+
+int pv_tcp_bind_address(struct pv_tcp *c, const struct pv_endpoint *local)
+{
+	return bind_name(c, local, false);
 }
 
 void pv_tcp_name_chosen(struct pv_tcp *c, bool addr, bool port)

@@ -75,6 +75,8 @@ uint32_t pv_tcp_lane(const struct pv_tcp *c);
 
 /* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
 int pv_tcp_bind(struct pv_tcp *c, const struct pv_endpoint *local);
+/* No port, until one is needed: may be called again. */
+int pv_tcp_bind_address(struct pv_tcp *c, const struct pv_endpoint *local);
 /* -EINPROGRESS: a SYN is under way, PV_EV_OUT tells the end, pv_tcp_error whether it failed. -EISCONN, -EALREADY, -ECONNREFUSED and the
  * like at once, errors of pv_net_path. 0 after a connection that was under way has been made. `remote` NULL, an address that is none:
  * -EINVAL unless the state is an error already. */
@@ -201,6 +203,7 @@ struct pv_tcp_opts {
 	uint16_t maxseg; /* TCP_MAXSEG; 0: by MTU */
 	uint16_t pacing_packet; /* bytes of a usual frame, for the device; 0: unknown */
 	uint8_t priority; /* SO_PRIORITY; 255: that or more */
+	bool bind_no_port; /* IP_BIND_ADDRESS_NO_PORT, the caller's: bind or bind_address? */
 	uint32_t linger_s;
 	uint32_t keepidle_s; /* 7200 */
 	uint32_t user_timeout_ms; /* 0: none */

@@ -197,7 +197,8 @@ static void set_local(struct pv_udp *u, const struct pv_addr *a)
 		u->saddr = *a;
 }
 
-int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
+/* `port`: one is taken, too. */
+static int bind_name(struct pv_udp *u, const struct pv_endpoint *local, bool port)
 {
 	uint32_t iface, was = u->opts.bound_iface;
 	bool was_v6only = u->opts.v6only;
@@ -216,7 +217,7 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 			u->opts.v6only = true;
 	}
 	u->opts.bound_iface = u->bound_iface = iface;
-	rc = pv_udp_port_get(u, local->port);
+	rc = port ? pv_udp_port_get(u, local->port) : 0;
 	if (rc) {
 		u->opts.v6only = was_v6only;
 		forget_local(u);
@@ -228,6 +229,16 @@ int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
 	u->conn.path.gen = u->to.path.gen = 0;
 	pv_udp_steer(u);
 	return 0;
+}
+
+int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local)
+{
+	return bind_name(u, local, true);
+}
+
+int pv_udp_bind_address(struct pv_udp *u, const struct pv_endpoint *local)
+{
+	return bind_name(u, local, false);
 }
 
 void pv_udp_name_chosen(struct pv_udp *u, bool addr, bool port)

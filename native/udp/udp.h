@@ -32,6 +32,8 @@ void pv_udp_close(struct pv_udp *u);
 
 /* Port 0: an ephemeral one. -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL (bound already), -EAFNOSUPPORT. */
 int pv_udp_bind(struct pv_udp *u, const struct pv_endpoint *local);
+/* No port, until one is needed: may be called again. */
+int pv_udp_bind_address(struct pv_udp *u, const struct pv_endpoint *local);
 /* Port, or address and port, of the last bind were chosen for the socket by the kernel: the association's end takes them away. */
 void pv_udp_name_chosen(struct pv_udp *u, bool addr, bool port);
 /* NULL: dissolve the association (AF_UNSPEC). Binds first when needed. Errors of pv_net_path. */
@@ -117,6 +119,7 @@ struct pv_udp_opts {
 	struct pv_addr mcast_src4; /* IP_MULTICAST_IF given by address */
 	uint32_t bound_iface; /* SO_BINDTODEVICE; PV_UDP_IFACE_GONE: one that was removed, nothing comes and nothing goes by it */
 	bool broadcast, reuse_addr, reuse_port, v6only, no_check, recverr4, recverr6, freebind;
+	bool bind_no_port; /* IP_BIND_ADDRESS_NO_PORT, the caller's: bind or bind_address? */
 	uint8_t pmtudisc4, pmtudisc6; /* enum pv_pmtudisc; default WANT */
 	uint32_t flow_label;
 	uint32_t priority; /* SO_PRIORITY */

@@ -117,6 +117,48 @@ for host in hosts:
     a.setblocking(True)
     print(said(a.recv, 1))
 """,
+    "an address without a port": """
+# IP_BIND_ADDRESS_NO_PORT
+IP, NO_PORT = socket.IPPROTO_IP, 24
+def named(s):
+    return s.getsockname()[0], s.getsockname()[1] != 0
+for host, kind in [(host, kind) for host in hosts for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]:
+    family, stream = socket.AF_INET6 if ":" in host else socket.AF_INET, kind == socket.SOCK_STREAM
+    def fresh(on=1):
+        s = socket.socket(family, kind)
+        s.setsockopt(IP, NO_PORT, on)
+        s.settimeout(5)
+        return s
+    r = fresh(0)
+    r.bind((host, 0))
+    if stream:
+        r.listen()
+    for first in ("::" if ":" in host else "0.0.0.0", host):
+        s = fresh()
+        print(s.bind((first, 0)), named(s), s.getsockopt(IP, NO_PORT), r.getsockopt(IP, NO_PORT))
+        print(s.bind((host, 0)), named(s), said(s.getpeername))
+        print(s.connect(r.getsockname()), named(s), said(s.bind, (host, 0)), s.send(b"x"))
+        print(s.setsockopt(IP, NO_PORT, 0), s.getsockopt(IP, NO_PORT), named(s))
+        s = fresh()
+        print(s.bind((first, 6900)), s.getsockname()[1])
+        s = fresh()
+        s.bind((first, 0))
+        if stream:
+            print(s.listen(), named(s), socket.create_connection((host, s.getsockname()[1])).getsockname()[0] == host)
+            print(s.accept()[0].getsockopt(IP, NO_PORT))
+        else:
+            r.recv(10)
+            s.setblocking(False)
+            print(said(s.recv, 10), s.sendto(b"x", r.getsockname()), named(s))
+            print(r.sendto(b"y", r.recvfrom(10)[1]), select.select([s], [], [], 5)[0] == [s], s.recv(10))
+    if stream:
+        # More connections than ports.
+        more = [fresh() for _ in range(20)]
+        for s in more:
+            s.bind((host, 0))
+        others = [socket.create_server((host, 0), family=family) for _ in more]
+        print({named(s) for s in more}, {s.connect(o.getsockname()) for s, o in zip(more, others)}, {named(s) for s in more})
+""",
     "a maximum segment size that was set before": """
 for host in hosts:
     c = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
