@@ -611,7 +611,15 @@ static int give_row(const struct pv_sock *so, const struct row *row, void *out, 
 	return give_int(val, out, len);
 }
 
-/* Linux's struct, as far as the headers of the build know it; what has no meaning here stays 0. */
+/* Linux 6.18's struct: headers of the build may end with tcpi_snd_wnd. What has no meaning here (rehash, accecn) stays 0. */
+struct info {
+	char known[232];
+	uint32_t rcv_wnd, rehash;
+	uint16_t total_rto, rto_recoveries;
+	uint32_t rto_time, accecn[8];
+};
+_Static_assert(sizeof(struct info) == 280, "as Linux has it");
+
 static int give_info(struct pv_sock *so, void *out, socklen_t *len)
 {
 	struct pv_tcp_info i;
@@ -672,7 +680,12 @@ static int give_info(struct pv_sock *so, void *out, socklen_t *len)
 	t.tcpi_reord_seen = i.reord_seen;
 	t.tcpi_rcv_ooopack = i.rcv_ooopack;
 	t.tcpi_snd_wnd = i.snd_wnd;
-	return give(&t, sizeof(t), out, len);
+	struct info all = {
+		.rcv_wnd = i.rcv_wnd, .total_rto = i.total_rto, .rto_recoveries = i.rto_recoveries, .rto_time = i.rto_time_ms
+	};
+
+	memcpy(all.known, &t, sizeof(all.known));
+	return give(&all, sizeof(all), out, len);
 }
 
 static int get_tcp(struct pv_sock *so, int name, void *val, socklen_t *len)

@@ -3,6 +3,7 @@
 #include "net/txlane.h"
 #include "tcp/conn.h"
 #include "tcp/output.h"
+#include "tcp/recovery.h"
 
 #define TTL_DEFAULT 64u
 #define WSCALE_MAX 14u /* RFC 7323 2.3 */
@@ -131,7 +132,7 @@ int pv_tcp_setup(struct pv_tcp *c, int64_t now_ns)
 	if (c->opts.maxseg && c->opts.maxseg < mss)
 		mss = c->opts.maxseg;
 	c->advmss = (uint16_t)mss;
-	c->mss_peer = mss_default_of(c);
+	c->mss_peer = c->opts.maxseg ? c->opts.maxseg : mss_default_of(c); /* until it says its own */
 	pv_tcp_mss_sync(c, c->path.mtu);
 	pv_tcp_rcv_init(c);
 	pv_tcp_recovery_init(c);
@@ -199,6 +200,7 @@ void pv_tcp_established(struct pv_tcp *c, const struct pv_tcp_in *in)
 		c->rto_ns = PV_MAX(c->rto_ns, 3 * PV_NS_PER_S);
 	if (lost > 1)
 		c->cwnd = 1;
+	pv_tcp_rto_over(c, in->now_ns);
 	c->retransmits = c->backoff = 0;
 	c->first_rtx_ns = 0;
 	c->last_data_sent_ns = c->last_data_rcvd_ns = c->last_ack_rcvd_ns = in->now_ns;

@@ -87,6 +87,6 @@ void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int
 		c->err = err->err;
 		pv_tcp_tell(c, PV_EV_ERR | PV_EV_IN | PV_EV_OUT);
 	} else {
-		c->soft_err = err->err;
+		c->soft_err = (uint16_t)err->err;
 	}
 }

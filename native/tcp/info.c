@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TCP_INFO: Linux's fields, filled with what they mean there. */
+#include "tcp/conn.h"
 #include "tcp/output.h"
 #include "tcp/recovery.h"
 
@@ -19,7 +20,29 @@ static uint32_t us(int64_t ns)
 /* Linux counts from the start of the machine's clock what never was. */
 static uint32_t ms_since(int64_t then_ns, int64_t now_ns)
 {
-	return us(now_ns - then_ns) / 1000;
+	return (uint32_t)PV_MIN(PV_MAX(now_ns - then_ns, 0) / PV_NS_PER_MS, (int64_t)UINT32_MAX);
+}
+
+/* What a listener has of it. */
+static void info_listen(const struct pv_tcp *c, struct pv_tcp_info *o)
+{
+	o->unacked = c->listen->naccept;
+	o->sacked = c->listen->backlog;
+	o->snd_cwnd = PV_TCP_INIT_CWND;
+	o->reordering = PV_TCP_REORDERING;
+	o->pacing_rate = o->max_pacing_rate = c->opts.pacing_rate;
+}
+
+/* Nothing has been set up yet, or not again. */
+static void info_unused(struct pv_tcp_info *o)
+{
+	o->rto_us = (uint32_t)(PV_TCP_SYN_TIMEOUT_NS / PV_NS_PER_US);
+	o->rttvar_us = o->rto_us / 4;
+	o->min_rtt_us = UINT32_MAX;
+	o->snd_mss = o->snd_mss ? o->snd_mss : PV_TCP_MSS_DEFAULT;
+	o->snd_ssthresh = PV_TCP_SSTHRESH_INF;
+	o->snd_cwnd = PV_TCP_INIT_CWND;
+	o->reordering = PV_TCP_REORDERING;
 }
 
 static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
@@ -66,7 +89,7 @@ static void info_busy(const struct pv_tcp *c, struct pv_tcp_info *o, int64_t now
 	int64_t ns[PV_BUSY_COUNT];
 
 	memcpy(ns, c->busy_ns, sizeof(ns));
-	ns[c->busy] += now_ns - c->busy_since_ns;
+	ns[c->busy] += now_ns;
 	o->busy_time_us = (uint64_t)((ns[PV_BUSY] + ns[PV_BUSY_RWND] + ns[PV_BUSY_SNDBUF]) / 1000);
 	o->rwnd_limited_us = (uint64_t)(ns[PV_BUSY_RWND] / 1000);
 	o->sndbuf_limited_us = (uint64_t)(ns[PV_BUSY_SNDBUF] / 1000);
@@ -78,13 +101,17 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 
 	memset(o, 0, sizeof(*o));
 	o->state = c->state;
-	if (c->state == PV_TCP_LISTEN)
+	if (c->state == PV_TCP_LISTEN) {
+		info_listen(c, o);
 		return;
+	}
 	o->options = (uint8_t)((c->flags & PV_TF_TS ? OPT_TIMESTAMPS : 0) | (c->flags & PV_TF_SACK ? OPT_SACK : 0) |
 			       (c->flags & PV_TF_WS ? OPT_WSCALE : 0) | (c->flags & PV_TF_ECN ? OPT_ECN : 0));
 	o->snd_wscale = c->snd_wscale;
 	o->rcv_wscale = c->rcv_wscale;
 	info_send(c, o);
+	if (!c->rto_ns)
+		info_unused(o);
 	info_busy(c, o, now_ns);
 	o->ato_us = PV_MIN(c->ato_us, us(c->t->cfg.delack_max_ns));
 	o->rcv_mss = c->rcv_mss;
@@ -93,11 +120,14 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	o->last_ack_recv_ms = ms_since(c->last_ack_rcvd_ns, now_ns);
 	o->pmtu = c->pmtu;
 	o->rcv_ssthresh = c->rcv_ssthresh;
+	o->total_rto = c->total_rto;
+	o->rto_recoveries = c->rto_recoveries;
+	o->rto_time_ms = c->rto_time_ms + (c->rto_since_ms ? pv_tcp_ms(now_ns) - c->rto_since_ms : 0);
 	o->advmss = c->advmss - (c->flags & PV_TF_TS ? PV_TCP_TS_LEN : 0u);
 	o->rcv_rtt_us = us(c->rcv_rtt_ns);
 	o->rcv_space = c->rcv_space;
 	o->rcv_ooopack = c->rcv_ooopack;
-	o->rcv_wnd = pv_seq_gt(c->rcv_adv, c->rcv_nxt) ? pv_seq_dist(c->rcv_nxt, c->rcv_adv) : 0;
+	o->rcv_wnd = pv_seq_dist(c->rcv_wup, c->rcv_adv);
 	o->bytes_received = c->bytes_received;
 	o->segs_in = c->segs_in;
 	o->data_segs_in = c->data_segs_in;

@@ -208,6 +208,8 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 					  .has_ts = s->flags & PV_SYN_TS,
 					  .ts_val = s->ts_recent,
 					  .sack_ok = s->flags & PV_SYN_SACK } };
+	/* its first SYN-ACK */
+	int64_t since = (int64_t)((uint32_t)((uint64_t)in->now_ns / 1000) - s->sent_us) * 1000;
 	int rc;
 
 	c = pv_tcp_new(t, (enum pv_family)l->family);
@@ -240,10 +242,15 @@ static struct pv_tcp *child(const struct pv_tcp_syn *s, struct pv_tcp_in *in)
 		if (s->flags & PV_SYN_ECN)
 			c->flags |= PV_TF_ECN;
 		c->retransmits = s->timeouts;
-		if (s->flags & PV_SYN_COOKIE)
+		if (s->flags & PV_SYN_COOKIE) {
 			c->opened_ns = 0; /* nobody knows */
-		else if (!s->timeouts)
-			c->opened_ns = in->now_ns - (int64_t)((uint32_t)((uint64_t)in->now_ns / 1000) - s->sent_us) * 1000;
+		} else if (!s->timeouts) {
+			c->opened_ns = in->now_ns - since;
+		} else {
+			c->total_rto = s->timeouts;
+			c->rto_recoveries = 1;
+			c->rto_time_ms = (uint32_t)(since / PV_NS_PER_MS);
+		}
 		rc = pv_tcp_hash(c);
 	}
 	if (rc) {

@@ -60,7 +60,7 @@ static pv_noinline int path_again(struct pv_tcp *c, int64_t now_ns)
 	int rc = pv_net_path(c->t->net, &q, now_ns, &fresh);
 
 	if (rc) {
-		c->soft_err = -rc;
+		c->soft_err = (uint16_t)-rc;
 		c->t->c.tx_errors++;
 		return rc;
 	}
@@ -129,7 +129,7 @@ pv_noinline int pv_tcp_refused(struct pv_tcp *c, int rc)
 	if (rc == -ENOBUFS)
 		pv_tcp_block(c);
 	else
-		c->soft_err = -rc;
+		c->soft_err = (uint16_t)-rc;
 	pv_tcp_lost(c->t, c, NULL, &c->t->c.tx_errors);
 	return rc;
 }

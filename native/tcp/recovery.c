@@ -32,7 +32,7 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 	c->cwnd_stamp_ns = pv_tcp_now(c->t);
 	memset(c->busy_ns, 0, sizeof(c->busy_ns));
 	c->busy = PV_BUSY_NOT;
-	c->busy_since_ns = pv_tcp_now(c->t);
+	c->busy_ns[PV_BUSY_NOT] = -pv_tcp_now(c->t);
 	c->delivered = c->delivered_ce = c->lost_marks = 0;
 	c->rate_watch = c->rate_limited = false;
 	c->rate_delivered = c->rate_ticks = c->app_limited = 0;
@@ -46,6 +46,8 @@ void pv_tcp_recovery_init(struct pv_tcp *c)
 	c->rto_ns = PV_NS_PER_S; /* RFC 6298 2.1 */
 	c->backoff = c->retransmits = c->probes_out = 0;
 	c->first_rtx_ns = c->stall_ns = 0;
+	c->total_rto = c->rto_recoveries = 0;
+	c->rto_since_ms = c->rto_time_ms = 0;
 	c->flags &= ~(PV_TF_TLP | PV_TF_TLP_RETRANS | PV_TF_PTO | PV_TF_UNDO | PV_TF_RACK_NEWS | PV_TF_DSACK_ROUND | PV_TF_RENEGED |
 		      PV_TF_FRTO | PV_TF_FRTO_NEW | PV_TF_CWND_LIMITED | PV_TF_CWR);
 	c->cc->init(c);
@@ -56,6 +58,8 @@ void pv_tcp_set_ca(struct pv_tcp *c, enum pv_tcp_ca ca)
 	/* Disorder alone is no recovery: acknowledgements that come out of turn begin and end it all the time. */
 	if (c->ca != ca && (c->ca > PV_CA_DISORDER || ca > PV_CA_DISORDER))
 		pv_tcp_traced(c, PV_TRACE_recovery, c->ca, ca);
+	if (pv_unlikely(c->ca == PV_CA_LOSS && ca != PV_CA_LOSS))
+		pv_tcp_rto_over(c, pv_tcp_now(c->t));
 	c->ca = (uint8_t)ca;
 	/* A probe is for states in which nothing else looks for losses. */
 	if (ca >= PV_CA_RECOVERY && c->flags & PV_TF_PTO)
@@ -568,6 +572,7 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 		c->stall_ns = now_ns;
 	if (c->retransmits < UINT8_MAX)
 		c->retransmits++;
+	pv_tcp_rto_count(c, now_ns);
 	c->t->c.rto++;
 	pv_tcp_traced(c, PV_TRACE_timeout, (uint32_t)(pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns) / PV_NS_PER_US), c->retransmits);
 	rc = pv_tcp_retransmit(c, pv_tcp_first(c), now_ns);
@@ -577,7 +582,7 @@ void pv_tcp_rto_fired(struct pv_tcp *c, int64_t now_ns)
 	}
 	/* The way there is broken, as far as we can see: told if it stays so. */
 	if (rc && rc != -EBUSY)
-		c->soft_err = -rc;
+		c->soft_err = (uint16_t)-rc;
 	back_off(c, now_ns);
 }
 

@@ -44,6 +44,29 @@ pv_inline uint32_t pv_tcp_pipe(const struct pv_tcp *c)
 	return c->in_flight - c->sacked - c->lost + c->retrans;
 }
 
+pv_inline uint32_t pv_tcp_ms(int64_t ns)
+{
+	return (uint32_t)((uint64_t)ns / (uint64_t)PV_NS_PER_MS);
+}
+
+/* A timeout, counted in `retransmits` (tcp_update_rto_stats of Linux). */
+pv_inline void pv_tcp_rto_count(struct pv_tcp *c, int64_t now_ns)
+{
+	c->total_rto++;
+	if (c->retransmits > 1)
+		return;
+	c->rto_recoveries++;
+	c->rto_since_ms = PV_MAX(pv_tcp_ms(now_ns), 1u);
+}
+
+pv_inline void pv_tcp_rto_over(struct pv_tcp *c, int64_t now_ns)
+{
+	if (pv_likely(!c->rto_since_ms))
+		return;
+	c->rto_time_ms += pv_tcp_ms(now_ns) - c->rto_since_ms;
+	c->rto_since_ms = 0;
+}
+
 pv_inline bool pv_tcp_has_sack(const struct pv_tcp *c)
 {
 	return c->flags & PV_TF_SACK;
@@ -83,8 +106,8 @@ pv_inline void pv_tcp_set_busy(struct pv_tcp *c, enum pv_tcp_busy what, int64_t 
 {
 	if (c->busy == what)
 		return;
-	c->busy_ns[c->busy] += now_ns - c->busy_since_ns;
-	c->busy_since_ns = now_ns;
+	c->busy_ns[c->busy] += now_ns;
+	c->busy_ns[what] -= now_ns;
 	c->busy = (uint8_t)what;
 }
 

@@ -608,6 +608,7 @@ int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns)
 	if (c->state != PV_TCP_CLOSED)
 		pv_tcp_set_state(c, PV_TCP_CLOSED);
 	pv_tcp_wipe(c);
+	c->opts.maxseg = 0; /* tcp_disconnect forgets what was negotiated, and that with it */
 	if (!(c->sock & PV_SK_BIND_ADDR)) {
 		c->laddr = (struct pv_addr){ 0 };
 		c->accept = pv_tcp_accept_any(c);

@@ -250,6 +250,8 @@ struct pv_tcp_info {
 	uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received, bytes_sent, bytes_retrans;
 	uint64_t busy_time_us, rwnd_limited_us, sndbuf_limited_us, delivery_rate;
 	uint32_t segs_out, segs_in, data_segs_in, data_segs_out, delivered, delivered_ce;
+	uint16_t total_rto, rto_recoveries;
+	uint32_t rto_time_ms;
 	bool rate_app_limited; /* delivery_rate is what the application gave, not what the network takes */
 };
 void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t now_ns);

@@ -294,7 +294,8 @@ struct pv_tcp {
 	uint32_t ts_offset;
 	uint32_t delivered; /* segments in all: with an acknowledgement */
 	uint32_t delivered_tick; /* when something was delivered last */
-	int soft_err; /* ICMP: told if the connection dies of a timeout */
+	uint16_t soft_err; /* ICMP: told if the connection dies of a timeout */
+	uint16_t total_rto; /* timeouts */
 	/* RACK (RFC 8985 6.1) */
 	int64_t rack_tx_ns, rack_rtt_ns;
 	int64_t tx_last_ns; /* tx_ns of what was sent last: no two are equal */
@@ -320,7 +321,7 @@ struct pv_tcp {
 	int err; /* pending, positive */
 	pv_seq rcv_rtt_seq, rcv_space_seq;
 	int64_t rcv_rtt_ns, rcv_rtt_start_ns; /* receiver-side RTT and auto-tuning (delack.c) */
-	int64_t busy_since_ns, busy_ns[PV_BUSY_COUNT]; /* since when it is what `busy` says; how long it was each */
+	int64_t busy_ns[PV_BUSY_COUNT]; /* how long it was each; of what it is (`busy`), less the time since when it is */
 	uint8_t busy; /* enum pv_tcp_busy */
 	uint8_t slot; /* which of its slab; never changes */
 	uint8_t pace_why; /* enum pv_txq_why */
@@ -362,6 +363,7 @@ struct pv_tcp {
 	bool rate_limited;
 	bool prior_limited; /* was cwnd in use whole before the reduction that prior_cwnd is of? */
 	uint16_t advmss, mss_peer; /* what we say, what the peer said */
+	uint16_t rto_recoveries; /* how often timeouts left something to recover from */
 	uint32_t pmtu;
 	int64_t first_rtx_ns; /* the first retransmission of this recovery (Eifel); 0: none */
 	int64_t pace_next_ns;
@@ -379,6 +381,7 @@ struct pv_tcp {
 	struct pv_tcp_stamps *stamps; /* NULL: never asked for */
 	uint64_t bytes_retrans;
 	uint32_t total_retrans, rcv_ooopack, dsack_dups, reord_seen;
+	uint32_t rto_since_ms, rto_time_ms; /* when the recovery from timeouts began, 0: none; how long those before took */
 } pv_aligned(PV_CACHELINE);
 
 _Static_assert(offsetof(struct pv_tcp, rcvq) == 2 * PV_CACHELINE, "demux and the predicted path touch two lines before the data");

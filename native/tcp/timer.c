@@ -3,7 +3,7 @@
  * A connection has one timer in the wheel and several deadlines of its own, most of which move with every segment and hardly ever come.
  * The wheel's timer is moved only when a deadline comes before it; when it fires too early, it goes to the first deadline that is left.
  */
-#include "tcp/tcp_int.h"
+#include "tcp/recovery.h"
 
 #define RETRY_NS (PV_NS_PER_S / 2) /* TCP_RESOURCE_PROBE_INTERVAL of Linux: no packet, no room */
 #define PROBE_CLAMP_MIN_NS (2 * PV_NS_PER_MS)
@@ -168,6 +168,7 @@ static void syn_fired(struct pv_tcp *c, int64_t now_ns)
 		pv_tcp_timer_set(c, PV_TT_RTO, clamp(c, RETRY_NS, c->opened_ns, now_ns));
 		return;
 	}
+	pv_tcp_rto_count(c, now_ns);
 	c->total_retrans++;
 	c->t->c.tx_retransmits++;
 	c->path.ring->stat->retransmits++;

@@ -473,6 +473,36 @@ TEST(info)
 	rec_close(&p);
 }
 
+/* Timeouts, the recoveries that they begin, and how long those take. */
+TEST(info_timeouts)
+{
+	struct pv_tcp_info i;
+	struct peer p;
+
+	rec_open(&p, &(struct rec){ .no_tlp = true });
+	rec_write(&p, 1);
+	rec_sent(&p, 1);
+	rec_sent_in(&p, 299 * MS, 302 * MS, 1);
+	rec_sent_in(&p, 599 * MS, 602 * MS, 1);
+	peer_run(&p, 100 * MS);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.total_rto, 2);
+	CHECK_EQ(i.rto_recoveries, 1);
+	CHECK(i.rto_time_ms >= 698 && i.rto_time_ms <= 704);
+	rec_ack(&p, 2);
+	peer_run(&p, PV_NS_PER_S);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.ca_state, PV_CA_OPEN);
+	CHECK(i.rto_time_ms >= 698 && i.rto_time_ms <= 704);
+	rec_write(&p, 1);
+	rec_sent(&p, 2);
+	rec_sent_in(&p, 599 * MS, 1202 * MS, 2);
+	pv_tcp_get_info(p.c, &i, p.w.now);
+	CHECK_EQ(i.total_rto, 3);
+	CHECK_EQ(i.rto_recoveries, 2);
+	rec_close(&p);
+}
+
 /* Busy from sending to acknowledgement; limited by the peer while its window is what holds back the rest. */
 TEST(info_busy)
 {

@@ -466,6 +466,65 @@ async def main():
 gc.disable()
 asyncio.run(main())
 """,
+    "TCP_INFO before, and of listeners": """
+FIELDS = "state 0B rto 8I mss 16I ready 24I backlog 28I sent 44I rttvar 72I ssthresh 76I cwnd 80I reordering 88I "
+FIELDS += "pacing 104Q max_pacing 112Q min_rtt 148I"
+def info(s):
+    raw, names = s.getsockopt(TCP, socket.TCP_INFO, 400), FIELDS.split()
+    told = {n: struct.unpack_from(at[-1], raw, int(at[:-1]))[0] for n, at in zip(names[::2], names[1::2])}
+    told["sent"] = told["sent"] > 5000000
+    return len(raw), told
+for host in hosts:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l, socket.socket(l.family) as c:
+        l.bind((host, 0))
+        print({k: v for k, v in info(l)[1].items() if k != "sent"}, info(l)[0])
+        l.listen(7)
+        print(info(l))
+        c.connect(l.getsockname())
+        select.select([l], [], [], 5)
+        print(info(l))
+        a = l.accept()[0]
+        print(info(l), [len(s.getsockopt(TCP, socket.TCP_INFO, n)) for s in (a, c) for n in (231, 233, 248, 279, 280, 281)])
+        for s in (a, c):
+            window, rehash, *rtos = struct.unpack_from("2I2HI", s.getsockopt(TCP, socket.TCP_INFO, 280), 232)
+            print(window > 1000, rehash, rtos)
+""",
+    "TCP_INFO of a connection that waited": """
+for host in hosts:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l:
+        l.bind((host, 0))
+        l.listen(0)
+        first, c = socket.socket(l.family), socket.socket(l.family)
+        first.connect(l.getsockname())
+        c.setblocking(False)
+        said(c.connect, l.getsockname())
+        time.sleep(1.5)
+        tell = lambda: struct.unpack_from("2HI", c.getsockopt(TCP, socket.TCP_INFO, 280), 240)
+        rto, recoveries, ms = tell()
+        print(rto, recoveries, 300 <= ms <= 2000)
+        l.accept()
+        select.select([], [c], [], 9)
+        rto, recoveries, ms = tell()
+        time.sleep(0.1)
+        print(rto >= 2, recoveries, ms >= 900, tell() == (rto, recoveries, ms))
+""",
+    "TCP_MAXSEG, which connections that end take with them": """
+for host in hosts:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l:
+        l.bind((host, 0))
+        c = socket.socket(l.family)
+        print(c.getsockopt(TCP, socket.TCP_MAXSEG))
+        c.bind((host, 0))
+        c.setsockopt(TCP, socket.TCP_MAXSEG, 700)
+        print(c.getsockopt(TCP, socket.TCP_MAXSEG))
+        print(said(c.connect, l.getsockname()), c.getsockopt(TCP, socket.TCP_MAXSEG))
+        l.listen()
+        c = socket.socket(l.family)
+        print(c.getsockopt(TCP, socket.TCP_MAXSEG))
+        c.setsockopt(TCP, socket.TCP_MAXSEG, 700)
+        c.connect(l.getsockname())
+        print(c.getsockopt(TCP, socket.TCP_MAXSEG))
+""",
     "TCP_QUICKACK, which does not last": """
 for host in hosts:
     for value in (0, 1, 2):
