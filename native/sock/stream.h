@@ -31,6 +31,7 @@ int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_ms
 /* stream_opt.c; the lock is held. */
 void pv_stream_import(struct pv_sock *so);
 void pv_stream_stopped(void); /* the engine is about to close */
+int pv_stream_info(const struct pv_sock *so, void *out, socklen_t *len); /* TCP_INFO; stream_info.c */
 /* The socket's options in force, set on its kernel socket; those that leaving TCP_REPAIR would undo are for `after`. */
 void pv_stream_options_to(struct pv_sock *so, int fd, bool after);
 
@@ -39,6 +40,7 @@ void pv_stream_linger(struct pyvma_sock *h, struct pv_sock *so);
 /* With the lock. */
 int pv_stream_open(struct pv_sock *so); /* a TCP socket in the stack, with the kernel socket's options. 0 or -ENOMEM */
 void pv_stream_drop(struct pv_sock *so); /* takes it away */
+void pv_stream_decide(struct pv_sock *so, bool kernel_leg); /* it is the stack's; as a listener perhaps the kernel's too */
 void pv_stream_close(struct pv_sock *so); /* the program's close: as that, and connections that are not over keep their port */
 /* What poll(2) shows of it, that it can be written only where `events` asks; `kernel`: its kernel half as a listener included. */
 int pv_stream_revents(struct pv_sock *so, uint32_t events, bool kernel);

@@ -152,7 +152,7 @@ for host, kind in [(host, kind) for host in hosts for kind in (socket.SOCK_STREA
             print(said(s.recv, 10), s.sendto(b"x", r.getsockname()), named(s))
             print(r.sendto(b"y", r.recvfrom(10)[1]), select.select([s], [], [], 5)[0] == [s], s.recv(10))
     if stream:
-        # More connections than ports.
+        # Each takes its port when it connects.
         more = [fresh() for _ in range(20)]
         for s in more:
             s.bind((host, 0))
