@@ -6,6 +6,7 @@
 #include "tcp/recovery.h"
 
 #define RETRY_NS (PV_NS_PER_S / 2) /* TCP_RESOURCE_PROBE_INTERVAL of Linux: no packet, no room */
+#define SYN_LINEAR 4u /* tcp_syn_linear_timeouts of Linux: these waits for the answer to a SYN are not doubled */
 #define PROBE_CLAMP_MIN_NS (2 * PV_NS_PER_MS)
 
 void pv_tcp_timer_set(struct pv_tcp *c, enum pv_tcp_timer which, int64_t deadline_ns)
@@ -139,26 +140,46 @@ static void probe_fired(struct pv_tcp *c, int64_t now_ns)
 
 /* ---- SYN ------------------------------------------------------------------------------------------------------------------------ */
 
+/* The user timeout cuts no first wait short, as with Linux. */
 void pv_tcp_syn_arm(struct pv_tcp *c, int64_t now_ns)
 {
-	pv_tcp_timer_set(c, PV_TT_RTO, clamp(c, pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns), c->opened_ns, now_ns));
+	int64_t wait = pv_tcp_rto_ns(c, c->t->cfg.rto_max_ns);
+
+	pv_tcp_timer_set(c, PV_TT_RTO, c->retransmits ? clamp(c, wait, c->opened_ns, now_ns) : now_ns + wait);
+}
+
+/* `retries` bound the time as well: what they would take if every wait were twice the last one (retransmits_timed_out). */
+static bool syn_timed_out(const struct pv_tcp *c, uint32_t retries, int64_t now_ns)
+{
+	int64_t wait = c->rto_ns, left = now_ns - c->opened_ns;
+
+	if (!c->retransmits)
+		return false;
+	if (c->opts.user_timeout_ms)
+		return user_timed_out(c, c->opened_ns, now_ns);
+	for (uint32_t i = 0; i <= retries && left >= 0; i++) {
+		left -= wait;
+		wait = PV_MIN(wait * 2, c->t->cfg.rto_max_ns);
+	}
+	return left >= 0;
 }
 
 static void syn_fired(struct pv_tcp *c, int64_t now_ns)
 {
 	const struct pv_tcp_cfg *cfg = &c->t->cfg;
-	uint32_t max = c->state == PV_TCP_SYN_SENT ? cfg->syn_retries : cfg->synack_retries;
+	bool active = c->state == PV_TCP_SYN_SENT;
+	uint32_t max = active ? cfg->syn_retries : cfg->synack_retries;
 	int rc;
 
 	if (c->opts.syncnt)
 		max = c->opts.syncnt;
-	if (c->retransmits >= max || user_timed_out(c, c->opened_ns, now_ns)) {
+	if (c->retransmits >= max + (active ? SYN_LINEAR : 0) || syn_timed_out(c, max, now_ns)) {
 		give_up(c);
 		return;
 	}
 	c->retransmits++;
 	rc = pv_tcp_send_syn(c, now_ns);
-	if (rc == -EHOSTUNREACH && c->state == PV_TCP_SYN_SENT) {
+	if (rc == -EHOSTUNREACH && active) {
 		/* Nobody answered for the address since the last one: Linux hears of that from its own ICMP and ends the connect. */
 		pv_tcp_abort(c, EHOSTUNREACH);
 		return;
@@ -174,7 +195,8 @@ static void syn_fired(struct pv_tcp *c, int64_t now_ns)
 	c->path.ring->stat->retransmits++;
 	PV_PROBE3(retransmit, c, c->iss.v, 0);
 	pv_tcp_traced(c, PV_TRACE_retransmit, c->iss.v, 0);
-	c->backoff++;
+	if (!active || c->total_rto > SYN_LINEAR)
+		c->backoff++;
 	pv_tcp_syn_arm(c, now_ns);
 }
 

@@ -151,7 +151,9 @@ TEST(syn_is_repeated_and_given_up)
 	peer_open(&p, &(struct peer_cfg){ .tcp = { .syn_retries = 3 } });
 	peer_connect(&p);
 	peer_expect(&p, "S", 0, 0, 0);
-	for (int64_t wait = 1; wait <= 4; wait *= 2)
+	for (uint32_t i = 0; i < 5; i++)
+		peer_expect_in(&p, 1 * S, 1 * S + 20 * MS, "S", 0, 0, 0);
+	for (int64_t wait = 2; wait <= 4; wait *= 2)
 		peer_expect_in(&p, wait * S, wait * S + 20 * MS, "S", 0, 0, 0);
 	peer_run(&p, 7900 * MS);
 	CHECK_EQ(peer_state(&p), PV_TCP_SYN_SENT);

@@ -30,7 +30,8 @@ TEST(syn_goes_again_and_times_out)
 	}
 	peer_run(&p, 0);
 	peer_expect(&p, "S", 0, 0, 0);
-	peer_expect_in(&p, SEC, SEC + MS, "S", 0, 0, 0);
+	for (uint32_t i = 0; i < 5; i++)
+		peer_expect_in(&p, SEC, SEC + MS, "S", 0, 0, 0);
 	peer_expect_in(&p, 2 * SEC - MS, 2 * SEC + MS, "S", 0, 0, 0);
 	peer_expect_in(&p, 4 * SEC - MS, 4 * SEC + MS, "S", 0, 0, 0);
 	peer_run(&p, 8 * SEC - 2 * MS);
@@ -43,22 +44,37 @@ TEST(syn_goes_again_and_times_out)
 	peer_close(&p);
 }
 
-TEST(user_timeout_of_connects)
+/* As Linux 6.18: how long, and after how many SYNs more, a connect ends that nobody answers. */
+TEST(ends_of_connects)
 {
-	struct peer p;
-	struct peer_cfg cfg = { 0 };
+	static const struct {
+		uint8_t syncnt;
+		uint32_t user_ms;
+		int64_t ms;
+		uint32_t syns;
+	} cases[] = {
+		{ 0, 0, 131000, 10 }, { 1, 0, 3000, 2 },   { 2, 0, 7000, 5 },    { 3, 0, 19000, 7 },   { 4, 0, 35000, 8 },
+		{ 8, 0, 371000, 12 }, { 0, 100, 1002, 1 }, { 0, 1500, 1500, 1 }, { 0, 2500, 2500, 2 }, { 0, 10000, 10000, 6 }
+	};
 
-	peer_open(&p, &cfg);
-	CHECK_EQ(pv_tcp_open(peer_table(&p), PV_AF_INET, NULL, &p.c), 0);
-	pv_tcp_options(p.c)->user_timeout_ms = 2500;
-	CHECK_EQ(pv_tcp_connect(p.c, &(struct pv_endpoint){ .addr = p.addr, .port = p.port }, p.w.now), -EINPROGRESS);
-	peer_run(&p, 2499 * MS);
-	CHECK_EQ(peer_state(&p), PV_TCP_SYN_SENT);
-	peer_run(&p, 10 * MS);
-	CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
-	CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
-	peer_skip(&p);
-	peer_close(&p);
+	for (uint32_t i = 0; i < pv_array_size(cases); i++) {
+		struct peer p;
+		struct peer_cfg cfg = { 0 };
+
+		peer_open(&p, &cfg);
+		CHECK_EQ(pv_tcp_open(peer_table(&p), PV_AF_INET, NULL, &p.c), 0);
+		pv_tcp_options(p.c)->syncnt = cases[i].syncnt;
+		pv_tcp_options(p.c)->user_timeout_ms = cases[i].user_ms;
+		CHECK_EQ(pv_tcp_connect(p.c, &(struct pv_endpoint){ .addr = p.addr, .port = p.port }, p.w.now), -EINPROGRESS);
+		peer_run(&p, (cases[i].ms - 1) * MS);
+		CHECK_EQ(peer_state(&p), PV_TCP_SYN_SENT);
+		peer_run(&p, 20 * MS);
+		CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
+		CHECK_EQ(pv_tcp_error(p.c), ETIMEDOUT);
+		CHECK_EQ(p.c->total_retrans, cases[i].syns);
+		peer_skip(&p);
+		peer_close(&p);
+	}
 }
 
 TEST(user_timeout_of_data_and_of_closed_windows)
