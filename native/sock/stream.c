@@ -404,7 +404,7 @@ static int connect_locked(struct pyvma_sock *h, struct pv_sock *so, const struct
 	bool again = pv_sock_mode(so) == PV_SOCK_STREAM;
 	int rc;
 
-	if (again ? !so->host || !pv_stream_host_idle(so) : ours_to(so, to))
+	if (again ? !so->host || !pv_tcp_idle(so->tc) : ours_to(so, to))
 		return connect_ours(h, so, to, timeout_ns);
 	if (pv_leg_engine()) {
 		rc = pv_stream_host_connect(so, to);

@@ -57,8 +57,6 @@ int pv_stream_host_listen(struct pv_sock *so, int backlog);
 void pv_stream_give(struct pv_sock *so, const char *reason, const struct pv_addr *addr);
 /* 0: pv_stream_host_connect would be tried; 1: the socket is the kernel's; -errno: strict mode forbids that. */
 int pv_stream_host_would(struct pv_sock *so, const struct pv_endpoint *to);
-/* Was it connected, or about to be, and is as if it never had? */
-bool pv_stream_host_idle(const struct pv_sock *so);
 /* Before the stack connects. 1: it may, the port is reserved; 0: the socket is the kernel's; -errno: strict mode forbids that. */
 int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to);
 /* What the stack's connect said: as it is; or 1: it could not, and the socket is the kernel's now. */

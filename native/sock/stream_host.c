@@ -255,20 +255,6 @@ static int bind_source(struct pv_sock *so, const struct pv_endpoint *to, const s
 	return 0;
 }
 
-static bool has_port(const struct pv_sock *so)
-{
-	struct pv_endpoint local = { .port = 0 };
-
-	if (so->tc)
-		pv_tcp_local(so->tc, &local);
-	return local.port != 0;
-}
-
-bool pv_stream_host_idle(const struct pv_sock *so)
-{
-	return pv_tcp_state(so->tc) == PV_TCP_CLOSED && !has_port(so);
-}
-
 /* Why it would be the kernel's; NULL: it would not. */
 static const char *refusal(struct pv_sock *so, const struct pv_endpoint *to, struct pv_path *path)
 {
@@ -316,7 +302,7 @@ int pv_stream_host_connect(struct pv_sock *so, const struct pv_endpoint *to)
 		pv_stream_give(so, rule, NULL);
 		return 0;
 	}
-	if (!reason && !has_port(so)) {
+	if (!reason && (!so->tc || pv_tcp_idle(so->tc))) {
 		rc = bind_source(so, to, &path, &left);
 		/* An address that no socket can be bound to (IP_FREEBIND's, a v6-only one's): the kernel says what is wrong with it. */
 		if (rc)

@@ -274,10 +274,8 @@ static int take_flow(struct pv_tcp *c, const struct pv_endpoint *remote, int64_t
 static void leave_flow(struct pv_tcp *c)
 {
 	pv_tcp_unhash(c);
-	if (!(c->sock & PV_SK_BIND_PORT)) {
+	if (!(c->sock & PV_SK_BIND_PORT))
 		pv_tcp_port_put(c);
-		c->lport = 0;
-	}
 	if (!(c->sock & PV_SK_BIND_ADDR)) {
 		c->laddr = (struct pv_addr){ 0 };
 		c->accept = pv_tcp_accept_any(c);

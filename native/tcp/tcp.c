@@ -401,6 +401,8 @@ static int bind_name(struct pv_tcp *c, const struct pv_endpoint *local, bool por
 		c->accept = pv_tcp_accept_any(c);
 		return rc;
 	}
+	if (!port)
+		c->lport = 0; /* of a connection that is over */
 	if (!pv_tcp_is_zero(&c->laddr))
 		c->sock |= PV_SK_BIND_ADDR;
 	if (local->port)
@@ -438,6 +440,11 @@ void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out)
 bool pv_tcp_has_port(const struct pv_tcp *c)
 {
 	return c->port != NULL;
+}
+
+bool pv_tcp_idle(const struct pv_tcp *c)
+{
+	return c->state == PV_TCP_CLOSED && !c->port && !(c->sock & (PV_SK_CONNECTING | PV_SK_CONNECTED));
 }
 
 bool pv_tcp_peer(const struct pv_tcp *c, struct pv_endpoint *out)
@@ -601,12 +608,12 @@ int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns)
 		c->err = ECONNRESET;
 	pv_tcp_tell(c, PV_EV_ERR | PV_EV_HUP | PV_EV_IN | PV_EV_OUT); /* a listener's end, too, wakes who waits for it */
 	pv_tcp_unhash(c);
-	if (!(c->sock & PV_SK_BIND_PORT)) {
-		pv_tcp_port_put(c);
-		c->lport = 0;
-	}
-	if (c->state != PV_TCP_CLOSED)
+	/* It is the change to CLOSED that gives back a port which bind(2) did not name. */
+	if (c->state != PV_TCP_CLOSED) {
+		if (!(c->sock & PV_SK_BIND_PORT))
+			pv_tcp_port_put(c);
 		pv_tcp_set_state(c, PV_TCP_CLOSED);
+	}
 	pv_tcp_wipe(c);
 	c->opts.maxseg = 0; /* tcp_disconnect forgets what was negotiated, and that with it */
 	if (!(c->sock & PV_SK_BIND_ADDR)) {

@@ -119,6 +119,7 @@ void pv_tcp_name_chosen(struct pv_tcp *c, bool addr, bool port);
 enum pv_tcp_state pv_tcp_state(const struct pv_tcp *c);
 void pv_tcp_local(const struct pv_tcp *c, struct pv_endpoint *out);
 bool pv_tcp_has_port(const struct pv_tcp *c); /* false: never had one, or its connection is over and bind did not choose it */
+bool pv_tcp_idle(const struct pv_tcp *c); /* has no port, no connection, and none whose end connect is yet to tell */
 bool pv_tcp_remote(const struct pv_tcp *c, struct pv_endpoint *out); /* false: none (-ENOTCONN) */
 bool pv_tcp_peer(const struct pv_tcp *c, struct pv_endpoint *out); /* the same, and of a connection that is over, who it was */
 

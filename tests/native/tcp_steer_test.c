@@ -212,13 +212,13 @@ TEST(ports_keep_what_is_theirs)
 	*pv_tcp_port_hold(table, 7) = &table;
 	pv_tcp_close(c, 1);
 	CHECK_EQ(freed, 0);
-	/* A name that the program did not choose goes with the attempt. */
+	/* A port that the program did not choose goes with the attempt, but for its number. */
 	CHECK_EQ(pv_tcp_connect(d, &to, 1), -EINPROGRESS);
 	pv_tcp_port_brief(table, 7);
 	CHECK_EQ(pv_tcp_disconnect(d, 2), 0);
 	CHECK_EQ(freed, 1);
 	pv_tcp_local(d, &local);
-	CHECK(!local.port && pv_addr_is_any(&local.addr));
+	CHECK(local.port == 7 && !pv_tcp_has_port(d) && pv_addr_is_any(&local.addr));
 	pv_tcp_close(d, 2);
 	steer_close(b);
 }

@@ -32,6 +32,45 @@ room, minus, large = ctypes.create_string_buffer(128), ctypes.c_int(-1), ctypes.
 """
 
 C_SCRIPTS = {
+    "the name of a stream whose connection is over": """
+for host in hosts:
+    any, family = ("::", socket.AF_INET6) if ":" in host else ("0.0.0.0", socket.AF_INET)
+    for bound in None, (any, 0), (host, 0), (any, 6111), (host, 6112):
+        ends = "refused", "refused later", "unspec", "refused, unspec", "unspec while connected", "unspec of a listener"
+        for end in ends if bound else ends[:-1]:
+            with socket.socket(family) as l, socket.socket(family) as dead, socket.socket(family) as s:
+                def name():
+                    at, port = s.getsockname()[:2]
+                    was, ports[0] = ports[0], port
+                    return at, port if not port or port in (6111, 6112) else "same" if port == was else "another"
+                ports = [0]
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                l.bind((host, 0))
+                l.listen()
+                dead.bind((host, 0))
+                if bound:
+                    s.bind(bound)
+                steps = [name()]
+                if end == "refused later":
+                    s.setblocking(False)
+                    steps.append(s.connect_ex(dead.getsockname()))
+                    select.select([], [s], [], 5)
+                    steps += [name(), s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), name(), s.connect_ex(l.getsockname())]
+                    s.setblocking(True)
+                elif "refused" in end:
+                    steps.append(s.connect_ex(dead.getsockname()))
+                elif "connected" in end:
+                    steps.append(s.connect_ex(l.getsockname()))
+                    l.accept()[0].close()
+                    select.select([s], [], [], 5)
+                elif "listener" in end:
+                    s.listen()
+                steps.append(name())
+                if "unspec" in end:
+                    steps += [call("connect", s.fileno(), bytes(16), 16), name()]
+                steps += [s.connect_ex(l.getsockname()) if not ("connected" in end and bound and bound[1]) else None, name()]
+                print(bound, end, steps)
+""",
     "errno after calls that succeed": """
 import fcntl, threading
 def kept(name, *args):
