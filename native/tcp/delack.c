@@ -12,7 +12,6 @@
 
 #define ATO_MIN_US 40000u /* Linux's TCP_ATO_MIN and TCP_DELACK_MIN */
 #define RATIO_DEFAULT 128u
-#define RCV_MSS_MIN 88u /* Linux's TCP_MIN_MSS */
 #define CLAMP_MIN 1152u /* half of the smallest receive buffer */
 #define WSCALE_MAX 14u
 #define WND_MAX 65535u
@@ -194,7 +193,7 @@ void pv_tcp_rcv_init(struct pv_tcp *c)
 	set_clamp(c, full > 3 * mss ? full - mss : full);
 	c->rcv_ssthresh = PV_MIN(c->window_clamp, pv_tcp_rcv_window0(&c->t->cfg, &c->opts));
 	c->rcv_space = PV_MIN(c->rcv_ssthresh, PV_TCP_INIT_CWND * mss);
-	c->rcv_mss = (uint16_t)PV_MAX(PV_MIN(PV_MIN(mss, c->rcv_ssthresh / 2), PV_TCP_MSS_DEFAULT), RCV_MSS_MIN);
+	c->rcv_mss = (uint16_t)PV_MAX(PV_MIN(PV_MIN(mss, c->rcv_ssthresh / 2), PV_TCP_MSS_DEFAULT), PV_RCV_MSS_MIN);
 	c->last_seg_len = 0;
 	c->ato_us = 0;
 	c->quickacks = c->pingpong = c->ack_pend = 0;
@@ -383,14 +382,14 @@ static void measure(struct pv_tcp *c, uint32_t len, uint32_t mem, bool psh)
 			c->rcv_ratio = (uint8_t)PV_MAX(PV_MIN(ratio, 255u), 1u);
 			set_clamp(c, full_space(c));
 			c->rcv_space = PV_MIN(c->rcv_space, c->window_clamp);
-			c->rcv_mss = (uint16_t)PV_MAX(PV_MIN(len, c->advmss), RCV_MSS_MIN);
+			c->rcv_mss = (uint16_t)PV_MAX(PV_MIN(len, c->advmss), PV_RCV_MSS_MIN);
 		}
 		if (psh)
 			c->ack_pend |= PV_ACK_PUSHED;
 		return;
 	}
 	/* Shorter, twice alike, and not the end of something: the path may have become narrower. */
-	if (len >= PV_TCP_MSS_DEFAULT || (len >= RCV_MSS_MIN && !psh)) {
+	if (len >= PV_TCP_MSS_DEFAULT || (len >= PV_RCV_MSS_MIN && !psh)) {
 		c->last_seg_len = (uint16_t)len;
 		if (len == last) {
 			c->rcv_mss = (uint16_t)len;

@@ -2,6 +2,7 @@
 /* TCP_INFO: Linux's fields, filled with what they mean there. */
 #include "tcp/conn.h"
 #include "tcp/output.h"
+#include "tcp/rcv.h"
 #include "tcp/recovery.h"
 
 #include <string.h>
@@ -60,7 +61,7 @@ static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 	o->lost = c->lost;
 	o->retrans = c->retrans;
 	o->rtt_us = us(c->srtt_ns);
-	o->rttvar_us = us(c->mdev_ns / 4);
+	o->rttvar_us = us((c->srtt_ns ? c->mdev_ns : PV_TCP_SYN_TIMEOUT_NS) / 4);
 	o->min_rtt_us = c->min_rtt_ns == PV_NEVER ? UINT32_MAX : us(c->min_rtt_ns);
 	o->snd_ssthresh = c->ssthresh;
 	o->snd_cwnd = c->cwnd;
@@ -82,6 +83,19 @@ static void info_send(const struct pv_tcp *c, struct pv_tcp_info *o)
 	o->delivered_ce = c->delivered_ce;
 	o->delivery_rate = pv_tcp_rate(c);
 	o->rate_app_limited = c->rate_limited || !c->rate_ticks;
+}
+
+/* Nobody answered the SYN: to Linux it is a segment as any other, and what the answer would begin has not begun. */
+static void info_syn(const struct pv_tcp *c, struct pv_tcp_info *o)
+{
+	o->unacked = c->state == PV_TCP_SYN_SENT;
+	o->backoff = o->unacked ? o->backoff : 0;
+	o->rcv_mss = PV_RCV_MSS_MIN;
+	o->rcv_space = 0;
+	if (!c->retransmits)
+		return;
+	o->ca_state = PV_CA_LOSS;
+	o->lost = o->retrans = o->snd_cwnd = 1;
 }
 
 static void info_busy(const struct pv_tcp *c, struct pv_tcp_info *o, int64_t now_ns)
@@ -107,8 +121,10 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	}
 	o->options = (uint8_t)((c->flags & PV_TF_TS ? OPT_TIMESTAMPS : 0) | (c->flags & PV_TF_SACK ? OPT_SACK : 0) |
 			       (c->flags & PV_TF_WS ? OPT_WSCALE : 0) | (c->flags & PV_TF_ECN ? OPT_ECN : 0));
-	o->snd_wscale = c->snd_wscale;
-	o->rcv_wscale = c->rcv_wscale;
+	if (c->flags & PV_TF_WS) {
+		o->snd_wscale = c->snd_wscale;
+		o->rcv_wscale = c->rcv_wscale;
+	}
 	info_send(c, o);
 	if (!c->rto_ns)
 		info_unused(o);
@@ -131,4 +147,6 @@ void pv_tcp_get_info(const struct pv_tcp *c, struct pv_tcp_info *out, int64_t no
 	o->bytes_received = c->bytes_received;
 	o->segs_in = c->segs_in;
 	o->data_segs_in = c->data_segs_in;
+	if (c->state == PV_TCP_SYN_SENT || (c->state == PV_TCP_CLOSED && c->rto_ns && pv_seq_eq(c->snd_una, c->iss)))
+		info_syn(c, o);
 }

@@ -7,6 +7,7 @@
 
 #include "tcp/tcp_int.h"
 
+#define PV_RCV_MSS_MIN 88u /* Linux's TCP_MIN_MSS */
 #define PV_RCV_COPYBREAK 256u /* payloads up to this are copied behind what waits, to give their buffers back */
 
 pv_inline pv_seq pv_rcv_seq(const struct pv_pkt *pkt)

@@ -489,6 +489,31 @@ for host in hosts:
             window, rehash, *rtos = struct.unpack_from("2I2HI", s.getsockopt(TCP, socket.TCP_INFO, 280), 232)
             print(window > 1000, rehash, rtos)
 """,
+    "TCP_INFO of a connect that nobody answers": """
+def tell(s, bytes_at=(0, 1, 2, 4, 6), words_at=(0, 1, 3, 4, 5, 6, 7, 15, 16, 17, 18, 20, 22, 23, 32, 35)):
+    info = s.getsockopt(TCP, socket.TCP_INFO, 280)
+    print([info[i] for i in bytes_at], [struct.unpack_from("I", info, 8 + 4 * i)[0] for i in words_at])
+for host in hosts:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l:
+        l.bind((host, 0))
+        l.listen(0)
+        first, c = socket.socket(l.family), socket.socket(l.family)
+        first.connect(l.getsockname())
+        c.setsockopt(TCP, socket.TCP_USER_TIMEOUT, 1800)
+        c.setblocking(False)
+        said(c.connect, l.getsockname())
+        for _ in range(2):
+            time.sleep(0.5)
+            tell(c)
+            time.sleep(0.7)
+        print(len(select.select([], [c], [], 9)[1]), c.getsockopt(SOL, socket.SO_ERROR))
+        tell(c)
+    refused = socket.socket(l.family)
+    refused.setblocking(False)
+    said(refused.connect, (host, 9))
+    select.select([], [refused], [], 9)
+    tell(refused)
+""",
     "TCP_INFO of a connection that waited": """
 for host in hosts:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as l:
