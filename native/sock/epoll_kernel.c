@@ -12,6 +12,9 @@ int pv_entry_ctl(struct pv_entry *en, int op, int fd, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data = { .u64 = (uint64_t)en->gen << 32 | en->index } };
 
+	/* Linux would not look whether the number is there. What was added with it is not changed in any case. */
+	if (op == EPOLL_CTL_MOD)
+		ev.events &= ~(uint32_t)EPOLLEXCLUSIVE;
 	return epoll_ctl(en->set->kep, op, fd, &ev) < 0 ? -errno : 0;
 }
 

@@ -591,6 +591,12 @@ ep.register(r, select.EPOLLIN)
 os.close(r)
 os.dup2(r2, r)
 print(ctl(ep.modify, r, select.EPOLLIN), ctl(ep.register, r, select.EPOLLIN))
+exclusive = select.EPOLLIN | select.EPOLLEXCLUSIVE
+(r, w), (r2, w2) = os.pipe(), os.pipe()
+print(ctl(ep.register, r, exclusive), ctl(ep.register, r, exclusive), ctl(ep.modify, r, select.EPOLLIN))
+os.close(r)
+os.dup2(r2, r)
+print(ctl(ep.register, r, exclusive), ctl(ep.register, r, exclusive), os.write(w2, b"x"), len(ep.poll(5)))
 """,
 }
 
