@@ -242,7 +242,7 @@ static void rested(struct rests was)
 	self.face.resting = self.face.resting - 1;
 }
 
-static void efd_clear(int fd)
+void pv_wait_efd_clear(int fd)
 {
 	uint64_t count;
 
@@ -476,7 +476,7 @@ static int sleep_on(struct pv_engine *e, struct pv_wait *w, struct pollfd *fds, 
 	/* The waker wrote under the lock, so what it wrote is there by now even if ppoll ended for another reason. And what was written to the
 	 * wait that this one's handler interrupted would keep this one awake; that one knows by `woken`. */
 	if ((rc > 0 && fds[0].revents) || atomic_load_explicit(&w->waiter.woken, memory_order_relaxed) || cancelled())
-		efd_clear(w->waiter.efd);
+		pv_wait_efd_clear(w->waiter.efd);
 	return rc;
 }
 

@@ -67,6 +67,8 @@ int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts);
 
 /* This thread's wake-up fd, made at first use and closed when the thread ends; -errno. Not inherited by a forked child. */
 int pv_wait_efd(void);
+/* It is not readable any more. */
+void pv_wait_efd_clear(int fd);
 /* In a forked child: the numbers of this thread's are closed, before the program's own can have them. */
 void pv_wait_forked(void);
 

@@ -22,6 +22,9 @@ static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
 	set->slept = true;
 	pv_lock_put(&pv_engine.lock);
 	n = pv_wait_ppoll(p, 2, left < 0 ? NULL : &ts);
+	/* A cancelled thread's that does not end by it. */
+	if (n > 0 && p[1].revents)
+		pv_wait_efd_clear(p[1].fd);
 	pv_lock_get(&pv_engine.lock);
 	set->sleepers--;
 	/* What wakes it may be nothing that there is to tell, and still be there. */

@@ -54,7 +54,7 @@ def test_edges(programs: Path, tmp_path: Path) -> None:
 
 FIRST = (
     *("cancelled", "cancelled_among", "cancelled_waits", "cancelled_by_itself", "cancelled_while_off"),
-    "cancelled_while_off_in_time",
+    *("cancelled_while_off_in_time", "cancelled_in_set"),
 )
 
 

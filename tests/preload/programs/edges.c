@@ -488,6 +488,7 @@ static const struct check_case cases[] = {
 	{ "cancelled_by_itself", cancelled_by_itself },
 	{ "cancelled_while_off", cancelled_while_off },
 	{ "cancelled_while_off_in_time", cancelled_while_off_in_time },
+	{ "cancelled_in_set", cancelled_in_set },
 	{ "cancelled_in_passing", cancelled_in_passing },
 	{ "handler_writes", handler_writes },
 	{ "handler_closes", handler_closes },

@@ -322,6 +322,44 @@ static void cancelled_while_off_in_time(void)
 	cancelled_off_in(1);
 }
 
+/* Of the kernel's files alone; how & 1: with EPOLLEXCLUSIVE, how & 2: cancellation is off, and the wait no busier for it. */
+static void *sleeps_in_set(void *arg)
+{
+	struct blocked *b = arg;
+	struct epoll_event ev = { .events = EPOLLIN | (b->how & 1 ? EPOLLEXCLUSIVE : 0) };
+	int ep = epoll_create1(0);
+	struct timespec cpu;
+
+	CHECK(ep >= 0 && epoll_ctl(ep, EPOLL_CTL_ADD, b->fd, &ev) == 0);
+	CHECK(!(b->how & 2) || pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL) == 0);
+	*b->cleaned = true;
+	CHECK(epoll_wait(ep, &ev, 1, b->how & 2 ? 500 : -1) == 0 && close(ep) == 0);
+	CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) == 0 && cpu.tv_sec == 0 && cpu.tv_nsec < 100000000);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+	pthread_testcancel();
+	return NULL;
+}
+
+static void cancelled_in_set(void)
+{
+	int to[2];
+
+	CHECK(pipe(to) == 0);
+	for (int how = 0; how < 4; how++) {
+		_Atomic(bool) begins = false;
+		struct blocked b = { to[0], how, -1, &begins };
+		pthread_t t;
+
+		CHECK(pthread_create(&t, NULL, sleeps_in_set, &b) == 0);
+		while (!begins)
+			usleep(100);
+		usleep(20000);
+		CHECK(pthread_cancel(t) == 0);
+		ends(t, PTHREAD_CANCELED);
+	}
+	CHECK(close(to[0]) == 0 && close(to[1]) == 0);
+}
+
 /* Anywhere between two calls, or in one that need not wait. */
 static void *passes(void *arg)
 {
