@@ -359,8 +359,8 @@ PYVMA_EXPORT void pyvma_batch_release(struct pyvma_msg *msgs, uint32_t n);
 
 /*
  * epoll(7) over offloaded sockets, kernel sockets and other fds together: same events, same errors. Bits are <sys/epoll.h>'s:
- * level-triggered unless EPOLLET; EPOLLONESHOT; EPOLLERR and EPOLLHUP always. EPOLLEXCLUSIVE is checked and passed on, but
- * all who wait are woken: they do so in poll(2), on the kernel's set.
+ * level-triggered unless EPOLLET; EPOLLONESHOT; EPOLLERR and EPOLLHUP always. EPOLLEXCLUSIVE is the kernel's matter: those whose
+ * set has sockets of ours, too, are all woken, since they wait in poll(2), on the kernel's set.
  * A socket may be added before it is decided whose it is, and leaves every set when it is closed. Waiting spins, then sleeps, as a
  * receive does, while sockets of ours are in the set; else it sleeps at once.
  */

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -289,31 +290,57 @@ static int signalled(void)
 	return -EINTR;
 }
 
-int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
-{
-	bool sleeps = !ts || ts->tv_sec || ts->tv_nsec, closed = sleeps && is_exact();
+/* A call of the kernel's that waits, and the mask that it has meanwhile. */
+struct call {
 	struct rests was;
-	sigset_t all, own;
+	sigset_t own;
+	const sigset_t *mask;
+	bool closed;
+};
+
+/* 0, or why it is not made. */
+static int call_begin(struct call *c, bool sleeps)
+{
+	sigset_t all;
 	int rc;
 
+	c->closed = sleeps && is_exact();
 	/* Between the look and the sleep no handler may say that the thread is to leave. */
-	if (closed) {
+	if (c->closed) {
 		sigfillset(&all);
-		pthread_sigmask(SIG_BLOCK, &all, &own);
+		pthread_sigmask(SIG_BLOCK, &all, &c->own);
 	}
 	restarts = false;
 	/* Before what handlers left to do is done, by calls of its own. */
-	rc = closed && !asked_mask ? signalled() : 0;
-	was = rest();
-	if (cancelled())
-		rc = -ECANCELED;
-	else if (!rc)
-		rc = ppoll(fds, n, ts, was.mask || !closed ? was.mask : &own);
+	rc = c->closed && !asked_mask ? signalled() : 0;
+	c->was = rest();
+	c->mask = c->was.mask || !c->closed ? c->was.mask : &c->own;
+	return cancelled() ? -ECANCELED : rc;
+}
+
+static int call_end(struct call *c, int rc)
+{
 	rc = rc == -1 ? -errno : rc;
-	rested(was);
-	if (closed)
-		pv_pending_unmask(&own);
+	rested(c->was);
+	if (c->closed)
+		pv_pending_unmask(&c->own);
 	return rc;
+}
+
+int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts)
+{
+	struct call c;
+	int rc = call_begin(&c, !ts || ts->tv_sec || ts->tv_nsec);
+
+	return call_end(&c, rc ? rc : ppoll(fds, n, ts, c.mask));
+}
+
+int pv_wait_epoll(int ep, struct epoll_event *ev, int n, int ms)
+{
+	struct call c;
+	int rc = call_begin(&c, ms != 0);
+
+	return call_end(&c, rc ? rc : epoll_pwait(ep, ev, n, ms, c.mask));
 }
 
 static void mask_signals(struct pv_wait *w)

@@ -16,6 +16,8 @@
 
 #include "rt/engine.h"
 
+struct epoll_event;
+
 struct pv_wait {
 	struct pv_waiter waiter;
 	struct pv_watch *watch;
@@ -64,6 +66,8 @@ pv_inline void pv_wait_fini(struct pv_engine *e, struct pv_wait *w)
 
 /* ppoll(2), under the mask of pyvma_wait_mask if there is one. -errno. */
 int pv_wait_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts);
+/* epoll_wait(2), the same way. */
+int pv_wait_epoll(int ep, struct epoll_event *ev, int n, int ms);
 
 /* This thread's wake-up fd, made at first use and closed when the thread ends; -errno. Not inherited by a forked child. */
 int pv_wait_efd(void);

@@ -205,7 +205,7 @@ static bool told_room(struct pyvma_epoll *set)
 	return true;
 }
 
-/* The bell, or a ring of an event loop. */
+/* The bell, a ring of an event loop, or a thread's own. */
 static bool is_inner(const struct epoll_event *ev)
 {
 	return ev->data.u64 == BELL || ev->data.u64 == PV_EPOLL_RING;
@@ -238,19 +238,11 @@ static int ask_kernel(struct pyvma_epoll *set, int n)
 	return have;
 }
 
-/* Asks the kernel's set, without waiting; entries of the kernel's alone are told at once. How many events went to `out`. */
-static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
+int pv_epoll_take(struct pyvma_epoll *set, const struct epoll_event *ev, int n, struct pyvma_event *out)
 {
-	struct epoll_event *ev;
-	int got = 0, have;
+	int got = 0;
 
-	set->turns = 0;
-	set->looked_ns = pv_engine.stack ? pv_udp_now(pv_engine.udp) : 0;
-	if (!told_room(set))
-		return 0;
-	ev = set->told;
-	have = ask_kernel(set, n);
-	for (int i = 0; i < have; i++) {
+	for (int i = 0; i < n; i++) {
 		uint32_t index = (uint32_t)ev[i].data.u64;
 		struct pv_entry *en;
 
@@ -272,7 +264,16 @@ static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 		else
 			got += tell(en, &out[got]);
 	}
+	set->st->events_kernel += (uint32_t)got;
 	return got;
+}
+
+/* Asks the kernel's set, without waiting; entries of the kernel's alone are told at once. How many events went to `out`. */
+static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
+{
+	set->turns = 0;
+	set->looked_ns = pv_engine.stack ? pv_udp_now(pv_engine.udp) : 0;
+	return told_room(set) ? pv_epoll_take(set, set->told, ask_kernel(set, n), out) : 0;
 }
 
 /* Each entry once: those that stay ready go behind the ones that were there. */
@@ -315,10 +316,7 @@ int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bo
 
 	set->passed_over = false;
 	if (look && got < n) {
-		int theirs = look_kernel(set, out + got, n - got);
-
-		got += theirs;
-		set->st->events_kernel += (uint32_t)theirs;
+		got += look_kernel(set, out + got, n - got);
 		set->passed_over = !ours && got == n && !pv_list_empty(&set->ready);
 	}
 	if (!ours && got < n) {
@@ -612,11 +610,14 @@ static int entry_add(struct pyvma_epoll *set, struct pv_sock *so, int key, const
 		pv_ready_events(so, pv_sock_is_ours(so));
 	}
 	rc = entry_set(en, ev);
-	if (rc)
+	if (rc) {
 		entry_put(en);
-	else if (set->sleepers)
+		return rc;
+	}
+	set->exclusive |= (ev->events & EPOLLEXCLUSIVE) != 0;
+	if (set->sleepers)
 		pv_epoll_ring_bell(set); /* they look again, and may have to wait in another way */
-	return rc;
+	return 0;
 }
 
 /* Registry's and engine's locks are held. `so` NULL: `key` is the kernel's. */

@@ -49,6 +49,7 @@ struct pyvma_epoll {
 	pid_t pid; /* whose it is: a forked child has the same set of the kernel's */
 	int kep, bell; /* the kernel's set; an eventfd in it that is readable while something of ours may be ready */
 	bool exported, rung, closed;
+	bool exclusive; /* something was added with EPOLLEXCLUSIVE */
 	bool slept; /* the wait under way has */
 	bool passed_over; /* what the kernel alone has filled a call, and something of ours was ready */
 	/* Of an event loop (turn.c): `armed`: it may sleep, and what becomes ready rings the bell. */
@@ -70,6 +71,8 @@ void pv_epoll_gone(struct pv_sock *so);
 
 /* For turn.c. What is ready goes to `out`; `kernel`: the kernel's set is looked at in any case. */
 int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel);
+/* The same of `n` events that the kernel's set told. */
+int pv_epoll_take(struct pyvma_epoll *set, const struct epoll_event *ev, int n, struct pyvma_event *out);
 /* The end of a wait that came to `rc`. */
 void pv_epoll_count(struct pyvma_epoll *set, int rc);
 void pv_epoll_ring_bell(struct pyvma_epoll *set);
@@ -80,7 +83,7 @@ pv_inline bool pv_epoll_has_kernel(const struct pyvma_epoll *set)
 {
 	return set->nkernel || set->exported;
 }
-/* What the kernel's set calls the fds of the rings. */
+/* What the kernel's set calls the fds of the rings, and of threads that wait in it. */
 #define PV_EPOLL_RING (UINT64_MAX - 1)
 
 /* epoll_kernel.c. epoll_ctl of what the kernel's set calls the entry; out of it; in line with what the entry is now. 0 or -errno. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* epoll_wait(2) on a set: where something of ours is in it the engine waits, else the kernel. */
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <time.h>
 
 #include "base/ownfd.h"
@@ -10,25 +12,55 @@
 #include "sock/epoll.h"
 #include "sock/prefork.h"
 
-/* Nothing of ours in it: the kernel waits. 0: look, and perhaps wait, again. */
-static int wait_kernel(struct pyvma_epoll *set, int64_t deadline)
+#define TAKEN 64 /* by a wait in the kernel's set */
+
+static int sleep_poll(int kep, int efd, int64_t left)
+{
+	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
+	struct pollfd p[2] = { { .fd = kep, .events = POLLIN }, { .fd = efd, .events = POLLIN } };
+	int n = pv_wait_ppoll(p, 2, left < 0 ? NULL : &ts);
+
+	/* A cancelled thread's that does not end by it. */
+	if (n > 0 && p[1].revents)
+		pv_wait_efd_clear(efd);
+	/* What wakes it may be nothing that there is to tell, and still be there. */
+	return n < 0 ? n : n == 0 || left == 0 ? -ETIMEDOUT : 0;
+}
+
+/* How many events are in `ev`. */
+static int sleep_in(int kep, struct epoll_event *ev, int n, int64_t left)
+{
+	int rc = pv_wait_epoll(kep, ev, n, left < 0 ? -1 : (int)PV_MIN(left / PV_NS_PER_MS, (int64_t)INT_MAX));
+
+	/* The number is another's by now (pyvma_epoll_leave). */
+	return rc == -EBADF || rc == -EINVAL ? 0 : rc;
+}
+
+/*
+ * Nothing of ours in it: the kernel waits. 0: look, and perhaps wait, again. Of sets that have a number with EPOLLEXCLUSIVE the kernel wakes one,
+ * if somebody waits in it: those who poll it are woken all.
+ */
+static int wait_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t deadline)
 {
 	int64_t left = deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0));
-	struct timespec ts = { .tv_sec = left / PV_NS_PER_S, .tv_nsec = left % PV_NS_PER_S };
-	struct pollfd p[2] = { { .fd = set->kep, .events = POLLIN }, { .fd = pv_wait_efd(), .events = POLLIN } };
-	int n;
+	struct epoll_event own = { .events = EPOLLIN, .data = { .u64 = PV_EPOLL_RING } }, ev[TAKEN];
+	bool in = set->exclusive && (left < 0 || left >= PV_NS_PER_MS);
+	int efd = pv_wait_efd(), kep = set->kep, rc, got;
 
+	if (in)
+		(void)epoll_ctl(kep, EPOLL_CTL_ADD, efd, &own);
 	set->sleepers++;
 	set->slept = true;
 	pv_lock_put(&pv_engine.lock);
-	n = pv_wait_ppoll(p, 2, left < 0 ? NULL : &ts);
-	/* A cancelled thread's that does not end by it. */
-	if (n > 0 && p[1].revents)
-		pv_wait_efd_clear(p[1].fd);
+	rc = in ? sleep_in(kep, ev, PV_MIN(n, TAKEN), left) : sleep_poll(kep, efd, left);
 	pv_lock_get(&pv_engine.lock);
 	set->sleepers--;
-	/* What wakes it may be nothing that there is to tell, and still be there. */
-	return n < 0 ? n : n == 0 || left == 0 ? -ETIMEDOUT : 0;
+	if (in)
+		(void)epoll_ctl(set->kep, EPOLL_CTL_DEL, efd, NULL);
+	got = rc > 0 ? pv_epoll_take(set, ev, rc, out) : rc;
+	if (in && !got)
+		pv_wait_efd_clear(efd);
+	return got;
 }
 
 static int wait_ours(struct pyvma_epoll *set, struct pyvma_event *out, int n, int64_t timeout_ns)
@@ -71,15 +103,13 @@ static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, 
 			return rc == -ETIMEDOUT ? 0 : rc;
 		if (pv_prefork_is())
 			pv_prefork_wait_set(set);
-		if (ours) {
-			got =
+		if (ours)
+			rc =
 			    wait_ours(set, out, n, deadline == PV_NEVER ? -1 : PV_MAX(deadline - pv_clock_kernel_ns(), INT64_C(0)));
-			if (got > 0)
-				return got;
-			rc = got;
-		} else {
-			rc = wait_kernel(set, deadline);
-		}
+		else
+			rc = wait_kernel(set, out, n, deadline);
+		if (rc > 0)
+			return rc;
 	}
 }
 

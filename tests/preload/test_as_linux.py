@@ -570,6 +570,36 @@ for host in hosts:
         c.connect(l.getsockname())
         print(l.getsockopt(TCP, socket.TCP_QUICKACK), l.accept()[0].getsockopt(TCP, socket.TCP_QUICKACK))
 """,
+    "how many of those who wait for a listener of the kernel's are woken": """
+import threading
+def wait(flags):
+    with select.epoll() as ep:
+        ep.register(l, select.EPOLLIN | flags)
+        os.write(w, b"begins")
+        return len(ep.poll(0.7))
+def begin(flags, told):
+    asleep = threading.Thread(target=lambda: told.append(wait(flags)))
+    asleep.start()
+    return asleep.join
+def fork(flags, told):
+    child = os.fork()
+    if not child:
+        os._exit(wait(flags))
+    return lambda: told.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+r, w = os.pipe()
+for start in begin, fork:
+    for flags in 0, select.EPOLLEXCLUSIVE, select.EPOLLEXCLUSIVE | select.EPOLLET:
+        with socket.create_server(("127.0.0.1", 0)) as l:
+            told = []
+            ends = [start(flags, told) for _ in range(4)]
+            for _ in range(4):
+                os.read(r, 6)
+            time.sleep(0.2)
+            with socket.create_connection(l.getsockname()):
+                for end in ends:
+                    end()
+            print(start.__name__, flags, sum(told))
+""",
     "epoll and numbers that are closed": """
 def ctl(call, *args):
     return said(call, *args)
