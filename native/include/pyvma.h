@@ -250,8 +250,9 @@ PYVMA_EXPORT int pyvma_sock_set_nonblock(pyvma_sock *s, int on);
  * none, or no more), -EBUSY (urgent data is under way), what the kernel says.
  */
 PYVMA_EXPORT int pyvma_sock_hand_back(pyvma_sock *s);
-/* The same by fd: 0 also when there is nothing to hand back, since it is no connection of the stack's. */
-PYVMA_EXPORT int pyvma_hand_back_fd(int fd);
+/* The same by fd: 0 also when there is nothing to hand back, since it is no connection of the stack's. `listener`: one of those is the kernel's
+ * from then on, too. */
+PYVMA_EXPORT int pyvma_hand_back_fd(int fd, int listener);
 /* All connections whose fd would survive an exec(2). 0, or why the first one could not; the others are handed back all the same. Not for the
  * child of a vfork(2), whose fds are its own while the stack is the parent's. */
 PYVMA_EXPORT int pyvma_hand_back_inheritable(void);

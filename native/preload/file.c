@@ -111,7 +111,7 @@ static int dup_by(int to)
 static void to_standard(int to)
 {
 	if (pl_peek(to) && !pl_busy())
-		(void)PL_IN(pyvma_hand_back_fd(to));
+		(void)PL_IN(pyvma_hand_back_fd(to, 0));
 }
 
 void pl_dup(int from, int to)

@@ -63,11 +63,11 @@ bool pl_pass_on(const struct msghdr *msg)
 			if (pl_set_of(pl_get(fd)))
 				pl_set_show(pl_set_of(pl_get(fd)));
 			if (pl_peek(fd))
-				rc = (int)PL_IN(pyvma_hand_back_fd(fd));
+				rc = (int)PL_IN(pyvma_hand_back_fd(fd, 1));
 			if (rc == -EAGAIN)
 				return false;
 			if (rc < 0)
-				pl_say(pyvma_last_error(), "a connection does not survive being passed on");
+				pl_say(pyvma_last_error(), "who is passed this socket cannot use it");
 		}
 	}
 	return true;

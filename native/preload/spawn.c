@@ -236,7 +236,7 @@ static int hand_back(const struct after *a)
 
 	for (unsigned int i = 0; i < a->n; i++)
 		if (a->changed[i].from >= 0) {
-			one = pyvma_hand_back_fd(a->changed[i].from);
+			one = pyvma_hand_back_fd(a->changed[i].from, 0);
 			rc = rc ? rc : one;
 		}
 	if (!dir)
@@ -246,7 +246,7 @@ static int hand_back(const struct after *a)
 
 		if (entry->d_name[0] == '.' || fd == dirfd(dir) || !survives(a, fd))
 			continue;
-		one = pyvma_hand_back_fd(fd);
+		one = pyvma_hand_back_fd(fd, 0);
 		rc = rc ? rc : one;
 	}
 	closedir(dir);

@@ -12,7 +12,6 @@
 #include "ring/enqueue.h"
 #include "rt/log.h"
 #include "sock/handback.h"
-#include "sock/prefork.h"
 #include "wire/tcp.h"
 
 /* Handshakes under way are waited for: longer than a round trip of a network where this matters. */
@@ -117,7 +116,7 @@ void pv_enqueue_all(struct pv_sock *so)
 	int64_t until;
 	char why[200];
 
-	if (!so->kernel_leg || pv_tcp_state(so->tc) != PV_TCP_LISTEN || never || !pv_prefork_shared())
+	if (!so->kernel_leg || pv_tcp_state(so->tc) != PV_TCP_LISTEN || never)
 		return;
 	/* What begins now is the kernel's, or somebody's here. */
 	if (pv_tcp_listens_alone(so->tc)) {

@@ -218,8 +218,19 @@ int pyvma_sock_hand_back(pyvma_sock *h)
 	return rc;
 }
 
+/* Whoever else has the kernel's half hears of nothing that comes by the ring: all of it is the kernel's from now on, what waits here as well. */
+static int listener_back(struct pv_sock *so, const char *why)
+{
+	if (!so->host)
+		return refuse(-EOPNOTSUPP);
+	pv_enqueue_all(so);
+	pv_stream_close(so);
+	is_kernels(so, why);
+	return 0;
+}
+
 /* The registry lock is held. */
-static int by_fd(int fd, const char *why)
+static int by_fd(int fd, const char *why, bool listener)
 {
 	struct pv_sock *so = pv_sock_find(fd);
 	int rc = 0;
@@ -231,18 +242,25 @@ static int by_fd(int fd, const char *why)
 		return rc == PV_HANDED ? 0 : rc;
 	}
 	pv_lock_get(&pv_engine.lock);
-	if (so->tc && pv_tcp_state(so->tc) != PV_TCP_LISTEN && pv_tcp_state(so->tc) != PV_TCP_CLOSED)
+	switch (so->tc ? pv_tcp_state(so->tc) : PV_TCP_CLOSED) {
+	case PV_TCP_CLOSED:
+		break;
+	case PV_TCP_LISTEN:
+		rc = listener ? listener_back(so, why) : 0;
+		break;
+	default:
 		rc = pv_handback(so, why);
+	}
 	pv_sock_unlock();
 	return rc;
 }
 
-int pyvma_hand_back_fd(int fd)
+int pyvma_hand_back_fd(int fd, int listener)
 {
 	int rc;
 
 	pv_registry_get();
-	rc = by_fd(fd, "asked for");
+	rc = by_fd(fd, listener ? "passed on" : "asked for", listener);
 	pv_registry_put();
 	return rc;
 }
@@ -365,7 +383,7 @@ int pyvma_hand_back_inheritable(void)
 
 		if (entry->d_name[0] == '.' || !inheritable(fd))
 			continue;
-		one = by_fd(fd, "inherited by another program");
+		one = by_fd(fd, "inherited by another program", false);
 		rc = rc ? rc : one;
 	}
 	pv_registry_put();

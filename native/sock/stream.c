@@ -18,6 +18,7 @@
 #include "sock/kernel.h"
 #include "sock/kin.h"
 #include "sock/lane.h"
+#include "sock/prefork.h"
 #include "sock/rule.h"
 #include "sock/shown.h"
 #include "sock/stamp.h"
@@ -87,7 +88,8 @@ void pv_stream_drop(struct pv_sock *so)
 		return;
 	if (so->hold)
 		(void)pv_kfd_unhold(so->hold);
-	pv_enqueue_all(so);
+	if (pv_prefork_shared())
+		pv_enqueue_all(so);
 	pv_pacing_end(so);
 	pv_lane_end(so);
 	pv_tcp_close(so->tc, now());

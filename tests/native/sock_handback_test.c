@@ -257,8 +257,8 @@ TEST(what_another_program_would_inherit)
 	CHECK(offloaded(stays.us) && !offloaded(goes.us) && !offloaded(dup.us));
 	to_peer(&goes, "one");
 	CHECK_EQ(write(copy, "two", 3), 3); /* the number leads to the connection */
-	CHECK_EQ(pyvma_hand_back_fd(0), 0);
-	CHECK_EQ(pyvma_hand_back_fd(pyvma_sock_fd(stays.us)), 0);
+	CHECK_EQ(pyvma_hand_back_fd(0, 0), 0);
+	CHECK_EQ(pyvma_hand_back_fd(pyvma_sock_fd(stays.us), 0), 0);
 	CHECK(!offloaded(stays.us));
 	close(copy);
 	CHECK_EQ(recv(dup.peer, (char[3]){ 0 }, 3, MSG_WAITALL), 3);

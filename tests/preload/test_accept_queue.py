@@ -222,6 +222,58 @@ def test_a_queue_that_is_full(tmp_path: Path) -> None:
     assert (had + reset, reset > 0) == (3, True), (had, reset)
 
 
+# A listener that is passed on and kept: the received number leads to the kernel's, as that of another process would.
+PASSED = (
+    TAKEN
+    + """
+listener = socket.create_server(("", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
+taken(listener)
+print("ready", flush=True)
+sys.stdin.readline()
+listener.settimeout(30)
+listener.accept()[0].sendall(b"one")
+here, there = socket.socketpair()
+socket.send_fds(here, [b"x"], [listener.fileno()])
+received = socket.socket(fileno=socket.recv_fds(there, 1, 1)[1][0])
+received.settimeout(30)
+received.accept()[0].sendall(b"two")
+print("passed", flush=True)
+received.accept()[0].sendall(b"three")
+listener.accept()[0].sendall(b"four")
+"""
+)
+
+CONNECTS = """
+import socket, sys
+def connected():
+    return socket.create_connection((sys.argv[1], int(sys.argv[2])), 30).makefile()
+made = [connected(), connected()]
+print("sent", flush=True)
+sys.stdin.readline()
+made += [connected(), connected()]
+print(*[s.read() for s in made], flush=True)
+"""
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_listener_that_is_passed_on(tmp_path: Path, family: int) -> None:
+    """By SCM_RIGHTS: what waits in the queue, and what comes later, is of whoever has it."""
+    counters = tmp_path / "counters"
+    with (
+        namespaces() as (here, there),
+        started(here, preloaded(counters), PASSED, str(PORT)) as server,
+        running(there, {}, CONNECTS, ENGINE[family], str(PORT)) as client,
+    ):
+        says(client, "sent")
+        tell(server)
+        says(server, "passed")
+        tell(client)
+        says(client, "one two three four")
+        assert server.wait(LIMIT_S) == 0
+    found = counters_of(counters)
+    assert (found["tcp.opened_passive"], found["tcp.handed_back"], found.get("tcp.tx_resets", 0)) == (2, 1, 0)
+
+
 # Handshakes by hand, of which the last segment leaves when the worker says that it closes the listener.
 BY_HAND = """
 import socket, sys
