@@ -78,7 +78,7 @@ class Step:
     again: tuple[str, ...] = ()
     """What makes the command run only the tests that failed; empty: it cannot."""
     waits: bool = False
-    """That is much of what it does: it takes no lane, and one such step at a time goes beside the others."""
+    """That is most of what it does: it takes no lane, and one such step at a time goes beside the others."""
 
     @property
     def counts(self) -> bool:
@@ -142,9 +142,7 @@ def steps() -> list[Step]:
     return [
         *checks(),
         build("release"),
-        pytest("pytest", ["-m", "pytest"], "tests", "--ignore=tests/interop", "--ignore=tests/stdlib"),
-        # Half of its time it waits, for neighbours, timeouts and links.
-        pytest("pytest-interop", ["-m", "pytest"], "tests/interop", waits=True),
+        pytest("pytest-interop", ["-m", "pytest"], "tests/interop"),
         pytest("pytest-stdlib", ["-m", "pytest"], "tests/stdlib", waits=True),
         Step("core-symbols", [PYTHON, "tools/check_layers.py", "symbols", "build/release"], 60, after="build-release"),
         Step("instructions", [PYTHON, "tools/instructions.py", "--check"], 300, after="build-release"),
@@ -155,6 +153,7 @@ def steps() -> list[Step]:
         ctest("asan", sanitizers, "-E", "^tcp_goodput_test$"),
         build("tsan", "threaded_tests"),
         ctest("tsan", sanitizers, "-R", "^(rt|sock|softnic)_", "-E", "_fail_test$"),
+        pytest("pytest", ["-m", "pytest"], "tests", "--ignore=tests/interop", "--ignore=tests/stdlib"),
         pytest("pytest-asan", ["tools/run_asan_pytest.py"], *ASAN_TESTS, limit_s=1200, after="build-asan"),
         build("fuzz"),
         Step("fuzz", [PYTHON, "tools/run_fuzz.py", "--seconds", "6"], 600, after="build-fuzz"),
