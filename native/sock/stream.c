@@ -31,11 +31,12 @@ static int64_t now(void)
 	return pv_clock_now(&pv_engine.clock);
 }
 
-/* After calls that posted or set timers. */
+/* After calls that posted, set timers, or have something to tell those who wait. */
 static void done(struct pv_sock *so)
 {
 	if (pv_unlikely(!pv_engine.stack))
 		return;
+	pv_engine_route(&pv_engine);
 	pv_net_kick(pv_engine.net);
 	pv_engine_timers(&pv_engine);
 	pv_ready_update(so);
@@ -505,8 +506,6 @@ int pv_stream_shutdown(struct pyvma_sock *h, struct pv_sock *so, int how)
 	rc = pv_tcp_shutdown(so->tc, (uint32_t)how + 1, now());
 	if (so->kernel_leg)
 		(void)shutdown(pv_sock_kfd(so), how);
-	pv_list_for_each(it, &so->watch.waiters)
-		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
 	done(so);
 	pv_sock_unlock();
 	return rc;

@@ -61,13 +61,45 @@ for host in hosts:
                 one.register(l, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | edge)
             print([one.poll(0) for one in sets])
             woken = []
-            asleep = threading.Thread(target=lambda: woken.append(sets[0].poll(5 if how != socket.SHUT_WR else 0.1)))
+            asleep = threading.Thread(target=lambda: woken.append(sets[0].poll(30 if how != socket.SHUT_WR else 0.1)))
             asleep.start()
             time.sleep(0.05)
             l.shutdown(how)
-            asleep.join()
-            print(how, [[what for _, what in events] for events in (*woken, *(one.poll(0) for one in sets))])
+            asleep.join(15)
+            print(how, asleep.is_alive(), [[what for _, what in events] for events in (*woken, *(one.poll(0) for one in sets))])
             print([[what for _, what in one.poll(0)] for one in sets])
+""",
+    "a socket that is shut down while others wait for it": """
+import threading
+def waits(call):
+    woken.append((call.__name__, said(call)))
+for host in hosts:
+    for how in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR):
+        c, a = pair(host)
+        u = socket.socket(c.family, socket.SOCK_DGRAM)
+        u.bind((host, 0))
+        u.connect(u.getsockname())
+        for s in (c, u):
+            def by_epoll():
+                with select.epoll() as one:
+                    one.register(s, select.EPOLLIN | select.EPOLLRDHUP)
+                    return [what for _, what in one.poll(30 if how != socket.SHUT_WR else 0.3)]
+            def by_poll():
+                several = select.poll()
+                several.register(s, select.POLLIN | select.POLLRDHUP)
+                several.register(0, 0)
+                return [what for _, what in several.poll(30000 if how != socket.SHUT_WR else 300)]
+            def by_select():
+                return len(select.select([s], [], [], 30 if how != socket.SHUT_WR else 0.3)[0])
+            woken = []
+            asleep = [threading.Thread(target=waits, args=(call,)) for call in (by_epoll, by_poll, by_select)]
+            for one in asleep:
+                one.start()
+            time.sleep(0.1)
+            s.shutdown(how)
+            for one in asleep:
+                one.join(15)
+            print(how, [one.is_alive() for one in asleep], sorted(woken))
 """,
     "an option that a listener has got since it listens": """
 for host in hosts:

@@ -198,8 +198,9 @@ def test_a_late_sender_is_not_left_out() -> None:
     # 180 were due in that time, 150 of them more than 100 ms before its end.
     assert late("due_histogram_ns") - late("histogram_ns") > 90
     assert result["due_p90_us"] > 100e3
-    assert result["observations"] == result["due_observations"] == result["unique"] == result["sent"]
-    # Nothing that was due before the end is missing.
+    assert result["observations"] == result["due_observations"] == result["unique"]
+    # Nothing that was due before the end is missing; the answer to the last one may have come behind it.
+    assert result["sent"] - result["unique"] in (0, 1)
     assert 870 <= result["sent"] <= 901
 
 
