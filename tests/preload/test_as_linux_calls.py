@@ -353,6 +353,24 @@ def test_threads_of_a_process_that_ends(empty: Namespace, tmp_path: Path) -> Non
         printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, str(program))
 
 
+# For C programs of several sockets: a datagram socket of the stack's.
+BOUND = """
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+static int bound(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		abort();
+	return fd;
+}
+"""
+
 # Threads wait, each for a socket of its own, and get a signal at the same time: each call ends by that. And one is about to wait for a
 # descriptor that another thread gives to a dead socket before it sends the signal, as a JVM closes: it comes back, whichever was first.
 SIGNALLED = """
@@ -395,17 +413,6 @@ static void *wait_ready(void *arg)
 	(void)poll(&p, 1, -1);
 	done[0] = 1;
 	return NULL;
-}
-
-static int bound(void)
-{
-	struct sockaddr_in sa = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
-	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
-		abort();
-	return fd;
 }
 
 /* 1 for each that has to be told again. */
@@ -467,7 +474,7 @@ int main(void)
 
 
 def test_signals_that_end_calls(empty: Namespace, tmp_path: Path) -> None:
-    (tmp_path / "signalled.c").write_text(SIGNALLED)
+    (tmp_path / "signalled.c").write_text(BOUND + SIGNALLED)
     program = compiled(tmp_path / "signalled", tmp_path / "signalled.c", options=("-pthread",))
     env = {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}
     assert printed(empty, env, str(program)) == ["0 0"]
@@ -498,17 +505,6 @@ static void handler(int sig)
 	(void)sig;
 	if (writer >= 0 && (dup2(other, number) < 0 || write(writer, "x", 1) != 1))
 		abort();
-}
-
-static int bound(void)
-{
-	struct sockaddr_in sa = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
-	inet_pton(AF_INET, "10.9.9.1", &sa.sin_addr);
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
-		abort();
-	return fd;
 }
 
 static int wait_by(int how, const int *on, int n, int ms)
@@ -596,7 +592,7 @@ int main(void)
 
 @pytest.mark.parametrize("spin", ["0", "-1"])
 def test_signals_that_end_waits_for_several(empty: Namespace, tmp_path: Path, spin: str) -> None:
-    (tmp_path / "several.c").write_text(SEVERAL)
+    (tmp_path / "several.c").write_text(BOUND + SEVERAL)
     program = compiled(tmp_path / "several", tmp_path / "several.c")
     env = {"PYVMA_INTERFACES": interfaces(), "PYVMA_RX_POLL": spin, "LD_PRELOAD": str(run.library())}
     assert printed(empty, env, str(program)) == ["1 1 1 1 1"]
