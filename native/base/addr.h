@@ -25,13 +25,18 @@ struct pv_addr {
 /* 0x0000ffff in network byte order: word 2 of a mapped IPv4 address. */
 #define PV_ADDR_MAPPED_W2 UINT32_C(0xffff0000)
 
-/* `v4` points at the 4 bytes as they stand on the wire. */
+/* `v4` points at the 4 bytes as they stand on the wire. Stored by halves, as it is compared and hashed: a load of what two stores have just
+ * written waits until they are in the cache. */
 pv_inline struct pv_addr pv_addr_from4(const void *v4)
 {
-	struct pv_addr a = { .w = { 0, 0, PV_ADDR_MAPPED_W2, 0 } };
+	uint32_t w;
 
-	memcpy(&a.w[3], v4, 4);
-	return a;
+	memcpy(&w, v4, 4);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return (struct pv_addr){ .q = { 0, (uint64_t)w << 32 | PV_ADDR_MAPPED_W2 } };
+#else
+	return (struct pv_addr){ .q = { 0, (uint64_t)PV_ADDR_MAPPED_W2 << 32 | w } };
+#endif
 }
 
 pv_inline struct pv_addr pv_addr_from6(const void *v6)

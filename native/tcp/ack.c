@@ -112,6 +112,23 @@ static int64_t take_rtt(struct pv_tcp *c, struct pv_tcp_acking *a)
 	return last;
 }
 
+/* Of one segment that was sent once. */
+pv_inline int64_t lone_rtt(struct pv_tcp *c, const struct pv_tcp_seg *s, const struct pv_tcp_in *in)
+{
+	int64_t rtt_ns = PV_MAX(in->now_ns - s->tx_ns, 0);
+
+	if (c->flags & PV_TF_TS)
+		return take_rtt(c, &(struct pv_tcp_acking){ .in = in,
+							    .now_ns = in->now_ns,
+							    .flags = PV_ACK_FREED,
+							    .first_ack_ns = s->tx_ns,
+							    .last_ack_ns = s->tx_ns,
+							    .first_sack_ns = -1 });
+	min_rtt(c, rtt_ns, in->now_ns);
+	rtt_estimate(c, rtt_ns);
+	return rtt_ns;
+}
+
 /* ---- the queue ------------------------------------------------------------------------------------------------------------ */
 
 static void account(struct pv_tcp *c, struct pv_tcp_acking *a, const struct pv_tcp_seg *s, pv_seq end)
@@ -156,8 +173,6 @@ static void release(struct pv_tcp *c, struct pv_tcp_seg *s, const struct pv_tcp_
 		c->sack_hint = NULL;
 	if (c->lost_hint == s)
 		c->lost_hint = next == &c->sndq ? NULL : pv_tcp_seg_at(next);
-	pv_list_del(&s->link);
-	pv_list_del(&s->by_time);
 	c->sndq_bytes -= s->len;
 	c->snd_mem -= pv_seg_mem(s);
 	pv_tcp_seg_put(c->t, s);
@@ -235,7 +250,6 @@ void pv_tcp_timers_restart(struct pv_tcp *c, int64_t now_ns)
 static void control(struct pv_tcp *c, const struct pv_tcp_acking *a, int64_t rtt_ns)
 {
 	uint32_t delivered = c->delivered - a->prior_delivered;
-	struct pv_tcp_ack_sample s;
 
 	if (a->flags & PV_ACK_ECE)
 		c->delivered_ce += delivered;
@@ -246,10 +260,7 @@ static void control(struct pv_tcp *c, const struct pv_tcp_acking *a, int64_t rtt
 	/* On paths that reorder much, SACKs are progress as good as any. */
 	if (!(a->flags & (PV_ACK_FREED | (c->reordering > PV_TCP_REORDERING ? PV_ACK_SACKED : 0))))
 		return;
-	s.rtt_ns = rtt_ns;
-	s.acked = delivered;
-	s.cwnd_limited = pv_tcp_cwnd_limited(c);
-	c->cc->acked(c, &s, a->now_ns);
+	pv_cc_acked(c, delivered, rtt_ns, a->now_ns);
 }
 
 /* Nothing was out. */
@@ -302,9 +313,8 @@ static void scoreboard(struct pv_tcp *c, struct pv_tcp_acking *a)
  * happened: it is something else. */
 pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
-	struct pv_tcp_ack_sample sample = { .acked = 1 };
-	struct pv_tcp_acking a;
 	struct pv_tcp_seg *s;
+	int64_t rtt_ns;
 
 	if (c->in_flight != 1 || c->ca != PV_CA_OPEN || c->unsent || c->lost || c->sacked || !pv_seq_eq(in->ack, c->snd_max) ||
 	    in->opt.nsack || (c->flags & (PV_TF_SACK | NOT_QUICK)) != PV_TF_SACK)
@@ -323,19 +333,13 @@ pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 	pv_tcp_rack_advance(c, s, in->ack, in->now_ns);
 	if (!c->rack_reo_persist)
 		c->rack_reo_mult = 1;
-	a.in = in;
-	a.now_ns = in->now_ns;
-	a.flags = PV_ACK_FREED;
-	a.first_ack_ns = a.last_ack_ns = s->tx_ns;
-	a.first_sack_ns = -1;
+	rtt_ns = lone_rtt(c, s, in);
 	release(c, s, in);
-	sample.rtt_ns = take_rtt(c, &a);
 	pv_tcp_rate_delivered(c, in->now_ns);
 	/* Nothing is out: neither a timeout nor a probe. */
-	pv_tcp_rearm_rto(c, in->now_ns);
-	pv_tcp_rack_disarm(c);
-	sample.cwnd_limited = pv_tcp_cwnd_limited(c);
-	c->cc->acked(c, &sample, in->now_ns);
+	c->flags &= ~PV_TF_PTO;
+	c->deadline_ns[PV_TT_RTO] = c->deadline_ns[PV_TT_RACK] = PV_NEVER;
+	pv_cc_acked(c, 1, rtt_ns, in->now_ns);
 	if (pv_unlikely(c->flags & PV_TF_NOSPACE))
 		pv_tcp_space(c);
 	pv_tcp_set_busy(c, PV_BUSY_NOT, in->now_ns);

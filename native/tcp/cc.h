@@ -15,4 +15,13 @@ pv_inline bool pv_cc_in_slow_start(const struct pv_tcp *c)
 	return c->cwnd < c->ssthresh;
 }
 
+/* Growth, which needs a cwnd that was in use whole (RFC 7661). */
+pv_inline void pv_cc_acked(struct pv_tcp *c, uint32_t acked, int64_t rtt_ns, int64_t now_ns)
+{
+	struct pv_tcp_ack_sample s = { .rtt_ns = rtt_ns, .acked = acked };
+
+	if (pv_tcp_cwnd_limited(c))
+		c->cc->acked(c, &s, now_ns);
+}
+
 #endif

@@ -214,8 +214,6 @@ static void cubic_acked(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int
 	struct cubic *q = cubic(c);
 	uint32_t acked = s->acked;
 
-	if (!s->cwnd_limited)
-		return;
 	if (pv_cc_in_slow_start(c)) {
 		/* HyStart++ is for the first slow start, that knows of no limit. */
 		if (c->ssthresh == PV_TCP_SSTHRESH_INF)

@@ -17,8 +17,6 @@ static void reno_acked(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int6
 	uint32_t acked = s->acked;
 
 	(void)now_ns;
-	if (!s->cwnd_limited)
-		return;
 	if (pv_cc_in_slow_start(c)) {
 		acked = pv_cc_slow_start(c, acked);
 		if (!acked)

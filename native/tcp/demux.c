@@ -52,6 +52,7 @@ int pv_tcp_hash(struct pv_tcp *c)
 		if ((other && other->opts.bound_iface == c->opts.bound_iface) || pv_tcp_tw_find(t, &in))
 			return -EADDRNOTAVAIL;
 		pv_htab_add(&t->conns, &c->flow, hash);
+		pv_tcp_forget_last(t);
 	}
 	c->sock |= PV_SK_HASHED;
 	return 0;
@@ -64,6 +65,7 @@ void pv_tcp_unhash(struct pv_tcp *c)
 	if (!(c->sock & PV_SK_HASHED))
 		return;
 	c->sock &= (uint8_t)~PV_SK_HASHED;
+	pv_tcp_forget_last(c->t);
 	pv_htab_del(c->listen ? &c->t->listeners : &c->t->conns, &c->flow);
 }
 

@@ -5,6 +5,7 @@
  */
 #include "tcp/conn.h"
 #include "tcp/gro.h"
+#include "wire/ipv4.h"
 
 #define IP4_SRC 12u
 #define IP6_SRC 8u
@@ -502,6 +503,38 @@ pv_inline struct pv_tcp *demux(struct pv_tcp_table *t, struct pv_tcp_in *in, con
 	return c;
 }
 
+/*
+ * A segment is of the connection that the last one was of, as a rule. That is known by its twelve bytes of addresses and ports, without
+ * a hash. IPv4 without options, and of connections that are bound to no interface.
+ */
+pv_inline uint64_t flow_addrs(const struct pv_pkt *pkt)
+{
+	uint64_t v;
+
+	memcpy(&v, pkt->buf + pkt->l4_off - 8, sizeof(v));
+	return v;
+}
+
+pv_inline uint32_t flow_ports(const struct pv_pkt *pkt)
+{
+	uint32_t v;
+
+	memcpy(&v, pkt->buf + pkt->l4_off, sizeof(v));
+	return v;
+}
+
+pv_inline bool is_last(const struct pv_tcp_table *t, const struct pv_pkt *pkt)
+{
+	return pkt->l4_off - pkt->l3_off == PV_IP4_HLEN && flow_addrs(pkt) == t->last.addrs && flow_ports(pkt) == t->last.ports &&
+	       t->last.c && !(pkt->flags & PV_PKT_QUEUE);
+}
+
+pv_inline void remember(struct pv_tcp_table *t, struct pv_tcp *c, const struct pv_pkt *pkt)
+{
+	if (c && pkt->l4_off - pkt->l3_off == PV_IP4_HLEN && !c->opts.bound_iface)
+		t->last = (struct pv_tcp_last){ c, flow_addrs(pkt), flow_ports(pkt) };
+}
+
 /* RFC 5082: less is left of what was sent with 255 than the way to a neighbour takes. Before anything else is looked at, and of handshakes, too. */
 static pv_noinline bool too_far(struct pv_tcp_table *t, const struct pv_tcp *c, const struct pv_tcp_in *in)
 {
@@ -528,8 +561,15 @@ pv_inline void deliver_to(struct pv_tcp_table *t, struct pv_tcp *c, struct pv_tc
 
 pv_inline void deliver(struct pv_tcp_table *t, struct pv_tcp_in *in)
 {
-	struct pv_tcp *c = demux(t, in, in->pkt);
+	struct pv_tcp *c;
 
+	if (pv_likely(is_last(t, in->pkt))) {
+		c = t->last.c;
+		in->hash = c->flow.hash;
+	} else {
+		c = demux(t, in, in->pkt);
+		remember(t, c, in->pkt);
+	}
 	if (pv_likely(!t->any_near) || !too_far(t, c, in))
 		deliver_to(t, c, in);
 }

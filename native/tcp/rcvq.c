@@ -355,8 +355,7 @@ void pv_tcp_data_in_order(struct pv_tcp *c, const struct pv_tcp_in *in)
 	int64_t now_ns = in->now_ns;
 	bool psh = in->flags & PV_TH_PSH;
 
-	if (pv_unlikely(pkt->frag || c->ooo.head || (c->flags & (PV_TF_FIN_SEEN | PV_TF_URG_RCVD)) || len > pv_rcv_window(c) ||
-			!fits(c, pkt))) {
+	if (pv_unlikely(!fits(c, pkt))) {
 		payload(c, pkt, c->rcv_nxt, psh, now_ns);
 		pv_rcv_ack_check(c, now_ns);
 		return;

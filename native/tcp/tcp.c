@@ -491,6 +491,7 @@ void pv_tcp_options_changed(struct pv_tcp *c, int64_t now_ns)
 	if (pv_tcp_is_zero(&c->laddr) && !c->port)
 		c->accept = pv_tcp_accept_any(c);
 	c->t->any_near |= c->opts.min_ttl || c->opts.min_hops;
+	pv_tcp_forget_last(c->t); /* it may be bound to an interface now */
 	if (c->state == PV_TCP_CLOSED) {
 		c->window_clamp = c->opts.window_clamp;
 		return;

@@ -122,7 +122,6 @@ struct pv_tcp;
 struct pv_tcp_ack_sample {
 	int64_t rtt_ns; /* of what this acknowledgement covers; -1: none */
 	uint32_t acked; /* segments newly delivered, cumulatively or by SACK */
-	bool cwnd_limited; /* cwnd was in use whole: it may grow */
 };
 
 enum pv_cc_event {
@@ -138,7 +137,8 @@ struct pv_cc_ops {
 	bool unlimited; /* cwnd is never reduced */
 	void (*init)(struct pv_tcp *c);
 	uint32_t (*ssthresh)(struct pv_tcp *c); /* at a loss or ECN event, before anything changes */
-	void (*acked)(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int64_t now_ns); /* not while recovering */
+	/* By pv_cc_acked, not while recovering. */
+	void (*acked)(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int64_t now_ns);
 	void (*undo)(struct pv_tcp *c); /* the event was none; cwnd and ssthresh are the caller's. May be NULL */
 	void (*event)(struct pv_tcp *c, enum pv_cc_event what, int64_t now_ns); /* may be NULL */
 };
@@ -431,6 +431,13 @@ pv_inline uint32_t pv_tcp_in_space(const struct pv_tcp_in *in)
 	return in->len + ((in->flags & PV_TH_SYN) != 0) + ((in->flags & PV_TH_FIN) != 0);
 }
 
+/* Addresses and ports of an IPv4 segment for a connection, as they stand in front of its TCP header and in it. */
+struct pv_tcp_last {
+	struct pv_tcp *c; /* NULL: none */
+	uint64_t addrs;
+	uint32_t ports;
+};
+
 /* ---- table --------------------------------------------------------------------------------------------------------------- */
 
 struct pv_tcp_table {
@@ -469,6 +476,7 @@ struct pv_tcp_table {
 	struct pv_tcp_port *free_port; /* likewise, of demux.c */
 	struct pv_tcp_run *runs; /* gro.h */
 	uint32_t nruns;
+	struct pv_tcp_last last; /* of the connection that the last segment was of; pv_tcp_forget_last */
 	struct pv_tcp_chunk *chunks; /* memory of segments and records, for the end */
 	struct pv_list room_end; /* where pv_tcp_room stops: in head.blocked while that runs */
 };
@@ -489,6 +497,12 @@ pv_inline void *pv_tcp_chunk_get(struct pv_tcp_table *t, size_t size)
 	k->size = size + sizeof(*k);
 	t->chunks = k;
 	return k + 1;
+}
+
+/* What segments are of may be another connection from now on. */
+pv_inline void pv_tcp_forget_last(struct pv_tcp_table *t)
+{
+	t->last.c = NULL;
 }
 
 /* A timer that comes no later than that. */
@@ -691,8 +705,8 @@ uint32_t pv_tcp_stamp_stats(void *owner, uint8_t *out);
 /* Payload, FIN, CE mark and CWR of an acceptable segment, trimmed to the window here; takes the packet. Sets FIN_RCVD when the FIN is in
  * order: the caller then changes the state. Acknowledgements that are due at once go through pv_tcp_owe. */
 void pv_tcp_data(struct pv_tcp *c, struct pv_tcp_in *in);
-/* Exactly the next bytes, no FIN, no CE mark, no urgent data about: the predicted path; takes the packet (data/len: the payload). What
- * it finds no room or no simple way for goes the long way from here. */
+/* The predicted path: exactly the next bytes, in one buffer and within the window, nothing out of order, no FIN, no CE mark, no urgent data
+ * about. Takes the packet (data/len: the payload). What it finds no room for goes the long way from here. */
 void pv_tcp_data_in_order(struct pv_tcp *c, const struct pv_tcp_in *in);
 void pv_tcp_rcvq_drop(struct pv_tcp *c); /* both queues, and what was promised */
 void pv_tcp_promise_end(struct pv_tcp *c); /* nothing is received any more */

@@ -230,7 +230,8 @@ static inline void reass_segment(struct reass *r, uint32_t kind, bool urgent)
 		reass_urgent(r, &in);
 	}
 	r->last_at = PV_MAX(off, r->nxt);
-	if ((kind & 8) && len && !fin_seen && off == r->nxt && !chain && !(in.flags & (PV_TH_FIN | PV_TH_URG)))
+	if ((kind & 8) && len && off == r->nxt && !chain && !(in.flags & (PV_TH_FIN | PV_TH_URG)) && !c->ooo.head &&
+	    !(c->flags & (PV_TF_FIN_SEEN | PV_TF_URG_RCVD)) && len <= pv_rcv_window(c))
 		pv_tcp_data_in_order(c, &in);
 	else
 		pv_tcp_data(c, &in);
