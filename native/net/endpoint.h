@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/addr.h"
+#include "base/list.h"
 
 enum pv_family { PV_AF_INET = 2, PV_AF_INET6 = 10 };
 
@@ -27,5 +28,40 @@ struct pv_event {
 	void *user;
 	uint32_t bits;
 };
+
+/* A socket's: what it has to tell, on its table's list as long as that is anything; and whom. */
+struct pv_teller {
+	struct pv_list on_ready;
+	uint32_t bits; /* PV_EV_* */
+	int err; /* pending, positive */
+	void *user;
+};
+
+pv_inline void pv_teller_add(struct pv_list *ready, struct pv_teller *t, uint32_t bits)
+{
+	if (!t->bits)
+		pv_list_add(ready, &t->on_ready);
+	t->bits |= bits;
+}
+
+/* Of a list that is not empty. */
+pv_inline struct pv_event pv_teller_take(struct pv_list *ready)
+{
+	struct pv_teller *t = pv_list_entry(ready->next, struct pv_teller, on_ready);
+	struct pv_event ev = { t->user, t->bits };
+
+	t->bits = 0;
+	pv_list_del(&t->on_ready);
+	return ev;
+}
+
+pv_inline uint32_t pv_teller_take_some(struct pv_list *ready, struct pv_event *out, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (i < n && !pv_list_empty(ready))
+		out[i++] = pv_teller_take(ready);
+	return i;
+}
 
 #endif

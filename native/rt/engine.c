@@ -25,8 +25,6 @@
 #include "rt/tune.h"
 #include "rt/wait.h"
 
-#define EVENTS_AT_ONCE 32
-
 /* Made once: calls that were waiting when the engine stopped may still be on their way out when it starts again. */
 static struct pv_engine_stat unseen;
 struct pv_engine pv_engine = { .stat = &unseen,
@@ -64,22 +62,24 @@ void pv_engine_wake(struct pv_waiter *w)
 	}
 }
 
+/* What this list of a table of sockets has. What is told makes no events. */
+static void route(struct pv_list *ready)
+{
+	while (!pv_list_empty(ready)) {
+		struct pv_event ev = pv_teller_take(ready);
+		struct pv_watch *watch = ev.user;
+
+		pv_list_for_each(it, &watch->waiters)
+			pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
+		if (watch->ready)
+			watch->ready(watch, ev.bits);
+	}
+}
+
 void pv_engine_route(struct pv_engine *e)
 {
-	struct pv_event ev[EVENTS_AT_ONCE];
-	uint32_t n;
-
-	do {
-		n = pv_stack_events(e->stack, ev, EVENTS_AT_ONCE);
-		for (uint32_t i = 0; i < n; i++) {
-			struct pv_watch *watch = ev[i].user;
-
-			pv_list_for_each(it, &watch->waiters)
-				pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
-			if (watch->ready)
-				watch->ready(watch, ev[i].bits);
-		}
-	} while (n == EVENTS_AT_ONCE);
+	route(pv_udp_tellers(e->udp));
+	route(pv_tcp_tellers(e->tcp));
 }
 
 void pv_engine_wake_sleeper(struct pv_engine *e)

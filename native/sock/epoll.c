@@ -28,6 +28,7 @@
 _Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
 		   EPOLLRDHUP == POLLRDHUP && EPOLLRDNORM == POLLRDNORM && EPOLLWRNORM == POLLWRNORM,
 	       "one set of bits");
+_Static_assert(PV_EV_IN << 6 == EPOLLRDNORM && PV_EV_OUT << 6 == EPOLLWRNORM, "pv_ready_norm");
 _Static_assert((int)EPOLLIN == PV_EV_IN && (int)EPOLLOUT == PV_EV_OUT && (int)EPOLLERR == PV_EV_ERR && (int)EPOLLHUP == PV_EV_HUP &&
 		   (int)EPOLLRDHUP == PV_EV_RDHUP && (int)EPOLLPRI == PV_EV_PRI,
 	       "and the stack's");
@@ -131,38 +132,31 @@ static void hush_bell(struct pyvma_epoll *set)
 		set->rung = false;
 }
 
-static void make_ready(struct pv_entry *en)
+void pv_epoll_alarm(struct pyvma_epoll *set)
 {
-	struct pyvma_epoll *set = en->set;
-
-	if (en->spent)
-		return;
-	if (pv_list_empty(&en->on_ready))
-		pv_list_add(&set->ready, &en->on_ready);
 	pv_list_for_each(it, &set->watch.waiters)
 		pv_engine_wake(pv_list_entry(it, struct pv_waiter, on_watch));
-	if (pv_unlikely(bell_due(set)))
-		pv_epoll_ring_bell(set);
+	pv_epoll_ring_bell(set);
 }
 
-void pv_epoll_event(struct pv_sock *so, uint32_t bits)
+/* What it says by itself of what is asked for; 0: nothing. */
+pv_inline uint32_t sock_bits(struct pv_entry *en)
 {
-	pv_list_for_each(it, &so->entries) {
-		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
+	uint32_t events = en->events & ~FLAGS, bits;
 
-		if (bits & (en->events | ALWAYS))
-			make_ready(en);
-	}
+	if (pv_likely(pv_sock_mode(en->so) == PV_SOCK_STREAM && en->so->tc))
+		bits = pv_stream_bits(en->so, events);
+	else
+		bits = pv_sock_revents(en->so, events, false);
+	return bits & (events | ALWAYS);
 }
 
 /* 0: it says nothing. */
 static uint32_t entry_bits(struct pv_entry *en)
 {
-	uint32_t bits = en->kernel_bits;
+	uint32_t bits = en->kernel_bits & (en->events | ALWAYS) & ~FLAGS;
 
-	if (en->so && (pv_sock_is_ours(en->so) || en->so->dead))
-		bits |= pv_sock_revents(en->so, en->events & ~FLAGS, false);
-	return bits & (en->events | ALWAYS) & ~FLAGS;
+	return en->so && (pv_sock_is_ours(en->so) || en->so->dead) ? bits | sock_bits(en) : bits;
 }
 
 static bool tell(struct pv_entry *en, struct pyvma_event *out)
@@ -187,6 +181,23 @@ static bool tell(struct pv_entry *en, struct pyvma_event *out)
 		pv_list_add(&en->set->ready, &en->on_ready); /* until it says nothing */
 	}
 	return true;
+}
+
+/* The same of the only one there is, which keeps its place until it says nothing. */
+pv_inline int tell_only(struct pv_entry *en, struct pyvma_event *out)
+{
+	uint32_t bits;
+
+	/* A spent one has EPOLLONESHOT. */
+	if (pv_unlikely(en->kernel_bits || en->events & EPOLLONESHOT || !pv_sock_is_ours(en->so)))
+		return tell(en, out);
+	bits = sock_bits(en);
+	if (!bits || en->events & EPOLLET)
+		pv_list_del(&en->on_ready);
+	if (pv_unlikely(!bits))
+		return 0;
+	*out = (struct pyvma_event){ .events = bits, .data = en->data };
+	return 1;
 }
 
 /* For every entry of the kernel's set, the rings and the bell: in pieces it would tell some twice. */
@@ -260,7 +271,7 @@ int pv_epoll_take(struct pyvma_epoll *set, const struct epoll_event *ev, int n, 
 			continue;
 		en->kernel_bits = ev[i].events;
 		if (en->so && pv_sock_is_ours(en->so))
-			make_ready(en);
+			pv_entry_ready(en);
 		else
 			got += tell(en, &out[got]);
 	}
@@ -277,16 +288,11 @@ static int look_kernel(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 }
 
 /* Each entry once: those that stay ready go behind the ones that were there. */
-static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n)
+static pv_noinline int collect_several(struct pyvma_epoll *set, struct pyvma_event *out, int n)
 {
-	struct pv_list todo;
+	struct pv_list todo = set->ready;
 	int got = 0;
 
-	if (pv_list_empty(&set->ready))
-		return 0;
-	if (set->ready.next == set->ready.prev)
-		return tell(pv_list_entry(set->ready.next, struct pv_entry, on_ready), out);
-	todo = set->ready;
 	todo.next->prev = todo.prev->next = &todo;
 	pv_list_init(&set->ready);
 	while (got < n && !pv_list_empty(&todo))
@@ -301,6 +307,15 @@ static int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n
 	return got;
 }
 
+pv_inline int collect_ready(struct pyvma_epoll *set, struct pyvma_event *out, int n)
+{
+	struct pv_list *first = set->ready.next;
+
+	if (pv_unlikely(first != set->ready.prev))
+		return collect_several(set, out, n);
+	return first == &set->ready ? 0 : tell_only(pv_list_entry(first, struct pv_entry, on_ready), out);
+}
+
 /* So many turns may take a program that does something at each of them long. */
 static bool kernel_due(struct pyvma_epoll *set)
 {
@@ -308,9 +323,8 @@ static bool kernel_due(struct pyvma_epoll *set)
 	       (pv_engine.stack && pv_udp_now(pv_engine.udp) - set->looked_ns >= KERNEL_LOOK_NS);
 }
 
-int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
+static pv_noinline int collect_both(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool look)
 {
-	bool look = pv_epoll_has_kernel(set) && (kernel || kernel_due(set));
 	/* The kernel's went first, and left no room the last time. */
 	int ours = set->passed_over ? collect_ready(set, out, n) : 0, got = ours;
 
@@ -329,6 +343,18 @@ int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bo
 	return got;
 }
 
+int pv_epoll_collect(struct pyvma_epoll *set, struct pyvma_event *out, int n, bool kernel)
+{
+	bool look = pv_epoll_has_kernel(set) && (kernel || kernel_due(set));
+	int got;
+
+	if (pv_unlikely(look || set->passed_over || set->rung))
+		return collect_both(set, out, n, look);
+	got = collect_ready(set, out, n);
+	set->st->events_ours += (uint32_t)got;
+	return got;
+}
+
 /* ---- sockets that change ----------------------------------------------------------------------------------------------- */
 
 void pv_epoll_moved(struct pv_sock *so)
@@ -337,7 +363,7 @@ void pv_epoll_moved(struct pv_sock *so)
 		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
 
 		pv_entry_sync(en);
-		make_ready(en);
+		pv_entry_ready(en);
 	}
 	if (!pv_list_empty(&so->entries))
 		pv_ready_events(so, pv_sock_is_ours(so));
@@ -410,9 +436,9 @@ static void set_free(struct pyvma_epoll *set)
 }
 
 /* The lock is held before and not after. */
-void pv_epoll_put(struct pyvma_epoll *set)
+void pv_epoll_put_closed(struct pyvma_epoll *set)
 {
-	bool last = --set->users == 0 && set->closed;
+	bool last = --set->users == 0;
 
 	pv_lock_put(&pv_engine.lock);
 	if (last)
@@ -584,7 +610,7 @@ static int entry_set(struct pv_entry *en, const struct pyvma_event *ev)
 	}
 	/* What it says by now no event will tell. */
 	if (en->so && pv_sock_is_ours(en->so) && entry_bits(en))
-		make_ready(en);
+		pv_entry_ready(en);
 	return 0;
 }
 

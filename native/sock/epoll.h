@@ -62,8 +62,30 @@ struct pyvma_epoll {
 };
 
 /* All with the engine's lock. */
+/* Wakes those who wait in the set, and rings its bell where that is due. */
+void pv_epoll_alarm(struct pyvma_epoll *set);
+/* There may be something to tell of the entry. */
+pv_inline void pv_entry_ready(struct pv_entry *en)
+{
+	struct pyvma_epoll *set = en->set;
+
+	if (pv_unlikely(en->spent))
+		return;
+	if (pv_list_empty(&en->on_ready))
+		pv_list_add(&set->ready, &en->on_ready);
+	if (pv_unlikely(!pv_list_empty(&set->watch.waiters) || (set->sleepers | set->exported | set->armed)))
+		pv_epoll_alarm(set);
+}
 /* An event of the stack's; PV_EV_*. */
-void pv_epoll_event(struct pv_sock *so, uint32_t bits);
+pv_inline void pv_epoll_event(struct pv_sock *so, uint32_t bits)
+{
+	pv_list_for_each(it, &so->entries) {
+		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
+
+		if (bits & (en->events | PV_EV_ERR | PV_EV_HUP))
+			pv_entry_ready(en);
+	}
+}
 /* The stack took the socket over, or left it to the kernel. */
 void pv_epoll_moved(struct pv_sock *so);
 /* The socket is gone. Takes the lock itself; the registry's is held. */
@@ -76,8 +98,17 @@ int pv_epoll_take(struct pyvma_epoll *set, const struct epoll_event *ev, int n, 
 /* The end of a wait that came to `rc`. */
 void pv_epoll_count(struct pyvma_epoll *set, int rc);
 void pv_epoll_ring_bell(struct pyvma_epoll *set);
+void pv_epoll_put_closed(struct pyvma_epoll *set);
 /* The end of a call that counted itself in `users`: gives the lock back. */
-void pv_epoll_put(struct pyvma_epoll *set);
+pv_inline void pv_epoll_put(struct pyvma_epoll *set)
+{
+	if (pv_unlikely(set->closed)) {
+		pv_epoll_put_closed(set);
+		return;
+	}
+	set->users--;
+	pv_lock_put(&pv_engine.lock);
+}
 /* Does the kernel know of any of its entries? Others may have added to it by its fd. */
 pv_inline bool pv_epoll_has_kernel(const struct pyvma_epoll *set)
 {

@@ -113,15 +113,22 @@ static int wait_locked(struct pyvma_epoll *set, struct pyvma_event *out, int n, 
 	}
 }
 
+static pv_noinline void count_other(struct pv_epoll_stat *st, int rc, bool slept)
+{
+	st->errors += rc < 0;
+	st->timeouts += rc == 0;
+	st->misses += slept;
+}
+
 void pv_epoll_count(struct pyvma_epoll *set, int rc)
 {
 	struct pv_epoll_stat *st = set->st;
 
 	st->waits++;
-	st->errors += rc < 0;
-	st->timeouts += rc == 0;
-	st->misses += set->slept;
-	st->hits += rc > 0 && !set->slept;
+	if (pv_likely(rc > 0 && !set->slept))
+		st->hits++;
+	else
+		count_other(st, rc, set->slept);
 	st->thread = pv_stat_thread();
 	st->sockets = set->nsock;
 	st->kernel_fds = set->nkernel;

@@ -412,22 +412,21 @@ int pv_ready_kernel(struct pv_sock *so, int events)
 
 uint32_t pv_sock_revents(struct pv_sock *so, uint32_t events, bool kernel)
 {
-	uint32_t r = 0;
+	uint32_t r;
 
 	if (so->dead)
 		return POLLERR | POLLHUP;
 	if (so->stream) {
-		r = (uint32_t)pv_stream_revents(so, events, kernel);
-	} else {
-		/* As Linux: an error alone is no datagram. */
-		if (so->core_leg && (pv_udp_queued(so->u) || pv_udp_shut(so->u) & 1))
+		r = pv_stream_bits(so, events);
+		if (kernel && so->kernel_leg && pv_ready_kernel(so, POLLIN))
 			r |= POLLIN | POLLRDNORM;
-		if (pv_udp_shut(so->u) & 1)
-			r |= pv_udp_shut(so->u) & 2 ? POLLRDHUP | POLLHUP : POLLRDHUP;
-		if (so->core_leg && pv_udp_failed(so->u))
-			r |= so->rx_flags & PV_RX_SELECT_ERR ? POLLERR | POLLPRI : POLLERR;
-		if (so->core_leg && pv_udp_writable(so->u))
-			r |= POLLOUT | POLLWRNORM;
+	} else {
+		r = pv_udp_ready_bits(so->u);
+		if (pv_unlikely(!so->core_leg))
+			r &= POLLRDHUP | POLLHUP;
+		if (pv_unlikely(r & POLLERR) && so->rx_flags & PV_RX_SELECT_ERR)
+			r |= POLLPRI;
+		r |= pv_ready_norm(r);
 		if (kernel && so->kernel_leg)
 			r |= (uint32_t)pv_ready_kernel(so, (int)events);
 	}

@@ -42,7 +42,7 @@ static int64_t kernel_failed(struct pv_sock *so, struct pv_rx *rx, int64_t rc)
 	return rc;
 }
 
-static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
+static pv_noinline int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 {
 	struct msghdr msg = rx->msg;
 	struct iovec room;
@@ -72,7 +72,7 @@ static int64_t try_kernel(struct pv_sock *so, struct pv_rx *rx, bool lending)
 	return pv_shown_kernel_rx(so, n, rx->flags);
 }
 
-static int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
+pv_inline int64_t try_core(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 {
 	if (pv_unlikely(lend != NULL)) {
 		*lend = pv_udp_take(so->u, &rx->m);
@@ -97,7 +97,7 @@ pv_inline bool kernel_turn(struct pv_sock *so)
 	       (pv_engine.kernel_ratio && ++so->dg->kernel_turns >= pv_engine.kernel_ratio);
 }
 
-int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
+pv_inline int64_t recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 {
 	if (pv_unlikely(so->kernel_leg) && kernel_turn(so)) {
 		int64_t n = try_kernel(so, rx, lend != NULL);
@@ -106,6 +106,11 @@ int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
 			return n;
 	}
 	return try_core(so, rx, lend);
+}
+
+int64_t pv_recv_try(struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend)
+{
+	return recv_try(so, rx, lend);
 }
 
 /* Both legs, whatever the ratio, for a call that waits: with both empty and shut down it has an end, as a stream's; others have -EAGAIN. */
@@ -193,7 +198,8 @@ static int64_t recv_wait(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx 
 }
 
 /* There was nothing. */
-static int64_t recv_later(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
+static pv_noinline int64_t recv_later(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend,
+				      int64_t timeout_ns)
 {
 	int64_t now;
 
@@ -204,12 +210,12 @@ static int64_t recv_later(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx
 	return recv_now(so, rx, lend, now);
 }
 
-int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
+pv_inline int64_t recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
 {
-	int64_t n = pv_recv_try(so, rx, lend);
+	int64_t n = recv_try(so, rx, lend);
 
 	pv_shown_receives(so);
-	if (n < 0) {
+	if (pv_unlikely(n < 0)) {
 		if (n == -EAGAIN)
 			n = recv_later(h, so, rx, lend, timeout_ns);
 		if (pv_sock_is_over(n))
@@ -219,6 +225,11 @@ int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *r
 	}
 	pv_ready_update(so);
 	return n;
+}
+
+int64_t pv_recv_locked(struct pyvma_sock *h, struct pv_sock *so, struct pv_rx *rx, struct pv_pkt **lend, int64_t timeout_ns)
+{
+	return recv_locked(h, so, rx, lend, timeout_ns);
 }
 
 static pv_noinline int64_t recv_other(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns);
@@ -247,7 +258,7 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 			return n;
 		rx_plain(&rx, &iov, flags);
 		rx.m.bare = true;
-		n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
+		n = recv_locked(h, so, &rx, NULL, timeout_ns);
 		pv_sock_unlock();
 		return n;
 	}
@@ -275,7 +286,7 @@ static int64_t recvfrom_core(struct pyvma_sock *h, struct pv_sock *so, struct pv
 	rx.m.bare = false;
 	rx.msg.msg_name = name->msg_name;
 	rx.msg.msg_namelen = name->msg_namelen;
-	n = pv_recv_locked(h, so, &rx, NULL, timeout_ns);
+	n = recv_locked(h, so, &rx, NULL, timeout_ns);
 	if (pv_likely(n >= 0)) {
 		if (pv_unlikely(rx.from_kernel))
 			name->msg_namelen = rx.msg.msg_namelen;
@@ -304,25 +315,27 @@ int64_t pyvma_sock_recvfrom(pyvma_sock *h, void *buf, size_t len, int flags, str
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	struct iovec iov = { buf, len };
+	bool named = addr && addrlen;
 	struct msghdr msg;
 	int64_t n;
 
-	if (addr && addrlen && (int)*addrlen < 0)
+	if (pv_unlikely(named && (int)*addrlen < 0))
 		return -EINVAL;
-	msg.msg_name = addr;
-	msg.msg_namelen = addr && addrlen ? *addrlen : 0;
-	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && addr && addrlen)) {
-		n = recvfrom_core(h, so, (struct pv_iov *)(void *)&iov, flags, &msg, timeout_ns);
-	} else if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM && !(flags & MSG_ERRQUEUE))) {
+	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM && !(flags & MSG_ERRQUEUE))) {
 		n = pv_stream_read(h, so, buf, len, flags, timeout_ns);
-		if (pv_unlikely(n == PV_HANDED))
-			n = recvfrom_other(h, so, &iov, flags, &msg, timeout_ns);
-		else
-			msg.msg_namelen = 0; /* a stream tells none */
-	} else {
-		n = recvfrom_other(h, so, &iov, flags, &msg, timeout_ns);
+		if (pv_likely(n != PV_HANDED)) {
+			if (named && n >= 0)
+				*addrlen = 0; /* a stream tells none */
+			return n;
+		}
 	}
-	if (n >= 0 && addr && addrlen)
+	msg.msg_name = addr;
+	msg.msg_namelen = named ? *addrlen : 0;
+	if (pv_likely(named && pv_sock_is_core(so) && !(flags & ~FAST_FLAGS)))
+		n = recvfrom_core(h, so, (struct pv_iov *)(void *)&iov, flags, &msg, timeout_ns);
+	else
+		n = recvfrom_other(h, so, &iov, flags, &msg, timeout_ns);
+	if (named && n >= 0)
 		*addrlen = msg.msg_namelen;
 	return n;
 }

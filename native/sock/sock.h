@@ -427,6 +427,11 @@ bool pv_ready_leg_watched(struct pv_sock *so);
 void pv_ready_unwatch(struct pv_sock *so);
 /* One more, or one less, fd that is polled behind our back. */
 void pv_ready_poll(bool more);
+/* POLLRDNORM and POLLWRNORM, which are POLLIN and POLLOUT by other names. */
+pv_inline uint32_t pv_ready_norm(uint32_t bits)
+{
+	return (bits & (PV_EV_IN | PV_EV_OUT)) << 6;
+}
 /* poll(2) on the kernel leg. */
 int pv_ready_kernel(struct pv_sock *so, int events);
 pv_inline void pv_ready_update(struct pv_sock *so)

@@ -578,20 +578,3 @@ int pv_stream_ioctl(struct pyvma_sock *h, struct pv_sock *so, unsigned long requ
 	memcpy(arg, &val, sizeof(val));
 	return 0;
 }
-
-int pv_stream_revents(struct pv_sock *so, uint32_t events, bool kernel)
-{
-	/* The stack's bits are poll's (epoll.c asserts it). */
-	uint32_t bits = pv_tcp_ready_of(so->tc, events & (POLLOUT | POLLWRNORM) ? PV_EV_OUT : 0);
-	int r = (int)bits;
-
-	if (bits & PV_EV_IN)
-		r |= POLLRDNORM;
-	if (bits & PV_EV_OUT)
-		r |= POLLWRNORM;
-	if (pv_errq_any(so))
-		r |= POLLERR;
-	if (kernel && so->kernel_leg && pv_ready_kernel(so, POLLIN))
-		r |= POLLIN | POLLRDNORM;
-	return r;
-}

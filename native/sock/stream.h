@@ -9,6 +9,9 @@
 #ifndef PV_SOCK_STREAM_H
 #define PV_SOCK_STREAM_H
 
+#include <poll.h>
+
+#include "sock/shown.h"
 #include "sock/sock.h"
 
 int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
@@ -24,7 +27,9 @@ int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct ms
 int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns);
 /* The same with one buffer, no name and no ancillary data. */
 int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *buf, size_t len, int flags, int64_t timeout_ns);
-int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
+int64_t pv_stream_read_as(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
+/* Likewise, with the lock held before and not after, and the socket looked at. */
+int64_t pv_stream_read_on(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
 /* Zero copy: waits for the first piece of the stream, lends what is there up to `n` pieces. 0 at the end of the stream. */
 int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 
@@ -42,8 +47,14 @@ int pv_stream_open(struct pv_sock *so); /* a TCP socket in the stack, with the k
 void pv_stream_drop(struct pv_sock *so); /* takes it away */
 void pv_stream_decide(struct pv_sock *so, bool kernel_leg); /* it is the stack's; as a listener perhaps the kernel's too */
 void pv_stream_close(struct pv_sock *so); /* the program's close: as that, and connections that are not over keep their port */
-/* What poll(2) shows of it, that it can be written only where `events` asks; `kernel`: its kernel half as a listener included. */
-int pv_stream_revents(struct pv_sock *so, uint32_t events, bool kernel);
+/* What poll(2) shows of it but for a listener's kernel half; that it can be written only where `events` asks. */
+pv_inline uint32_t pv_stream_bits(const struct pv_sock *so, uint32_t events)
+{
+	/* The stack's bits are poll's (epoll.c asserts it). */
+	uint32_t bits = pv_tcp_ready_of(so->tc, events & (POLLOUT | POLLWRNORM) ? PV_EV_OUT | PV_EV_ERR : PV_EV_ERR);
+
+	return bits | pv_ready_norm(bits);
+}
 
 /* ---- stream_host.c: on interfaces of the kernel's; all with the lock ---------------------------------------------------- */
 
@@ -77,6 +88,26 @@ pv_inline int pv_stream_lock(const struct pyvma_sock *h, struct pv_sock *so)
 	if (pv_likely(pv_handle_sock(h) == so && so->tc))
 		return 0;
 	return pv_sock_lock_failed(h, so);
+}
+
+/* As pv_stream_read_as. What there is for a read that asks for nothing else, as most do, is had here, without what only a wait needs. */
+pv_inline int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns)
+{
+	int64_t n;
+
+	if (pv_unlikely(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)))
+		return pv_stream_read_as(h, so, buf, len, flags, timeout_ns);
+	n = pv_stream_lock(h, so);
+	if (pv_unlikely(n))
+		return n;
+	n = pv_tcp_recv_now(so->tc, buf, len, pv_clock_now(&pv_engine.clock));
+	if (pv_unlikely(n <= 0))
+		return pv_stream_read_on(h, so, buf, len, flags, timeout_ns);
+	pv_shown_receives(so);
+	pv_engine_timers(&pv_engine);
+	pv_ready_update(so);
+	pv_sock_unlock();
+	return n;
 }
 
 /* The same for one that may have none yet. */

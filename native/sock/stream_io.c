@@ -522,46 +522,28 @@ static int64_t recv_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size
 	return n;
 }
 
-/* What there is for a read that asks for nothing else, as most do: without what only a wait needs. 0: by the long way. */
-pv_inline int64_t read_at_hand(struct pv_sock *so, const struct pv_iov *iov, int flags)
-{
-	int64_t n;
-
-	if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL) || !pv_tcp_at_hand(so->tc))
-		return 0;
-	n = pv_tcp_recv(so->tc, iov, 1, 0, now());
-	if (pv_likely(n > 0)) {
-		pv_shown_receives(so);
-		pv_engine_timers(&pv_engine);
-		pv_ready_update(so);
-	}
-	return n;
-}
-
-int64_t pv_stream_read(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns)
+int64_t pv_stream_read_on(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns)
 {
 	struct pv_iov iov = { buf, len };
 	struct op op;
 	int64_t n;
 
-	if (pv_unlikely(flags & MSG_ERRQUEUE)) {
-		struct iovec one = { buf, len };
-
-		return pv_errq_recv(h, so, &(struct msghdr){ .msg_iov = &one, .msg_iovlen = 1 });
-	}
-	n = pv_stream_lock(h, so);
-	if (pv_unlikely(n))
-		return n;
-	n = read_at_hand(so, &iov, flags);
-	if (n > 0) {
-		pv_sock_unlock();
-		return n;
-	}
 	op_begin(&op, h, so, flags, timeout_ns, so->rcvtimeo_ns);
 	n = recv_locked(&op, &iov, 1, len, flags);
 	op_end_by(&op, true);
 	pv_sock_unlock();
 	return pv_unlikely(n == PV_HANDED) ? op_rest(&op, false, flags, timeout_ns) : n;
+}
+
+int64_t pv_stream_read_as(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns)
+{
+	struct iovec one = { buf, len };
+	int rc;
+
+	if (pv_unlikely(flags & MSG_ERRQUEUE))
+		return pv_errq_recv(h, so, &(struct msghdr){ .msg_iov = &one, .msg_iovlen = 1 });
+	rc = pv_stream_lock(h, so);
+	return rc ? rc : pv_stream_read_on(h, so, buf, len, flags, timeout_ns);
 }
 
 /* The time of the segment that the bytes end in, if there are any, and what is left (TCP_INQ). */

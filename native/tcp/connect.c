@@ -75,7 +75,7 @@ int pv_tcp_path_find(struct pv_tcp *c, int64_t now_ns)
 	}
 	c->path.lane = lane;
 	if (pv_unlikely(pv_txlanes_on(c->t->net)) && !rc)
-		(void)pv_txlane_follow(c->t->net, &c->path, lane, c->user);
+		(void)pv_txlane_follow(c->t->net, &c->path, lane, c->tell.user);
 	return rc;
 }
 
@@ -83,7 +83,7 @@ void pv_tcp_lane_ask(struct pv_tcp *c)
 {
 	if (pv_likely(!pv_txlanes_on(c->t->net)) || !c->path.gen)
 		return;
-	(void)pv_txlane_follow(c->t->net, &c->path, c->path.lane, c->user);
+	(void)pv_txlane_follow(c->t->net, &c->path, c->path.lane, c->tell.user);
 	if (pv_likely(!c->txq))
 		return;
 	/* By the paced queue that it has already nothing went yet: another one begins behind the lane's. */
@@ -290,7 +290,7 @@ static int start(struct pv_tcp *c, int64_t now_ns)
 	struct pv_tcp_in flow = { .src = c->raddr, .dst = c->laddr, .sport = c->rport, .dport = c->lport };
 	int rc;
 
-	c->err = 0;
+	c->tell.err = 0;
 	pv_tcp_set_iss(c, pv_tcp_isn(c->t, &flow, now_ns));
 	pv_tcp_set_state(c, PV_TCP_SYN_SENT);
 	if (c->port->reserve)

@@ -561,16 +561,17 @@ static bool due_by_reading(struct pv_tcp *c)
 	return wnd && wnd >= 2 * now;
 }
 
-void pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns)
+uint32_t pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns)
 {
 	PV_PROBE3(delivered, PV_PROTO_TCP, c, n);
 	if (pv_unlikely(c->t->head.stations != NULL))
 		pv_tcp_traced(c, PV_TRACE_delivered, n, 0);
 	space_adjust(c, now_ns);
-	if (!due_by_reading(c) || c->state == PV_TCP_CLOSED)
-		return;
-	pv_tcp_send_ack(c, now_ns);
-	pv_net_kick(c->t->net);
+	if (pv_unlikely(due_by_reading(c)) && c->state != PV_TCP_CLOSED) {
+		pv_tcp_send_ack(c, now_ns);
+		pv_net_kick(c->t->net);
+	}
+	return n;
 }
 
 /* __tcp_sock_set_quickack */

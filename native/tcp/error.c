@@ -84,7 +84,7 @@ void pv_tcp_rx_error(struct pv_tcp_table *t, const struct pv_net_error *err, int
 	} else if (c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_SYN_RCVD) {
 		pv_tcp_abort(c, err->err);
 	} else if (pv_addr_is4(&c->raddr) ? c->opts.recverr4 : c->opts.recverr6) {
-		c->err = err->err;
+		c->tell.err = err->err;
 		pv_tcp_tell(c, PV_EV_ERR | PV_EV_IN | PV_EV_OUT);
 	} else {
 		c->soft_err = (uint16_t)err->err;

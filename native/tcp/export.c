@@ -215,7 +215,7 @@ void pv_tcp_leave(struct pv_tcp *c, int64_t now_ns)
 
 void pv_tcp_left(struct pv_tcp *c)
 {
-	c->user = NULL;
+	c->tell.user = NULL;
 	pv_tcp_free(c);
 }
 

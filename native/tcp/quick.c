@@ -15,7 +15,7 @@ pv_inline bool is_quick(const struct pv_tcp *c, size_t len)
 	const struct pv_tcp_table *t = c->t;
 	uint32_t pipe = c->in_flight + c->retrans - c->sacked;
 
-	if (!(QUICK_STATES >> c->state & 1) || c->unsent || c->lost || (c->flags & NOT_QUICK) || c->err ||
+	if (!(QUICK_STATES >> c->state & 1) || c->unsent || c->lost || (c->flags & NOT_QUICK) || c->tell.err ||
 	    (c->sock & PV_SK_SHUT_WR))
 		return false;
 	if (len > c->mss || pipe >= c->cwnd || pv_seq_dist(c->snd_una, c->write_seq) + len > c->snd_wnd)

@@ -84,8 +84,8 @@ void pv_rcv_clamp_window(struct pv_tcp *c);
 /* Now, by the end of the batch, or by the timer. */
 void pv_rcv_ack_check(struct pv_tcp *c, int64_t now_ns);
 void pv_rcv_ack_now(struct pv_tcp *c);
-/* The application has read `n` bytes: auto-tuning, and the acknowledgement or window update that reading makes due. */
-void pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns);
+/* The application has read `n` bytes, which is what it returns: auto-tuning, and the acknowledgement or window update that reading makes due. */
+uint32_t pv_rcv_read_done(struct pv_tcp *c, uint32_t n, int64_t now_ns);
 
 /* ---- urg.c ------------------------------------------------------------------------------------------------------------- */
 

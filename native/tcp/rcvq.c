@@ -402,21 +402,14 @@ uint32_t pv_tcp_inq(const struct pv_tcp *c)
 	return pv_seq_dist(c->copied_seq, c->rcv_up);
 }
 
-bool pv_tcp_at_hand(const struct pv_tcp *c)
-{
-	uint32_t n = pv_tcp_inq(c);
-
-	return n && n >= c->opts.rcvlowat;
-}
-
-bool pv_tcp_readable(const struct pv_tcp *c)
+bool pv_tcp_readable_odd(const struct pv_tcp *c)
 {
 	uint32_t target = PV_MAX(c->opts.rcvlowat, 1);
 
 	/* The urgent byte is not there for a plain read. */
 	if (pv_unlikely(c->flags & PV_TF_URG_RCVD) && pv_seq_eq(c->rcv_up, c->copied_seq) && !c->opts.oobinline)
 		target++;
-	if (pv_likely(c->rcvq_bytes >= target))
+	if (c->rcvq_bytes >= target)
 		return true;
 	/* No more may come before something is read. */
 	return c->rcvq_bytes && target > 2 &&
@@ -485,7 +478,7 @@ pv_inline void advance(struct pv_tcp *c, uint32_t n)
 	if (c->rcvq_off < pkt->len)
 		return;
 	c->rcvq_off = 0;
-	pv_pktq_pop(&c->rcvq);
+	pv_pktq_take(&c->rcvq);
 	c->rcv_mem -= pkt->size;
 	pv_pkt_put(pkt);
 }
@@ -543,7 +536,7 @@ static int64_t nothing(struct pv_tcp *c)
 {
 	if (c->flags & PV_TF_FIN_RCVD)
 		return 0;
-	if (c->err)
+	if (c->tell.err)
 		return -pv_tcp_error(c);
 	if (c->flags & (PV_TF_SHUT_RD | PV_TF_CLOSED_BY_ERR))
 		return 0;
@@ -573,25 +566,36 @@ static pv_noinline int64_t recv_any(struct pv_tcp *c, const struct pv_iov *iov, 
 	return n;
 }
 
-int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
+/* One buffer that one packet fills, or which takes all there is. 0: it is otherwise. */
+pv_inline int64_t recv_one(struct pv_tcp *c, void *buf, size_t len, int64_t now_ns)
 {
 	const struct pv_pkt *pkt = c->rcvq.head;
 	uint32_t n;
 
-	/* One buffer, and one packet fills it or is all there is. */
-	if (pv_unlikely(!pkt || flags || iovcnt != 1 || (c->flags & PV_TF_URG_RCVD)))
-		return recv_any(c, iov, iovcnt, flags, now_ns);
+	if (pv_unlikely(!pkt || (c->flags & PV_TF_URG_RCVD)))
+		return 0;
 	n = pkt->len - c->rcvq_off;
-	if (iov->len < n)
-		n = (uint32_t)iov->len;
-	else if (pkt->next && iov->len > n)
-		return recv_any(c, iov, iovcnt, flags, now_ns);
+	if (len < n)
+		n = (uint32_t)len;
+	else if (pkt->next && len > n)
+		return 0;
 	if (pv_unlikely(!n))
 		return 0;
-	memcpy((void *)(uintptr_t)iov->base, pkt->data + c->rcvq_off, n);
+	pv_copy(buf, pkt->data + c->rcvq_off, n);
 	advance(c, n);
-	pv_rcv_read_done(c, n, now_ns);
-	return n;
+	return pv_rcv_read_done(c, n, now_ns);
+}
+
+int64_t pv_tcp_recv_now(struct pv_tcp *c, void *buf, size_t len, int64_t now_ns)
+{
+	return pv_likely(c->rcvq_bytes >= c->opts.rcvlowat) ? recv_one(c, buf, len, now_ns) : 0;
+}
+
+int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
+{
+	int64_t n = flags || iovcnt != 1 ? 0 : recv_one(c, (void *)(uintptr_t)iov->base, iov->len, now_ns);
+
+	return pv_likely(n > 0) ? n : recv_any(c, iov, iovcnt, flags, now_ns);
 }
 
 /* The first `n` unread bytes in a packet of their own, since the mark lies behind them. */

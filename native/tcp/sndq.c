@@ -316,7 +316,7 @@ static int fill(struct pv_tcp *c, struct source *src, uint32_t max)
 /* Why nothing can be sent in this state, in Linux's order; 0: it can. */
 static pv_noinline int refused(struct pv_tcp *c)
 {
-	if (c->err)
+	if (c->tell.err)
 		return -pv_tcp_error(c);
 	if (c->state == PV_TCP_SYN_SENT || c->state == PV_TCP_SYN_RCVD)
 		return c->sock & PV_SK_SHUT_WR ? -EPIPE : -EAGAIN;
@@ -325,7 +325,7 @@ static pv_noinline int refused(struct pv_tcp *c)
 
 pv_inline bool can_write(const struct pv_tcp *c)
 {
-	return (c->state == PV_TCP_ESTABLISHED || c->state == PV_TCP_CLOSE_WAIT) && !c->err && !(c->sock & PV_SK_SHUT_WR) &&
+	return (c->state == PV_TCP_ESTABLISHED || c->state == PV_TCP_CLOSE_WAIT) && !c->tell.err && !(c->sock & PV_SK_SHUT_WR) &&
 	       !(c->flags & PV_TF_FIN_QUEUED);
 }
 

@@ -94,7 +94,7 @@ void pv_tcp_slabs_close(struct pv_tcp_table *t)
 
 static void init_conn(struct pv_tcp *c)
 {
-	pv_list_init(&c->ready);
+	pv_list_init(&c->tell.on_ready);
 	pv_list_init(&c->blocked);
 	pv_list_init(&c->due);
 	pv_list_init(&c->acceptq);
@@ -145,11 +145,11 @@ static void drop_queues(struct pv_tcp *c)
 
 static void unlink_conn(struct pv_tcp *c)
 {
-	pv_list_del(&c->ready);
+	pv_list_del(&c->tell.on_ready);
 	pv_list_del(&c->blocked);
 	pv_list_del(&c->due);
 	c->flags &= ~PV_TF_BLOCKED;
-	c->ready_bits = 0;
+	c->tell.bits = 0;
 }
 
 static void timers_off(struct pv_tcp *c)
@@ -206,14 +206,12 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	init_conn(c);
 	c->slot = was.slot;
 	c->t = was.t;
-	c->user = was.user;
 	c->family = was.family;
 	c->accept = was.accept;
 	c->sock = was.sock & (PV_SK_BIND_ADDR | PV_SK_BIND_PORT | PV_SK_ANY4);
 	c->opts = was.opts;
 	c->stamps = was.stamps;
 	c->incoming_cpu = was.incoming_cpu;
-	c->err = was.err;
 	c->laddr = was.laddr;
 	c->lport = was.lport;
 	c->port = was.port;
@@ -221,8 +219,7 @@ void pv_tcp_wipe(struct pv_tcp *c)
 	c->mss = was.mss; /* TCP_MAXSEG goes on telling it */
 	c->all = was.all;
 	c->on_port = was.on_port;
-	c->ready = was.ready;
-	c->ready_bits = was.ready_bits;
+	c->tell = was.tell;
 	/* Lists that the socket is not in point at themselves, and so do these copies. */
 }
 
@@ -235,7 +232,7 @@ int pv_tcp_open(struct pv_tcp_table *t, enum pv_family family, void *user, struc
 	c = pv_tcp_new(t, family);
 	if (!c)
 		return -ENOMEM;
-	c->user = user;
+	c->tell.user = user;
 	pv_tcp_traced(c, PV_TRACE_socket, PV_TRACE_OPENED, 0);
 	*out = c;
 	return 0;
@@ -244,10 +241,10 @@ int pv_tcp_open(struct pv_tcp_table *t, enum pv_family family, void *user, struc
 /* What happened to it while nobody could be told. */
 void pv_tcp_set_user(struct pv_tcp *c, void *user)
 {
-	c->user = user;
+	c->tell.user = user;
 	if (!user) {
-		pv_list_del(&c->ready);
-		c->ready_bits = 0;
+		pv_list_del(&c->tell.on_ready);
+		c->tell.bits = 0;
 	} else if (c->sock & PV_SK_CONNECTED) {
 		pv_tcp_tell(c, pv_tcp_ready_bits(c));
 	}
@@ -265,26 +262,13 @@ void pv_tcp_set_state(struct pv_tcp *c, enum pv_tcp_state state)
 
 void pv_tcp_tell(struct pv_tcp *c, uint32_t bits)
 {
-	if (!c->user)
-		return;
-	if (!c->ready_bits)
-		pv_list_add(&c->t->head.ready, &c->ready);
-	c->ready_bits |= bits;
+	if (c->tell.user)
+		pv_teller_add(&c->t->head.ready, &c->tell, bits);
 }
 
 uint32_t pv_tcp_events(struct pv_tcp_table *t, struct pv_event *out, uint32_t n)
 {
-	uint32_t i;
-
-	for (i = 0; i < n && !pv_list_empty(&t->head.ready); i++) {
-		struct pv_tcp *c = pv_list_entry(t->head.ready.next, struct pv_tcp, ready);
-
-		out[i].user = c->user;
-		out[i].bits = c->ready_bits;
-		c->ready_bits = 0;
-		pv_list_del(&c->ready);
-	}
-	return i;
+	return pv_teller_take_some(&t->head.ready, out, n);
 }
 
 void pv_tcp_owe(struct pv_tcp *c)
@@ -326,7 +310,7 @@ void pv_tcp_abort(struct pv_tcp *c, int err)
 		t->c.open_failed++;
 	t->c.aborted++;
 	pv_tcp_traced(c, PV_TRACE_error, (uint32_t)err, 0);
-	c->err = err;
+	c->tell.err = err;
 	c->flags |= PV_TF_CLOSED_BY_ERR;
 	pv_tcp_sndq_drop(c);
 	pv_tcp_end(c, err ? PV_EV_ERR : 0);
@@ -547,16 +531,18 @@ uint32_t pv_tcp_window_clamp(const struct pv_tcp *c)
 
 int pv_tcp_error(struct pv_tcp *c)
 {
-	int err = c->err;
+	int err = c->tell.err;
 
-	c->err = 0;
+	c->tell.err = 0;
 	return err;
 }
 
-uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked)
+#define RD_OVER (PV_TF_FIN_RCVD | PV_TF_SHUT_RD | PV_TF_CLOSED_BY_ERR)
+
+static pv_noinline uint32_t ready_any(const struct pv_tcp *c, uint32_t asked)
 {
-	bool rd_over = c->flags & (PV_TF_FIN_RCVD | PV_TF_SHUT_RD | PV_TF_CLOSED_BY_ERR), wr_over = c->sock & PV_SK_SHUT_WR;
-	uint32_t bits = c->err ? PV_EV_ERR : 0;
+	bool rd_over = c->flags & RD_OVER, wr_over = c->sock & PV_SK_SHUT_WR;
+	uint32_t bits = c->tell.err || (asked & PV_EV_ERR && c->stamps && c->stamps->q.count) ? PV_EV_ERR : 0;
 
 	/* An error of a connection before is not shown (inet_csk_listen_poll). */
 	if (c->state == PV_TCP_LISTEN)
@@ -574,6 +560,18 @@ uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked)
 	if ((c->flags & (PV_TF_URG_VALID | PV_TF_URG_READ)) == PV_TF_URG_VALID)
 		bits |= PV_EV_PRI;
 	return bits;
+}
+
+uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked)
+{
+	uint32_t bits;
+
+	/* A connection that goes on, with nothing beside its bytes to tell. */
+	if (pv_unlikely(c->state != PV_TCP_ESTABLISHED || c->flags & (RD_OVER | PV_TF_URG_VALID) || c->sock & PV_SK_SHUT_WR ||
+			c->tell.err || c->stamps))
+		return ready_any(c, asked);
+	bits = pv_tcp_readable(c) ? PV_EV_IN : 0;
+	return asked & PV_EV_OUT && pv_tcp_writable(c) ? bits | PV_EV_OUT : bits;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------------------- */
@@ -606,7 +604,7 @@ int pv_tcp_disconnect(struct pv_tcp *c, int64_t now_ns)
 	if (reset)
 		pv_tcp_reset_send(c, now_ns);
 	if (reset || c->state == PV_TCP_SYN_SENT)
-		c->err = ECONNRESET;
+		c->tell.err = ECONNRESET;
 	pv_tcp_tell(c, PV_EV_ERR | PV_EV_HUP | PV_EV_IN | PV_EV_OUT); /* a listener's end, too, wakes who waits for it */
 	pv_tcp_unhash(c);
 	/* It is the change to CLOSED that gives back a port which bind(2) did not name. */
@@ -714,10 +712,10 @@ void pv_tcp_close(struct pv_tcp *c, int64_t now_ns)
 	bool unread = c->rcvq_bytes != 0; /* also behind an urgent mark */
 
 	t->head.now_ns = now_ns;
-	c->user = NULL;
+	c->tell.user = NULL;
 	pv_tcp_stamps_close(c);
-	pv_list_del(&c->ready);
-	c->ready_bits = 0;
+	pv_list_del(&c->tell.on_ready);
+	c->tell.bits = 0;
 	c->sock |= PV_SK_SHUT_WR;
 	c->flags |= PV_TF_SHUT_RD;
 	pv_tcp_rcvq_drop(c);

@@ -147,6 +147,8 @@ void pv_tcp_send_again(struct pv_tcp *c);
 /* Bytes copied, 0 at the end of the stream, -EAGAIN, -ENOTCONN, -EINVAL (MSG_OOB without urgent data), or the pending error once. Reads
  * stop at the urgent mark, as Linux's do. May send a window update. */
 int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
+/* The same for one buffer, where as much is there as SO_RCVLOWAT asks for and no more than one packet has to be looked at. 0: it is otherwise. */
+int64_t pv_tcp_recv_now(struct pv_tcp *c, void *buf, size_t len, int64_t now_ns);
 /* Zero copy: takes the head packet off the receive queue, payload at data/len; the caller owns it. NULL: *rc is what pv_tcp_recv would
  * say (0: end of the stream). */
 struct pv_pkt *pv_tcp_take(struct pv_tcp *c, int64_t now_ns, int64_t *rc);
@@ -167,8 +169,6 @@ struct pv_tcp_rx_stamp {
 bool pv_tcp_rx_stamp(struct pv_tcp *c, struct pv_tcp_rx_stamp *out);
 
 uint32_t pv_tcp_inq(const struct pv_tcp *c); /* FIONREAD: bytes in order and unread */
-/* Is as much there as SO_RCVLOWAT asks a read to wait for? */
-bool pv_tcp_at_hand(const struct pv_tcp *c);
 uint32_t pv_tcp_outq(const struct pv_tcp *c); /* SIOCOUTQ: bytes not acknowledged, FIN included as in Linux */
 uint32_t pv_tcp_outq_nsd(const struct pv_tcp *c); /* SIOCOUTQNSD: not sent */
 uint32_t pv_tcp_in_flight(const struct pv_tcp *c); /* segments that were sent and are not acknowledged */
@@ -176,7 +176,8 @@ bool pv_tcp_cuts(const struct pv_tcp *c); /* several segments leave as one packe
 bool pv_tcp_at_mark(const struct pv_tcp *c); /* SIOCATMARK */
 bool pv_tcp_mark_after(const struct pv_tcp *c, uint32_t n); /* so many bytes after what has been read */
 int pv_tcp_error(struct pv_tcp *c); /* SO_ERROR: errno (positive) and clears it */
-/* PV_EV_* that hold now, as poll(2) shows them; PV_EV_OUT, which costs the most, only if it is `asked` for. */
+/* PV_EV_* that hold now, as poll(2) shows them; PV_EV_OUT, which costs the most, only if it is `asked` for. With PV_EV_ERR asked for what
+ * pv_tcp_stamps has is one, too. */
 uint32_t pv_tcp_ready_of(const struct pv_tcp *c, uint32_t asked);
 pv_inline uint32_t pv_tcp_ready_bits(const struct pv_tcp *c)
 {
@@ -321,6 +322,12 @@ pv_inline int64_t pv_tcp_deadline(const struct pv_tcp_table *t)
 pv_inline bool pv_tcp_waiting(const struct pv_tcp_table *t)
 {
 	return !pv_list_empty(&pv_tcp_head(t)->blocked);
+}
+
+/* Those that pv_tcp_events would tell of: struct pv_teller. */
+pv_inline struct pv_list *pv_tcp_tellers(struct pv_tcp_table *t)
+{
+	return &((struct pv_tcp_head *)(void *)t)->ready;
 }
 
 /* Has pv_tcp_events anything to tell? */

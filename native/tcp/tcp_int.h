@@ -316,9 +316,7 @@ struct pv_tcp {
 	uint64_t pacing_rate;
 	struct pv_wtimer timer;
 	int64_t deadline_ns[PV_TT_COUNT]; /* PV_NEVER: off */
-	void *user;
-	uint32_t ready_bits;
-	int err; /* pending, positive */
+	struct pv_teller tell;
 	pv_seq rcv_rtt_seq, rcv_space_seq;
 	int64_t rcv_rtt_ns, rcv_rtt_start_ns; /* receiver-side RTT and auto-tuning (delack.c) */
 	int64_t busy_ns[PV_BUSY_COUNT]; /* how long it was each; of what it is (`busy`), less the time since when it is */
@@ -368,7 +366,7 @@ struct pv_tcp {
 	int64_t first_rtx_ns; /* the first retransmission of this recovery (Eifel); 0: none */
 	int64_t pace_next_ns;
 	struct pv_txq *txq;
-	struct pv_list ready, blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
+	struct pv_list blocked, all, on_port, due; /* of the table; due: owes something at the end of the batch */
 	struct pv_list acceptq; /* of the listener, or of the parent's queue */
 	pv_seq iss, irs;
 	struct pv_tcp_port *port;
@@ -721,7 +719,13 @@ void pv_tcp_rcv_start(struct pv_tcp *c, pv_seq irs, int64_t now_ns);
 /* rcvbuf, rcvlowat or window_clamp of the options were written. */
 void pv_tcp_rcv_opts_changed(struct pv_tcp *c, int64_t now_ns);
 /* Enough unread bytes for PV_EV_IN (SO_RCVLOWAT), not counting the end of the stream. */
-bool pv_tcp_readable(const struct pv_tcp *c);
+bool pv_tcp_readable_odd(const struct pv_tcp *c); /* with fewer than that, or an urgent byte among them */
+pv_inline bool pv_tcp_readable(const struct pv_tcp *c)
+{
+	if (!c->rcvq_bytes)
+		return false;
+	return pv_likely(c->rcvq_bytes >= c->opts.rcvlowat && !(c->flags & PV_TF_URG_RCVD)) || pv_tcp_readable_odd(c);
+}
 /* The window to offer now (RFC 9293 3.8.6.2.2, never shrinking what was promised) in bytes, a multiple of the scale and no more than the
  * field holds; moves rcv_adv. SYNs: at most 65535 of it, not scaled. */
 uint32_t pv_tcp_select_window(struct pv_tcp *c);
@@ -734,6 +738,6 @@ void pv_tcp_quick_mode(struct pv_tcp *c);
 void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns);
 /* URG of an acceptable segment, before pv_tcp_data takes its packet. */
 void pv_tcp_urgent(struct pv_tcp *c, const struct pv_tcp_in *in);
-/* Of tcp.h these files have pv_tcp_recv, pv_tcp_take, pv_tcp_inq, pv_tcp_at_hand, pv_tcp_at_mark, pv_tcp_mark_after, pv_tcp_quickack and pv_tcp_is_quickack. */
+/* Of tcp.h these files have pv_tcp_recv, pv_tcp_take, pv_tcp_recv_now, pv_tcp_inq, pv_tcp_at_mark, pv_tcp_mark_after, pv_tcp_quickack and pv_tcp_is_quickack. */
 
 #endif

@@ -45,9 +45,9 @@ int pv_udp_errq_get(struct pv_udp *u, struct pv_udp_errq *out)
 	q->count--;
 	next = q->count ? &q->e[q->head] : NULL;
 	if (next && !next->local)
-		u->err = next->err.err;
+		u->tell.err = next->err.err;
 	else if (!out->local)
-		u->err = 0;
+		u->tell.err = 0;
 	if (next)
 		pv_udp_wake(u, PV_EV_ERR);
 	return 0;
@@ -94,7 +94,7 @@ void pv_udp_rx_error(struct pv_udp_table *t, const struct pv_net_error *err)
 		pv_udp_errq_put(u, err, false);
 	else if (!hard || !u->connected)
 		return;
-	u->err = err->err;
-	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_error, (uint32_t)u->err, 0);
+	u->tell.err = err->err;
+	pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_error, (uint32_t)u->tell.err, 0);
 	pv_udp_wake(u, PV_EV_IN | PV_EV_ERR);
 }

@@ -358,7 +358,7 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 	struct pv_pkt *pkt = u->rxq.head;
 	uint32_t n;
 
-	if (pv_unlikely(u->err))
+	if (pv_unlikely(u->tell.err))
 		return -pv_udp_error(u);
 	if (pv_unlikely(!pkt))
 		return -EAGAIN;
@@ -367,7 +367,7 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 	if (pv_likely(!pkt->frag && msg->iovcnt == 1)) {
 		n = (uint32_t)PV_MIN(pkt->len, msg->iov->len);
 		if (n)
-			memcpy((void *)(uintptr_t)msg->iov->base, pkt->data, n);
+			pv_copy((void *)(uintptr_t)msg->iov->base, pkt->data, n);
 	} else {
 		n = scatter(pkt, msg->iov, msg->iovcnt);
 	}

@@ -132,7 +132,7 @@ int pv_udp_dst_make(struct pv_udp *u, const struct pv_udp_send *msg, const struc
 		return rc == -EADDRNOTAVAIL && msg->src ? -EINVAL : rc;
 	}
 	if (pv_unlikely(pv_txlanes_on(u->t->net)))
-		u->lane = (uint8_t)pv_txlane_follow(u->t->net, &d->path, u->lane, u->user);
+		u->lane = (uint8_t)pv_txlane_follow(u->t->net, &d->path, u->lane, u->tell.user);
 	fill_opts(u, d);
 	fill_sizes(d);
 	d->group = d->path.is_mcast || d->path.is_bcast;
@@ -480,8 +480,8 @@ static pv_noinline int64_t send_slow(struct pv_udp *u, const struct pv_udp_send 
 	if (rc)
 		return refused(u, NULL, 0, rc);
 	port = msg->to ? msg->to->port : u->rport;
-	if (u->err || (u->shut & PV_UDP_SHUT_WR))
-		return u->err ? -pv_udp_error(u) : -EPIPE;
+	if (u->tell.err || (u->shut & PV_UDP_SHUT_WR))
+		return u->tell.err ? -pv_udp_error(u) : -EPIPE;
 	if (len > d->max)
 		return refused(u, d, port, -EMSGSIZE);
 	rc = u->pace ? paced(u, msg, now_ns, &d, &q) : 0;
@@ -523,7 +523,7 @@ int64_t pv_udp_send(struct pv_udp *u, const struct pv_udp_send *msg, int64_t now
 	int rc;
 
 	/* One of ttl and tos is set, unless both are negative. */
-	if (pv_unlikely(!d || ((msg->iovcnt ^ 1) | msg->stamp | (uint32_t)u->err | (u->shut & PV_UDP_SHUT_WR)) ||
+	if (pv_unlikely(!d || ((msg->iovcnt ^ 1) | msg->stamp | (uint32_t)u->tell.err | (u->shut & PV_UDP_SHUT_WR)) ||
 			msg->iov->len >= d->quick || (msg->ttl & msg->tos) >= 0 || u->t->head.stations))
 		return send_slow(u, msg, now_ns);
 	port = msg->to ? msg->to->port : u->rport;

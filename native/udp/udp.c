@@ -80,7 +80,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 	if (!u)
 		return -ENOMEM;
 	u->t = t;
-	u->user = user;
+	u->tell.user = user;
 	u->family = (uint8_t)family;
 	u->opts = (struct pv_udp_opts){
 		.rcvbuf = 212992,
@@ -100,7 +100,7 @@ int pv_udp_open(struct pv_udp_table *t, enum pv_family family, void *user, struc
 	u->rx_limit = u->opts.rcvbuf;
 	u->accept = accept_any(u);
 	pv_pktq_init(&u->rxq);
-	pv_list_init(&u->ready);
+	pv_list_init(&u->tell.on_ready);
 	pv_list_init(&u->room);
 	pv_list_init(&u->on_port);
 	pv_list_init(&u->members);
@@ -143,7 +143,7 @@ void pv_udp_close(struct pv_udp *u)
 	pv_udp_leave_all(u, 0, t->head.now_ns);
 	pv_udp_port_put(u);
 	pv_udp_purge(u);
-	pv_list_del(&u->ready);
+	pv_list_del(&u->tell.on_ready);
 	t->head.waiting -= u->blocked;
 	pv_list_del(&u->room);
 	pv_list_del(&u->all);
@@ -374,9 +374,9 @@ void pv_udp_options_changed(struct pv_udp *u)
 
 int pv_udp_error(struct pv_udp *u)
 {
-	int err = u->err;
+	int err = u->tell.err;
 
-	u->err = 0;
+	u->tell.err = 0;
 	return err;
 }
 
@@ -387,12 +387,24 @@ bool pv_udp_readable(const struct pv_udp *u)
 
 bool pv_udp_failed(const struct pv_udp *u)
 {
-	return u->err || (u->errq && u->errq->count) || (u->stamps && u->stamps->count);
+	return u->tell.err || (u->errq && u->errq->count) || (u->stamps && u->stamps->count);
 }
 
 bool pv_udp_writable(const struct pv_udp *u)
 {
 	return !u->blocked && !pv_udp_held(u);
+}
+
+uint32_t pv_udp_ready_bits(const struct pv_udp *u)
+{
+	/* An error alone is no datagram. */
+	uint32_t bits = u->rxq.count ? PV_EV_IN : 0;
+
+	if (pv_unlikely(u->shut & PV_UDP_SHUT_RD))
+		bits |= u->shut & PV_UDP_SHUT_WR ? PV_EV_IN | PV_EV_RDHUP | PV_EV_HUP : PV_EV_IN | PV_EV_RDHUP;
+	if (pv_unlikely(pv_udp_failed(u)))
+		bits |= PV_EV_ERR;
+	return pv_udp_writable(u) ? bits | PV_EV_OUT : bits;
 }
 
 int pv_udp_shutdown(struct pv_udp *u, uint32_t how)
@@ -411,17 +423,7 @@ uint32_t pv_udp_shut(const struct pv_udp *u)
 
 uint32_t pv_udp_events(struct pv_udp_table *t, struct pv_event *out, uint32_t n)
 {
-	uint32_t i;
-
-	for (i = 0; i < n && !pv_list_empty(&t->head.ready); i++) {
-		struct pv_udp *u = pv_list_entry(t->head.ready.next, struct pv_udp, ready);
-
-		out[i].user = u->user;
-		out[i].bits = u->ready_bits;
-		u->ready_bits = 0;
-		pv_list_del(&u->ready);
-	}
-	return i;
+	return pv_teller_take_some(&t->head.ready, out, n);
 }
 
 /* The ring may have room, and the queue that the socket sends by none. */
@@ -467,7 +469,7 @@ void pv_udp_iface_failed(struct pv_udp_table *t, uint32_t iface)
 		u->full_txq = 0;
 		if (!depends_on(u, iface))
 			continue;
-		u->err = ENETDOWN;
+		u->tell.err = ENETDOWN;
 		pv_udp_traced(u, pv_net_trace(t->net), PV_TRACE_error, ENETDOWN, 0);
 		pv_udp_wake(u, PV_EV_IN | PV_EV_ERR);
 	}

@@ -173,6 +173,8 @@ struct pv_udp_errq {
 int pv_udp_errq_get(struct pv_udp *u, struct pv_udp_errq *out);
 uint32_t pv_udp_errq_count(const struct pv_udp *u);
 uint32_t pv_udp_errq_serial(const struct pv_udp *u); /* of the oldest; there is one */
+/* PV_EV_* that hold now, as poll(2) shows them. */
+uint32_t pv_udp_ready_bits(const struct pv_udp *u);
 bool pv_udp_failed(const struct pv_udp *u); /* an error is pending, or there is something in either queue: POLLERR */
 
 /* SO_TIMESTAMPING of what is sent: PV_STAMP_* in `flags`, others are kept. Numbers begin with 0 when PV_STAMP_OPT_ID is new. What comes
@@ -209,6 +211,12 @@ void pv_udp_trace_packets(struct pv_udp_table *t, struct pv_trace *stations);
 pv_inline bool pv_udp_waiting(const struct pv_udp_table *t)
 {
 	return ((const struct pv_udp_head *)(const void *)t)->waiting != 0;
+}
+
+/* Those that pv_udp_events would tell of: struct pv_teller. */
+pv_inline struct pv_list *pv_udp_tellers(struct pv_udp_table *t)
+{
+	return &((struct pv_udp_head *)(void *)t)->ready;
 }
 
 /* Has pv_udp_events anything to tell? */

@@ -110,12 +110,9 @@ struct pv_udp {
 	/* second line: receive */
 	struct pv_pktq rxq;
 	struct pv_udp_table *t;
-	struct pv_list ready;
 	uint32_t rx_bytes; /* payload and overhead in rxq */
 	uint32_t rx_limit; /* copy of the option */
-	uint32_t ready_bits; /* PV_EV_* not yet told; on the ready list when not 0 */
-	int err; /* pending, positive */
-	/* third line: the counters of receive come first */
+	struct pv_teller tell; /* whose user begins the third line: that, and the counters of receive, which come first */
 	uint32_t rx_peak; /* the most that rx_bytes was */
 	uint32_t shown; /* pv_mem_show */
 	struct pv_udp_counters counters;
@@ -123,7 +120,6 @@ struct pv_udp {
 	uint8_t full_txq; /* then: the queue of its lane that had none, with so many frames; 0: the first, or the pool */
 	uint16_t rx_queue; /* of the last datagram, plus 1; 0: not known */
 	uint32_t full_frames;
-	void *user;
 	struct pv_udp_opts opts;
 	struct pv_udp_dst conn, to;
 	/* rarely */
@@ -148,7 +144,7 @@ struct pv_udp {
 	uint64_t pacing_rate; /* its bytes/s; 0: none */
 } pv_aligned(PV_CACHELINE);
 
-_Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, rx_peak) == 2 * PV_CACHELINE,
+_Static_assert(offsetof(struct pv_udp, rxq) == PV_CACHELINE && offsetof(struct pv_udp, tell.user) == 2 * PV_CACHELINE,
 	       "queueing a datagram touches two lines of its socket");
 
 /*
@@ -270,9 +266,7 @@ pv_inline bool pv_udp_is_zero(const struct pv_addr *a)
 
 pv_inline void pv_udp_wake(struct pv_udp *u, uint32_t bits)
 {
-	if (!u->ready_bits)
-		pv_list_add(&u->t->head.ready, &u->ready);
-	u->ready_bits |= bits;
+	pv_teller_add(&u->t->head.ready, &u->tell, bits);
 }
 
 #endif

@@ -27,7 +27,7 @@ static inline void tcp_say(const struct pv_tcp *c)
 		tcp_state_names[c->state], c->lport, c->rport, c->flags, c->ca, c->snd_una.v, c->snd_nxt.v - c->snd_una.v,
 		c->snd_max.v - c->snd_una.v, c->write_seq.v - c->snd_una.v, c->cwnd, c->ssthresh, c->in_flight, c->sacked, c->lost,
 		c->retrans, c->snd_wnd, c->rto_ns, c->backoff, c->mss, c->rcv_nxt.v, c->rcv_adv.v - c->rcv_nxt.v, c->rcvq_bytes,
-		c->ooo_bytes, c->rcv_mem, c->snd_mem, c->err);
+		c->ooo_bytes, c->rcv_mem, c->snd_mem, c->tell.err);
 }
 
 static const struct pv_tcp *tcp_checked;

@@ -82,7 +82,7 @@ static inline void reass_open(struct reass *r, uint32_t opts)
 	c->t = r->t;
 	c->state = PV_TCP_SYN_SENT;
 	c->advmss = opts & 1 ? 1448 : 400;
-	pv_list_init(&c->ready);
+	pv_list_init(&c->tell.on_ready);
 	pv_list_init(&c->due);
 	pv_list_init(&c->blocked);
 	pv_list_init(&c->sndq);
