@@ -73,6 +73,10 @@ static void end(struct pl_mark *m)
 
 void pl_shut(struct pl_mark *m, bool point)
 {
+	if (m->cancel == PL_FIRST) {
+		m->cancel = PL_OPEN;
+		m->open = m->cancellable = 0;
+	}
 	/* A handler's call, and the one that it has interrupted is open: whoever cancels knows. */
 	if (m->open) {
 		m->me->cancellable = 0;
@@ -84,6 +88,43 @@ void pl_shut(struct pl_mark *m, bool point)
 		end(m);
 }
 
+void pl_enter_within(struct pl_mark *m, bool point)
+{
+	struct pyvma_thread *me = m->me;
+
+	m->cancel = PL_OPEN;
+	m->open = me->open;
+	__atomic_store_n(&me->open, 1, __ATOMIC_RELAXED);
+	/* As in pl_enter. */
+	atomic_signal_fence(memory_order_seq_cst);
+	m->cancellable = me->cancellable;
+	if (pv_likely(!atomic_load_explicit(&pl_cancels, memory_order_relaxed)))
+		me->cancellable = me->resting ? 0 : point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
+	else
+		pl_shut(m, point);
+}
+
+void pl_restore(const struct pl_mark *m)
+{
+	bool first = m->cancel == PL_FIRST;
+	struct pyvma_thread *me = m->me;
+
+	if (m->cancel != PL_OPEN && !first)
+		pthread_setcancelstate(m->cancel, NULL);
+	/* In the order of pl_leave. */
+	me->cancellable = first ? 0 : m->cancellable;
+	__atomic_store_n(&me->open, first ? 0 : m->open, __ATOMIC_RELAXED);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__atomic_load_n(&me->asked, __ATOMIC_RELAXED))
+		pl_asked(m);
+}
+
+void pl_finish(const struct pl_mark *m)
+{
+	m->me->deferred();
+	pl_jump(m);
+}
+
 /* Within the engine, where cancellation is off: a handler's jump does not come between the two. */
 static int cancel_itself(void)
 {
@@ -92,7 +133,7 @@ static int cancel_itself(void)
 
 void pl_asked(const struct pl_mark *m)
 {
-	if (!m->open)
+	if (m->cancel == PL_FIRST || !m->open)
 		(void)PL_IN(cancel_itself());
 }
 

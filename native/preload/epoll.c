@@ -160,7 +160,7 @@ PL_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 	return became_kernels(ep, set, rc) ? PL_REAL(epoll_ctl)(ep, op, fd, ev) : (int)pl_result(rc);
 }
 
-int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
+pv_inline int wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
 {
 	int rc;
 
@@ -172,25 +172,33 @@ int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeou
 	return rc;
 }
 
+int pl_wait_epoll(pyvma_epoll *ep, struct pyvma_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
+{
+	return wait_epoll(ep, ev, n, timeout_ns, mask);
+}
+
 /*
  * Of `n` that a call has room for. Threads may add while it waits, and others to the kernel's set by a number that was shown: for those
  * there is what the stack has.
  */
 static int most_told(struct pl_set *set, int n)
 {
-	return pv_likely(n <= EVENTS_ON_STACK) ? n : PV_MIN(n, PV_MAX(pyvma_epoll_entries(set->ep), EVENTS_ON_STACK));
+	return PV_MIN(n, PV_MAX(pyvma_epoll_entries(set->ep), EVENTS_ON_STACK));
 }
 
-/* timeout_ns -1: for ever. */
-static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
+pv_inline void tell(struct epoll_event *ev, const struct pyvma_event *told, int n)
+{
+	for (int i = 0; i < n; i++)
+		ev[i] = (struct epoll_event){ .events = told[i].events, .data = { .u64 = told[i].data } };
+}
+
+static pv_noinline int wait_for_many(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
 {
 	struct pyvma_event some[EVENTS_ON_STACK], *told = some;
 	void *more PL_LENT = NULL;
 	int rc, room = most_told(set, n);
 
-	if (n <= 0)
-		return -EINVAL;
-	if (pv_unlikely(room > EVENTS_ON_STACK)) {
+	if (room > EVENTS_ON_STACK) {
 		rc = pl_lend(&more, (size_t)room * sizeof(*told));
 		if (rc)
 			room = EVENTS_ON_STACK;
@@ -198,8 +206,22 @@ static int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t t
 			told = more;
 	}
 	rc = (int)PL_POINT(pl_wait_epoll(set->ep, told, room, timeout_ns, mask));
-	for (int i = 0; i < rc; i++)
-		ev[i] = (struct epoll_event){ .events = told[i].events, .data = { .u64 = told[i].data } };
+	tell(ev, told, rc);
+	return rc;
+}
+
+/* timeout_ns -1: for ever. */
+pv_inline int wait_for_some(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pyvma_event told[EVENTS_ON_STACK];
+	int rc;
+
+	if (pv_unlikely(n > EVENTS_ON_STACK))
+		return wait_for_many(set, ev, n, timeout_ns, mask);
+	if (pv_unlikely(n <= 0))
+		return -EINVAL;
+	rc = (int)PL_POINT(wait_epoll(set->ep, told, n, timeout_ns, mask));
+	tell(ev, told, rc);
 	return rc;
 }
 
@@ -208,10 +230,17 @@ PL_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
 	struct pl_set *set = pl_set_of(pl_get(ep));
 	int rc;
 
-	if (!set)
+	if (pv_unlikely(!set))
 		return PL_REAL(epoll_wait)(ep, ev, n, ms);
-	rc = wait_for(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL);
+	rc = wait_for_some(set, ev, n, ms < 0 ? -1 : ms * INT64_C(1000000), NULL);
+	if (pv_likely(rc >= 0))
+		return rc;
 	return became_kernels(ep, set, rc) ? PL_REAL(epoll_wait)(ep, ev, n, ms) : (int)pl_result(rc);
+}
+
+static pv_noinline int wait_for(struct pl_set *set, struct epoll_event *ev, int n, int64_t timeout_ns, const sigset_t *mask)
+{
+	return wait_for_some(set, ev, n, timeout_ns, mask);
 }
 
 PL_EXPORT int epoll_pwait(int ep, struct epoll_event *ev, int n, int ms, const sigset_t *mask)

@@ -92,21 +92,31 @@ PL_EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 	return PL_REAL(recv)(fd, buf, len, flags);
 }
 
-int64_t pl_recv_from(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen)
+static pv_noinline int64_t recv_unnamed(pyvma_sock *h, void *buf, size_t len, int flags, int bad)
+{
+	int64_t rc = pyvma_sock_recv(h, buf, len, flags, -1);
+
+	return rc < 0 ? rc : bad;
+}
+
+pv_inline int64_t recv_from(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen)
 {
 	int bad = pl_no_len(addr, alen);
-	int64_t rc;
 
-	if (pv_likely(!bad))
-		return pyvma_sock_recvfrom(h, buf, len, flags, addr, alen, -1);
-	rc = pyvma_sock_recv(h, buf, len, flags, -1);
-	return rc < 0 ? rc : bad;
+	if (pv_unlikely(bad))
+		return recv_unnamed(h, buf, len, flags, bad);
+	return pyvma_sock_recvfrom(h, buf, len, flags, addr, alen, -1);
+}
+
+int64_t pl_recv_from(pyvma_sock *h, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen)
+{
+	return recv_from(h, buf, len, flags, addr, alen);
 }
 
 PL_EXPORT ssize_t recvfrom(int fd, void *restrict buf, size_t len, int flags, struct sockaddr *restrict addr,
 			   socklen_t *restrict alen)
 {
-	PL_CALL(fd, SO_RCVTIMEO, pl_recv_from(h, buf, len, flags, addr, alen));
+	PL_CALL(fd, SO_RCVTIMEO, recv_from(h, buf, len, flags, addr, alen));
 	return PL_REAL(recvfrom)(fd, buf, len, flags, addr, alen);
 }
 

@@ -76,13 +76,10 @@ static int give_back(const struct loan *l)
 	return *where ? end(where) : 0;
 }
 
-void pl_give_back(void *at)
+void pl_give_back(void *mem)
 {
-	void *mem;
-
-	memcpy(&mem, at, sizeof(mem));
 	/* A thread that is cancelled comes with the engine left, or by pthread_exit out of a handler that interrupted it: then cancellation is off. */
-	if (mem && PL_IN(give_back(loan_of(mem))))
+	if (PL_IN(give_back(loan_of(mem))))
 		(void)give_back(loan_of(mem));
 }
 

@@ -109,6 +109,8 @@ pv_inline pyvma_sock *pl_sock(int fd)
 		return (pyvma_sock *)w;
 	return (w & PL_TAGS) == PL_SET ? NULL : pl_use(fd);
 }
+/* The same once more. */
+pyvma_sock *pl_sock_now(int fd);
 /* After a call that may have decided: a socket that is the kernel's leaves the table. */
 void pl_settle(int fd, pyvma_sock *h);
 /* A new number for the open file of `from` exists. */
@@ -150,17 +152,22 @@ int pl_defer(int fd, pyvma_sock *h, int how);
 void pl_leave_soon(void);
 struct pl_mark {
 	struct pyvma_thread *me;
-	int cancel; /* the thread's cancellation state, which is off meanwhile; PL_OPEN: it is as it was */
-	int cancellable, open; /* of the call that this one's handler has interrupted, if any */
+	int cancel; /* the thread's cancellation state, which is off meanwhile; PL_OPEN: it is as it was; PL_FIRST: and this is the outermost call */
+	int cancellable, open; /* not with PL_FIRST: of the call that this one's handler has interrupted, if any */
 	int err; /* errno before: the engine's own calls need not succeed, and one that does leaves it alone */
 };
 #define PL_OPEN (-1)
+#define PL_FIRST (-2)
 /* Has pthread_cancel been called in this process, or is it about to be? From then on cancellation is off within calls. */
 extern _Atomic(bool) pl_cancels;
-/* Then, on the way in: `m` and the thread know; and on the way out, where pthread_cancel may have come while the call was open. */
+/* Then, on the way in: `m` and the thread know. And on the way out, where pthread_cancel may have come while the call was open. */
 void pl_shut(struct pl_mark *m, bool point);
 void pl_asked(const struct pl_mark *m);
-/* jump.c: it does that if there was such a jump. */
+/* On the way in, of a handler's call that has interrupted another one; on the way out, cancellation is what it was before the call. */
+void pl_enter_within(struct pl_mark *m, bool point);
+void pl_restore(const struct pl_mark *m);
+/* What handlers left to do, and the jump of one (jump.c), if there was any. */
+void pl_finish(const struct pl_mark *m);
 void pl_jump(const struct pl_mark *m);
 /* A jump that leaves no call of the engine's begins. It may leave the last steps of one, and what those had still to do is done here. */
 void pl_jumps(void);
@@ -189,43 +196,42 @@ pv_inline bool pl_enter(struct pl_mark *m, bool point)
 	/* First: from here on nothing leaves but by pl_leave. */
 	me->busy = 1;
 	m->err = *me->err;
-	m->cancel = PL_OPEN;
-	m->open = me->open;
+	if (pv_unlikely(me->open | me->cancellable | me->resting)) {
+		pl_enter_within(m, point);
+		return true;
+	}
+	m->cancel = PL_FIRST;
 	__atomic_store_n(&me->open, 1, __ATOMIC_RELAXED);
 	/* Whoever cancels sees the one, or this thread the other: between its two steps is a membarrier. */
 	atomic_signal_fence(memory_order_seq_cst);
-	m->cancellable = me->cancellable;
 	if (pv_likely(!atomic_load_explicit(&pl_cancels, memory_order_relaxed)))
-		me->cancellable = me->resting ? 0 : point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
+		me->cancellable = point ? PYVMA_THREAD_ENDS : PYVMA_THREAD_ENABLED;
 	else
 		pl_shut(m, point);
 	return true;
 }
 
-/* Cancellation is what it was before the call. What is stored last tells a handler that jumps before what is to be restored. */
-pv_inline void pl_restore(const struct pl_mark *m)
-{
-	struct pyvma_thread *me = m->me;
-
-	if (pv_unlikely(m->cancel != PL_OPEN))
-		pthread_setcancelstate(m->cancel, NULL);
-	me->cancellable = m->cancellable;
-	__atomic_store_n(&me->open, m->open, __ATOMIC_RELAXED);
-	atomic_signal_fence(memory_order_seq_cst);
-	if (pv_unlikely(__atomic_load_n(&me->asked, __ATOMIC_RELAXED)))
-		pl_asked(m);
-}
-
 /* Is the call to be made again? It was ended for the thread to end, which does so already: these are its cleanup handlers. */
 pv_inline bool pl_leave(const struct pl_mark *m, int64_t rc)
 {
-	m->me->busy = 0;
-	if (pv_unlikely(m->me->deferred != NULL)) {
-		m->me->deferred();
-		pl_jump(m);
+	struct pyvma_thread *me = m->me;
+
+	me->busy = 0;
+	if (pv_unlikely(me->deferred != NULL))
+		pl_finish(m);
+	if (pv_likely(m->cancel == PL_FIRST)) {
+		/* What is stored last tells a handler that jumps before what is to be restored. */
+		me->cancellable = 0;
+		__atomic_store_n(&me->open, 0, __ATOMIC_RELAXED);
+		atomic_signal_fence(memory_order_seq_cst);
+		if (pv_unlikely(__atomic_load_n(&me->asked, __ATOMIC_RELAXED)))
+			pl_asked(m);
+	} else {
+		pl_restore(m);
 	}
-	pl_restore(m);
-	*m->me->err = m->err;
+	*me->err = m->err;
+	if (pv_likely(rc >= 0))
+		return false;
 	if (pv_unlikely(rc == -ENETDOWN && atomic_load_explicit(&pl_ending, memory_order_relaxed)))
 		pl_rest();
 	if (pv_likely(rc != -ECANCELED))
@@ -262,8 +268,13 @@ int pl_lend(void **at, size_t len);
 int *pl_lent_pipe(void *at);
 /* A set that is closed then; NULL as long as there is none. */
 pyvma_epoll **pl_lent_set(void *at);
-void pl_give_back(void *at);
-#define PL_LENT __attribute__((cleanup(pl_give_back)))
+void pl_give_back(void *mem);
+pv_inline void pl_lent_end(void **at)
+{
+	if (pv_unlikely(*at != NULL))
+		pl_give_back(*at);
+}
+#define PL_LENT __attribute__((cleanup(pl_lent_end)))
 /* A jump is about to set the stack pointer to `to`; UINTPTR_MAX: nobody knows, and nothing is given back. */
 void pl_loans_left(uintptr_t to);
 
@@ -309,7 +320,7 @@ void pl_set_retreat(struct pl_set *set);
  * thread's: that is what the statement ends with.
  */
 #define PL_CALL(fd, timeo, call)                                                                                                   \
-	for (pyvma_sock *h = pl_sock(fd); pv_likely(h != NULL); h = pl_sock(fd)) {                                                 \
+	for (pyvma_sock *h = pl_sock(fd); pv_likely(h != NULL); h = pl_sock_now(fd)) {                                             \
 		int64_t pl_rc = PL_POINT(call);                                                                                    \
                                                                                                                                    \
 		if (pv_likely(pl_rc >= 0) || !pl_again(fd, h, pl_rc, timeo))                                                       \

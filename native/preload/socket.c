@@ -108,6 +108,11 @@ static int use(int fd)
 	return 0;
 }
 
+pyvma_sock *pl_sock_now(int fd)
+{
+	return pl_sock(fd);
+}
+
 pyvma_sock *pl_use(int fd)
 {
 	int saved = errno;
