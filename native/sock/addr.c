@@ -77,7 +77,10 @@ socklen_t pv_addr_format(int family, const struct pv_endpoint *ep, void *addr, s
 		struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(ep->port) };
 
 		memcpy(&in.sin_addr, &ep->addr.w[3], 4);
-		memcpy(addr, &in, PV_MIN((size_t)size, sizeof(in)));
+		if (pv_likely(size >= sizeof(in)))
+			memcpy(addr, &in, sizeof(in));
+		else
+			memcpy(addr, &in, size);
 		return sizeof(in);
 	}
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(ep->port) };

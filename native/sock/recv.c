@@ -258,6 +258,7 @@ int64_t pyvma_sock_recv(pyvma_sock *h, void *buf, size_t len, int flags, int64_t
 			return n;
 		rx_plain(&rx, &iov, flags);
 		rx.m.bare = true;
+		rx.m.brief = false;
 		n = recv_locked(h, so, &rx, NULL, timeout_ns);
 		pv_sock_unlock();
 		return n;
@@ -284,6 +285,7 @@ static int64_t recvfrom_core(struct pyvma_sock *h, struct pv_sock *so, struct pv
 		return n;
 	rx_plain(&rx, iov, flags);
 	rx.m.bare = false;
+	rx.m.brief = true;
 	rx.msg.msg_name = name->msg_name;
 	rx.msg.msg_namelen = name->msg_namelen;
 	n = recv_locked(h, so, &rx, NULL, timeout_ns);

@@ -555,6 +555,9 @@ static bool due_by_reading(struct pv_tcp *c)
 	if (c->flags & (PV_TF_FIN_RCVD | PV_TF_SHUT_RD))
 		return false;
 	now = pv_rcv_window(c);
+	/* No offer exceeds rcv_ssthresh, rounded up. While something waits to be read it ends quick acknowledgements as well. */
+	if (pv_likely((uint64_t)now * 2 > (uint64_t)c->rcv_ssthresh + (1u << c->rcv_wscale) && !c->rcv_mem))
+		return false;
 	if ((uint64_t)now * 2 > c->window_clamp)
 		return false;
 	wnd = wanted(c);

@@ -468,19 +468,24 @@ static void mark_passed(struct pv_tcp *c)
 		c->flags &= ~(PV_TF_URG_RCVD | PV_TF_URG_VALID | PV_TF_URG_READ);
 }
 
-pv_inline void advance(struct pv_tcp *c, uint32_t n)
+/* By `n` bytes of the first packet, `pkt`, of which `off` were read before. */
+pv_inline void advance_in(struct pv_tcp *c, struct pv_pkt *pkt, uint32_t off, uint32_t n)
 {
-	struct pv_pkt *pkt = c->rcvq.head;
-
 	c->copied_seq = pv_seq_add(c->copied_seq, n);
 	c->rcvq_bytes -= n;
-	c->rcvq_off += n;
-	if (c->rcvq_off < pkt->len)
+	if (off + n < pkt->len) {
+		c->rcvq_off = off + n;
 		return;
+	}
 	c->rcvq_off = 0;
 	pv_pktq_take(&c->rcvq);
 	c->rcv_mem -= pkt->size;
 	pv_pkt_put(pkt);
+}
+
+static void advance(struct pv_tcp *c, uint32_t n)
+{
+	advance_in(c, c->rcvq.head, c->rcvq_off, n);
 }
 
 void pv_rcv_skip(struct pv_tcp *c, uint32_t n)
@@ -569,26 +574,35 @@ static pv_noinline int64_t recv_any(struct pv_tcp *c, const struct pv_iov *iov, 
 /* One buffer that one packet fills, or which takes all there is. 0: it is otherwise. */
 pv_inline int64_t recv_one(struct pv_tcp *c, void *buf, size_t len, int64_t now_ns)
 {
-	const struct pv_pkt *pkt = c->rcvq.head;
-	uint32_t n;
+	uint32_t off = c->rcvq_off, n;
+	struct pv_pkt *pkt = c->rcvq.head;
 
 	if (pv_unlikely(!pkt || (c->flags & PV_TF_URG_RCVD)))
 		return 0;
-	n = pkt->len - c->rcvq_off;
+	n = pkt->len - off;
 	if (len < n)
 		n = (uint32_t)len;
 	else if (pkt->next && len > n)
 		return 0;
 	if (pv_unlikely(!n))
 		return 0;
-	pv_copy(buf, pkt->data + c->rcvq_off, n);
-	advance(c, n);
+	pv_copy(buf, pkt->data + off, n);
+	advance_in(c, pkt, off, n);
 	return pv_rcv_read_done(c, n, now_ns);
 }
 
 int64_t pv_tcp_recv_now(struct pv_tcp *c, void *buf, size_t len, int64_t now_ns)
 {
-	return pv_likely(c->rcvq_bytes >= c->opts.rcvlowat) ? recv_one(c, buf, len, now_ns) : 0;
+	struct pv_iov iov = { buf, len };
+	int64_t n;
+
+	if (c->rcvq_bytes < c->opts.rcvlowat)
+		return 0;
+	n = recv_one(c, buf, len, now_ns);
+	/* Several packets: then there are bytes, and none is passed over. */
+	if (pv_likely(n > 0 || !c->rcvq_bytes || !len || c->flags & PV_TF_URG_RCVD))
+		return n;
+	return recv_any(c, &iov, 1, 0, now_ns);
 }
 
 int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)

@@ -147,7 +147,7 @@ void pv_tcp_send_again(struct pv_tcp *c);
 /* Bytes copied, 0 at the end of the stream, -EAGAIN, -ENOTCONN, -EINVAL (MSG_OOB without urgent data), or the pending error once. Reads
  * stop at the urgent mark, as Linux's do. May send a window update. */
 int64_t pv_tcp_recv(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
-/* The same for one buffer, where as much is there as SO_RCVLOWAT asks for and no more than one packet has to be looked at. 0: it is otherwise. */
+/* The same of what is there, if that is as much as SO_RCVLOWAT asks for and nothing is urgent. 0: pv_tcp_recv knows more. */
 int64_t pv_tcp_recv_now(struct pv_tcp *c, void *buf, size_t len, int64_t now_ns);
 /* Zero copy: takes the head packet off the receive queue, payload at data/len; the caller owns it. NULL: *rc is what pv_tcp_recv would
  * say (0: end of the stream). */

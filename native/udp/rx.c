@@ -287,24 +287,34 @@ void pv_udp_rx(struct pv_udp_table *t, struct pv_pkt *pkt, int64_t now_ns)
 
 /* ---- to the application ------------------------------------------------------------------------------------------------ */
 
-pv_inline void describe(const struct pv_pkt *pkt, struct pv_udp_recv *msg)
+pv_inline void tell_from(const struct pv_pkt *pkt, struct pv_endpoint *from)
 {
 	const uint8_t *ip = pkt->buf + pkt->l3_off;
 
 	if (pv_likely(pkt_is4(pkt))) {
-		msg->from.addr = pv_addr_from4(ip + IP4_SRC);
+		from->addr = pv_addr_from4(ip + IP4_SRC);
+		from->iface = 0;
+	} else {
+		from->addr = pv_addr_from6(ip + IP6_SRC);
+		from->iface = pv_addr_is_linklocal6(&from->addr) ? pkt->iface : 0;
+	}
+	from->port = pv_get16(pkt->buf + pkt->l4_off);
+}
+
+pv_inline void describe(const struct pv_pkt *pkt, struct pv_udp_recv *msg)
+{
+	const uint8_t *ip = pkt->buf + pkt->l3_off;
+
+	tell_from(pkt, &msg->from);
+	if (pv_likely(pkt_is4(pkt))) {
 		msg->dst = pv_addr_from4(ip + IP4_DST);
-		msg->from.iface = 0;
 		msg->ttl = ip[8];
 		msg->tos = ip[1];
 	} else {
-		msg->from.addr = pv_addr_from6(ip + IP6_SRC);
 		msg->dst = pv_addr_from6(ip + IP6_DST);
-		msg->from.iface = pv_addr_is_linklocal6(&msg->from.addr) ? pkt->iface : 0;
 		msg->ttl = ip[7];
 		msg->tos = (uint8_t)(pv_get16(ip) >> 4);
 	}
-	msg->from.port = pv_get16(pkt->buf + pkt->l4_off);
 	msg->iface = pkt->iface;
 	msg->full_len = pkt->total;
 	msg->flags = pkt->flags;
@@ -362,7 +372,9 @@ int64_t pv_udp_recv(struct pv_udp *u, struct pv_udp_recv *msg)
 		return -pv_udp_error(u);
 	if (pv_unlikely(!pkt))
 		return -EAGAIN;
-	if (!msg->bare)
+	if (msg->brief)
+		tell_from(pkt, &msg->from);
+	else if (!msg->bare)
 		describe(pkt, msg);
 	if (pv_likely(!pkt->frag && msg->iovcnt == 1)) {
 		n = (uint32_t)PV_MIN(pkt->len, msg->iov->len);

@@ -66,6 +66,7 @@ struct pv_udp_recv {
 	uint32_t iovcnt;
 	bool peek;
 	bool bare; /* only the bytes are wanted: nothing below is told */
+	bool brief; /* nothing but `from` is */
 	/* out */
 	struct pv_endpoint from;
 	struct pv_addr dst; /* IP_PKTINFO, IP_ORIGDSTADDR */
