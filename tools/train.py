@@ -34,6 +34,8 @@ def environment(instrumented: Path, build: Path, fabric: str, number: int, prelo
         "PYVMA_SOFTNIC_LIB": str(instrumented / "libpyvma-softnic.so"),
         "PYVMA_INTERFACES": f"softnic:fabric={fabric},port={number},addr={HOSTS[number]}/24",
         "PYVMA_PRESET": "latency",
+        # Half of them as over AF_XDP, which leaves checksums to the stack.
+        "PYVMA_NO_CSUM_OFFLOAD": str(int(preload)),
     }
     if preload:
         settings["LD_PRELOAD"] = str(instrumented / "libpyvma_preload.so")

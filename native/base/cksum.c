@@ -1,48 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sums are taken over 64-bit words with the carry added back in: ones' complement addition does not care how wide the words are
- * (RFC 1071 2(C)). On x86-64 one add-with-carry chain takes 64 bytes in nine instructions, which compilers do not find by
- * themselves; elsewhere the portable form is used.
+ * (RFC 1071 2(C)).
  */
 #include "base/cksum.h"
 
-pv_inline uint64_t load64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-/* 64 bytes. */
-pv_inline uint64_t add_block(const uint8_t *p, uint64_t sum)
-{
-#if defined(__x86_64__)
-	__asm__("addq 0(%1), %0\n\t"
-		"adcq 8(%1), %0\n\t"
-		"adcq 16(%1), %0\n\t"
-		"adcq 24(%1), %0\n\t"
-		"adcq 32(%1), %0\n\t"
-		"adcq 40(%1), %0\n\t"
-		"adcq 48(%1), %0\n\t"
-		"adcq 56(%1), %0\n\t"
-		"adcq $0, %0"
-		: "+r"(sum)
-		: "r"(p), "m"(*(const uint8_t(*)[64])p)
-		: "cc");
-	return sum;
-#else
-	uint64_t a = pv_cksum_merge(load64(p), load64(p + 8));
-	uint64_t b = pv_cksum_merge(load64(p + 16), load64(p + 24));
-	uint64_t c = pv_cksum_merge(load64(p + 32), load64(p + 40));
-	uint64_t d = pv_cksum_merge(load64(p + 48), load64(p + 56));
-
-	return pv_cksum_merge(sum, pv_cksum_merge(pv_cksum_merge(a, b), pv_cksum_merge(c, d)));
-#endif
-}
-
 /* Fewer than 8 bytes, as the low bytes of a word: zeros pad the rest. */
-pv_inline uint64_t load_tail(const uint8_t *p, size_t len)
+pv_inline uint64_t load_few(const uint8_t *p, size_t len)
 {
 	uint64_t v = 0;
 
@@ -65,35 +29,71 @@ pv_inline uint64_t load_tail(const uint8_t *p, size_t len)
 	return v;
 }
 
+static pv_noinline uint64_t add_any(const uint8_t *p, size_t len, uint64_t sum)
+{
+	for (; len >= 128; len -= 128, p += 128)
+		sum = pv_cksum_add64(p + 64, pv_cksum_add64(p, sum));
+	return pv_cksum_is_short(len) ? pv_cksum_short(p, len, sum) : pv_cksum_merge(sum, load_few(p, len));
+}
+
 uint64_t pv_cksum_add(const void *data, size_t len, uint64_t sum)
 {
-	const uint8_t *p = data;
+	return pv_likely(pv_cksum_is_short(len)) ? pv_cksum_short(data, len, sum) : add_any(data, len, sum);
+}
 
-	for (; len >= 64; p += 64, len -= 64)
-		sum = add_block(p, sum);
-	for (; len >= 8; p += 8, len -= 8)
-		sum = pv_cksum_merge(sum, load64(p));
-	return len ? pv_cksum_merge(sum, load_tail(p, len)) : sum;
+/* The copy is what is summed: the source may be an application's buffer that another thread writes to. */
+pv_inline uint64_t copy64(uint8_t *d, const uint8_t *p, uint64_t sum)
+{
+	memcpy(d, p, 64);
+	return pv_cksum_add64(d, sum);
+}
+
+pv_inline uint64_t copy8(uint8_t *d, const uint8_t *p, uint64_t sum)
+{
+	uint64_t v = pv_cksum_word(p);
+
+	memcpy(d, &v, sizeof(v));
+	return pv_cksum_merge(sum, v);
+}
+
+pv_inline uint64_t copy_short(uint8_t *d, const uint8_t *p, size_t len, uint64_t sum)
+{
+	uint64_t end = pv_cksum_word(p + len - 8);
+
+	/* The last bytes first, with some that are copied once more: those are summed as they are then. */
+	memcpy(d + len - 8, &end, sizeof(end));
+	sum = pv_cksum_merge(sum, pv_cksum_end(end, len));
+	if (len & 64) {
+		sum = copy64(d, p, sum);
+		p += 64;
+		d += 64;
+	}
+	if (len & 32) {
+		memcpy(d, p, 32);
+		sum = pv_cksum_add32(d, sum);
+		p += 32;
+		d += 32;
+	}
+	if (len & 16) {
+		sum = copy8(d + 8, p + 8, copy8(d, p, sum));
+		p += 16;
+		d += 16;
+	}
+	return len & 8 ? copy8(d, p, sum) : sum;
+}
+
+static pv_noinline uint64_t copy_any(uint8_t *d, const uint8_t *p, size_t len, uint64_t sum)
+{
+	for (; len >= 128; len -= 128, p += 128, d += 128)
+		sum = copy64(d + 64, p + 64, copy64(d, p, sum));
+	if (pv_cksum_is_short(len))
+		return copy_short(d, p, len, sum);
+	for (size_t i = 0; i < len; i++)
+		d[i] = p[i];
+	return pv_cksum_merge(sum, load_few(d, len));
 }
 
 uint64_t pv_cksum_copy(void *restrict dst, const void *restrict src, size_t len, uint64_t sum)
 {
-	const uint8_t *p = src;
-	uint8_t *d = dst;
-
-	/* The copy is what is summed: the source may be an application's buffer that another thread writes to. */
-	for (; len >= 64; p += 64, d += 64, len -= 64) {
-		memcpy(d, p, 64);
-		sum = add_block(d, sum);
-	}
-	for (; len >= 8; p += 8, d += 8, len -= 8) {
-		uint64_t v = load64(p);
-
-		memcpy(d, &v, sizeof(v));
-		sum = pv_cksum_merge(sum, v);
-	}
-	if (!len)
-		return sum;
-	memcpy(d, p, len);
-	return pv_cksum_merge(sum, load_tail(p, len));
+	return pv_likely(pv_cksum_is_short(len)) ? copy_short(dst, src, len, sum) : copy_any(dst, src, len, sum);
 }
