@@ -98,6 +98,7 @@ enum pv_neigh_state {
 	PV_NEIGH_PROBE,
 	PV_NEIGH_PERMANENT,
 };
+_Static_assert(PV_NEIGH_REACHABLE == PV_PATH_NEIGH_GOOD, "as net.h has it");
 
 struct pv_neigh {
 	uint8_t state; /* enum pv_neigh_state */

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/addr.h"
 #include "base/list.h"
@@ -163,8 +164,15 @@ struct pv_rx_info {
 	bool dst_is_mcast, dst_is_bcast;
 };
 void pv_net_rx_info(const struct pv_net *net, const struct pv_pkt *pkt, struct pv_rx_info *out);
-/* UDP checksum of a received packet (RFC 768, RFC 8200 8.1), by verdict of the ring or by computing it over the chain. */
-bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto);
+/* UDP or TCP checksum of a received packet (RFC 768, RFC 8200 8.1), by verdict of the ring or by computing it over the chain. */
+bool pv_net_rx_tcp_sum_ok(const struct pv_pkt *pkt); /* where the ring gave no verdict */
+bool pv_net_rx_udp_sum_ok(const struct pv_pkt *pkt);
+pv_inline bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto)
+{
+	if (pkt->flags & (PV_PKT_L4_OK | PV_PKT_L4_BAD))
+		return pkt->flags & PV_PKT_L4_OK;
+	return proto == PV_PROTO_UDP ? pv_net_rx_udp_sum_ok(pkt) : pv_net_rx_tcp_sum_ok(pkt);
+}
 
 /* What an ICMP error says (RFC 792, 1191, 4443), in terms of the packet that we sent. */
 struct pv_net_error {
@@ -340,6 +348,23 @@ pv_inline uint32_t pv_path_frag_len(const struct pv_path *path)
  * not to answer), -ENETDOWN, -ENODEV; errors of pv_net_path when the path was not valid any more.
  */
 int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns);
+
+#define PV_PATH_NEIGH_GOOD 5u /* PV_NEIGH_REACHABLE: from that state on packets go out without a second thought */
+/* Whether a segment of `len` bytes in one buffer goes out behind the headers of the last one. */
+pv_inline bool pv_net_tx_plain(const struct pv_net *net, const struct pv_path *path, const struct pv_tx_opts *opts, uint32_t len)
+{
+	uint64_t a, b;
+
+	if (pv_unlikely(len >= path->hdr_limit || !pv_path_valid(net, path) || *path->hdr_state < PV_PATH_NEIGH_GOOD))
+		return false;
+	_Static_assert(sizeof(*opts) == 12, "compared as 8 and 4 bytes");
+	memcpy(&a, &path->hdr_opts, 8);
+	memcpy(&b, opts, 8);
+	return !((a ^ b) | (path->hdr_opts.l4_csum_off ^ opts->l4_csum_off));
+}
+/* pv_net_tx of such a one, which has its L4 checksum already where path->hdr_l4_soft, else 0 in the field. */
+int pv_net_tx_summed(struct pv_net *net, const struct pv_path *path, struct pv_pkt *pkt);
+
 /*
  * One TCP segment that the ring cuts (PV_PKT_TX_TSO): `pkt` as for pv_net_tx, with `total` and `gso_size` set and gso_hdr the bytes of its
  * TCP header, of at most pv_net_tso_room bytes just now: header and payload; 0: not by this path, or not now. The packet is taken in every

@@ -175,26 +175,49 @@ void pv_net_rx_info(const struct pv_net *net, const struct pv_pkt *pkt, struct p
 	}
 }
 
-bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto)
+static pv_noinline bool sum_ok(const struct pv_pkt *pkt, uint64_t sum)
 {
-	const uint8_t *h = pkt->buf + pkt->l3_off, *l4 = pkt->buf + pkt->l4_off;
-	bool v4 = h[0] >> 4 == 4;
-	uint64_t sum;
-
-	if (pv_likely(pkt->flags & PV_PKT_L4_OK))
-		return true;
-	if (pkt->flags & PV_PKT_L4_BAD)
-		return false;
-	/* RFC 768: none was computed. IPv6 does not allow that (RFC 8200 8.1). */
-	if (proto == PV_PROTO_UDP && pkt->len >= 8 && pv_cksum_get(l4 + 6) == 0)
-		return v4;
-	if (v4)
-		sum = pv_cksum_pseudo4(load32(h + 12), load32(h + 16), proto, pkt->total);
-	else
-		sum = pv_cksum_pseudo6(h + 8, h + 24, proto, pkt->total);
-	/* What its sender left to the hardware, and none came: nobody could have damaged it unseen. */
-	if ((pkt->flags & PV_PKT_L4_PARTIAL) && pkt->len >= (proto == PV_PROTO_UDP ? 8u : 18u) &&
-	    pv_cksum_get(l4 + (proto == PV_PROTO_UDP ? 6 : 16)) == pv_cksum_fold(sum))
-		return true;
 	return pv_cksum_ok(pkt->frag ? pv_cksum_merge(sum, pv_net_chain_sum(pkt)) : pv_cksum_add(pkt->data, pkt->len, sum));
+}
+
+/* `sum`: of the pseudo-header; `off`: where the field is. */
+pv_inline bool l4_ok(const struct pv_pkt *pkt, uint8_t proto, uint32_t off, bool v4, uint64_t sum)
+{
+	if (pv_likely(pkt->len >= off + 2)) {
+		uint16_t field = pv_cksum_get(pkt->buf + pkt->l4_off + off);
+
+		/* RFC 768: none was computed. IPv6 does not allow that (RFC 8200 8.1). */
+		if (proto == PV_PROTO_UDP && pv_unlikely(!field))
+			return v4;
+		/* What its sender left to the hardware, and none came: nobody could have damaged it unseen. */
+		if (pkt->flags & PV_PKT_L4_PARTIAL && pv_unlikely(field == pv_cksum_fold(sum)))
+			return true;
+	}
+	if (pv_unlikely(pkt->frag || !pv_cksum_is_short(pkt->len)))
+		return sum_ok(pkt, sum);
+	return pv_cksum_ok(pv_cksum_short(pkt->data, pkt->len, sum));
+}
+
+pv_inline bool l4_ok4(const struct pv_pkt *pkt, const uint8_t *h, uint8_t proto, uint32_t off)
+{
+	return l4_ok(pkt, proto, off, true, pv_cksum_pseudo4(load32(h + 12), load32(h + 16), proto, pkt->total));
+}
+
+static pv_noinline bool l4_ok6(const struct pv_pkt *pkt, const uint8_t *h, uint8_t proto, uint32_t off)
+{
+	return l4_ok(pkt, proto, off, false, pv_cksum_pseudo6(h + 8, h + 24, proto, pkt->total));
+}
+
+bool pv_net_rx_tcp_sum_ok(const struct pv_pkt *pkt)
+{
+	const uint8_t *h = pkt->buf + pkt->l3_off;
+
+	return pv_likely(h[0] >> 4 == 4) ? l4_ok4(pkt, h, PV_PROTO_TCP, 16) : l4_ok6(pkt, h, PV_PROTO_TCP, 16);
+}
+
+bool pv_net_rx_udp_sum_ok(const struct pv_pkt *pkt)
+{
+	const uint8_t *h = pkt->buf + pkt->l3_off;
+
+	return pv_likely(h[0] >> 4 == 4) ? l4_ok4(pkt, h, PV_PROTO_UDP, 6) : l4_ok6(pkt, h, PV_PROTO_UDP, 6);
 }

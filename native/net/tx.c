@@ -76,8 +76,8 @@ void pv_tx_l4_csum(const struct pv_path *path, const struct pv_tx_opts *opts, st
 	uint64_t sum;
 
 	pv_cksum_put(field, 0);
-	sum = pkt->frag ? pv_net_chain_sum(pkt) : pv_cksum_add(pkt->data, pkt->len, 0);
-	sum = pv_cksum_merge(sum, pv_cksum_pseudo(&path->src, &path->dst, opts->proto, total));
+	sum = pv_cksum_pseudo(&path->src, &path->dst, opts->proto, total);
+	sum = pv_unlikely(pkt->frag != NULL) ? pv_cksum_merge(pv_net_chain_sum(pkt), sum) : pv_cksum_add(pkt->data, pkt->len, sum);
 	pv_cksum_put(field, opts->proto == PV_PROTO_UDP ? pv_cksum_finish_udp(sum) : pv_cksum_finish(sum));
 }
 
@@ -205,16 +205,6 @@ static int tx_path_again(struct pv_net *net, struct pv_path *path, const struct 
 	return 0;
 }
 
-pv_inline bool same_opts(const struct pv_tx_opts *a, const struct pv_tx_opts *b)
-{
-	uint64_t a8, b8;
-
-	_Static_assert(sizeof(*a) == 12, "compared as 8 and 4 bytes");
-	memcpy(&a8, a, 8);
-	memcpy(&b8, b, 8);
-	return !((a8 ^ b8) | (a->l4_csum_off ^ b->l4_csum_off));
-}
-
 /* Keeps the headers of a frame that just went out whole, for those that follow. Not where each has an identification of its own. */
 static void tx_keep_headers(struct pv_path *path, const struct pv_tx_opts *opts)
 {
@@ -305,18 +295,11 @@ pv_inline void tx_l3_sum(const struct pv_path *path, uint8_t *l4, uint16_t len)
 	pv_cksum_put(l4 - PV_IP4_HLEN + IP4_CSUM_OFF, (uint16_t) ~(sum + (sum >> 16)));
 }
 
-int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns)
+pv_inline int tx_line(struct pv_net *net, const struct pv_path *path, struct pv_pkt *pkt)
 {
 	uint8_t *l4 = pkt->data, *h;
 	uint32_t total = pkt->len;
 
-	if (pv_unlikely(total >= path->hdr_limit || !pv_path_valid(net, path) || pkt->frag ||
-			*path->hdr_state < PV_NEIGH_REACHABLE || !same_opts(&path->hdr_opts, opts)))
-		return pv_tx_slow(net, path, opts, pkt, now_ns);
-	if (opts->l4_csum_off != UINT32_MAX)
-		pv_cksum_put(l4 + opts->l4_csum_off, 0);
-	if (pv_unlikely(path->hdr_l4_soft))
-		pv_tx_l4_csum(path, opts, pkt, total);
 	/* All 64 bytes, whatever the headers have: what is in front of the frame is nobody's. */
 	memcpy(l4 - sizeof(path->hdr), path->hdr, sizeof(path->hdr));
 	pv_put16(l4 - path->hdr_len_off, (uint16_t)(total + path->hdr_len_add));
@@ -331,6 +314,22 @@ int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts 
 	return tx_post(net, path->iface, path->ring, pkt);
 }
 
+int pv_net_tx(struct pv_net *net, struct pv_path *path, const struct pv_tx_opts *opts, struct pv_pkt *pkt, int64_t now_ns)
+{
+	if (pv_unlikely(pkt->frag || !pv_net_tx_plain(net, path, opts, pkt->len)))
+		return pv_tx_slow(net, path, opts, pkt, now_ns);
+	if (pv_unlikely(path->hdr_l4_soft))
+		pv_tx_l4_csum(path, opts, pkt, pkt->len);
+	else if (opts->l4_csum_off != UINT32_MAX)
+		pv_cksum_put(pkt->data + opts->l4_csum_off, 0);
+	return tx_line(net, path, pkt);
+}
+
+int pv_net_tx_summed(struct pv_net *net, const struct pv_path *path, struct pv_pkt *pkt)
+{
+	return tx_line(net, path, pkt);
+}
+
 /* ---- segmentation by the ring ----------------------------------------------------------------------------------------------- */
 
 /* Only behind headers that a segment before has left for us: a neighbour that is asked for, or an identification for each packet, is
@@ -339,8 +338,7 @@ uint32_t pv_net_tso_room(const struct pv_net *net, const struct pv_path *path, c
 {
 	uint32_t max = PV_MIN(path->ring->caps.tso_max, (uint32_t)UINT16_MAX);
 
-	if (!path->hdr_limit || max <= path->hdr_len || !pv_path_valid(net, path) || *path->hdr_state < PV_NEIGH_REACHABLE ||
-	    !same_opts(&path->hdr_opts, opts))
+	if (max <= path->hdr_len || !pv_net_tx_plain(net, path, opts, 0))
 		return 0;
 	return max - path->hdr_len;
 }
