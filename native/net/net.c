@@ -148,31 +148,46 @@ static pv_noinline int kick_rare(struct pv_net *net)
 	return rc;
 }
 
+/* Some frames have not left: the next kick tries again. */
+static pv_noinline int kick_failed(struct pv_net *net, uint32_t bit, int rc)
+{
+	if (rc == -EAGAIN && waits_for_link(net, net->iface[bit + 1]))
+		return 0;
+	if (rc == -EAGAIN)
+		net->head.dirty |= 1u << bit;
+	return rc;
+}
+
+pv_inline int kick_one(struct pv_net *net, uint32_t bit)
+{
+	int rc = pv_ring_tx_kick(net->iface[bit + 1]->ring);
+
+	return pv_unlikely(rc) ? kick_failed(net, bit, rc) : 0;
+}
+
+static pv_noinline int kick_several(struct pv_net *net, uint32_t dirty)
+{
+	int rc = 0;
+
+	for (; dirty; dirty &= dirty - 1) {
+		int r = kick_one(net, (uint32_t)__builtin_ctz(dirty));
+
+		rc = r ? r : rc;
+	}
+	return rc;
+}
+
 int pv_net_kick(struct pv_net *net)
 {
-	uint32_t dirty;
-	int rc = 0;
+	uint32_t dirty = net->head.dirty;
 
 	if (pv_unlikely(net->head.not_plain))
 		return net->head.held ? 0 : kick_rare(net);
-	dirty = net->head.dirty;
 	net->head.dirty = 0;
 	net->head.left = false;
-	while (dirty) {
-		uint32_t bit = (uint32_t)__builtin_ctz(dirty);
-		int r = pv_ring_tx_kick(net->iface[bit + 1]->ring);
-
-		dirty &= dirty - 1;
-		if (pv_unlikely(r)) {
-			if (r != -EAGAIN || !waits_for_link(net, net->iface[bit + 1])) {
-				/* Some frames have not left: the next kick tries again. */
-				if (r == -EAGAIN)
-					net->head.dirty |= 1u << bit;
-				rc = r;
-			}
-		}
-	}
-	return rc;
+	if (!dirty)
+		return 0;
+	return pv_likely(!(dirty & (dirty - 1))) ? kick_one(net, (uint32_t)__builtin_ctz(dirty)) : kick_several(net, dirty);
 }
 
 struct pv_pkt *pv_net_loop_get(struct pv_net *net, uint32_t *iface)

@@ -151,6 +151,8 @@ struct pv_pool {
 	uint64_t exhausted;
 	uint64_t grown, stored;
 	struct pv_pool *store; /* NULL: there is none */
+	struct pv_pkt *first; /* the packets of the open, `nfirst` of them */
+	uint32_t nfirst;
 	uint32_t shown; /* pv_mem_show */
 	uint32_t binders; /* how many are bound */
 };
@@ -250,7 +252,11 @@ struct pv_pkt *pv_pkt_store(struct pv_pkt *pkt, uint32_t at);
 bool pv_pool_chunk(const struct pv_pool *pool, uint32_t i, void **base, size_t *size);
 
 /* The packet with that index, for completions that carry only a number. The index must be below total. */
-struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index);
+struct pv_pkt *pv_pool_pkt_grown(struct pv_pool *pool, uint32_t index); /* not of the first chunk */
+pv_inline struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index)
+{
+	return pv_likely(index < pool->nfirst) ? &pool->first[index] : pv_pool_pkt_grown(pool, index);
+}
 
 /* The transmit queue. */
 pv_inline uint32_t pv_pkt_txq(const struct pv_pkt *p)

@@ -250,6 +250,8 @@ int pv_pool_open(struct pv_pool **out, const struct pv_mem *mem, const struct pv
 		pv_mem_free_shown(mem, p, sizeof(*p));
 		return rc;
 	}
+	p->hot.first = p->chunk[0].desc;
+	p->hot.nfirst = cfg->count;
 	p->hot.low_water = p->hot.nfree;
 	p->hot.shown = pv_mem_show(mem, &pv_pool_stat_type, p);
 	*out = &p->hot;
@@ -530,12 +532,10 @@ bool pv_pool_chunk(const struct pv_pool *pool, uint32_t i, void **base, size_t *
 	return true;
 }
 
-struct pv_pkt *pv_pool_pkt(struct pv_pool *pool, uint32_t index)
+struct pv_pkt *pv_pool_pkt_grown(struct pv_pool *pool, uint32_t index)
 {
 	const struct pool *p = full_const(pool);
 	uint32_t i = index - p->cfg.count;
 
-	if (index < p->cfg.count)
-		return &p->chunk[0].desc[index];
 	return &p->chunk[1 + (i >> p->shift)].desc[i & (p->cfg.chunk - 1)];
 }

@@ -34,19 +34,6 @@ static void store_release(uint32_t *p, uint32_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
-/* Free entries of a queue that we fill, at most `most`. The bounds are in here: the other side moves at any time, and a macro that asks
- * twice would get two answers. */
-static uint32_t room(struct xdp_queue *q, uint32_t most)
-{
-	uint32_t n = q->size - (q->next - q->seen);
-
-	if (!n) {
-		q->seen = load_acquire(q->consumer);
-		n = q->size - (q->next - q->seen);
-	}
-	return PV_MIN(n, most);
-}
-
 /* Entries of a queue that the kernel fills, at most `most`. */
 static uint32_t avail(struct xdp_queue *q, uint32_t most)
 {
@@ -263,24 +250,40 @@ static pv_noinline struct pv_pkt *piece_back(struct xdp_ring *r, uint32_t index)
 	return --head->priv[1] ? NULL : head;
 }
 
-static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
+pv_inline bool is_plain(const struct xdp_ring *r, const struct pv_pkt *p)
 {
-	struct xdp_ring *r = self(ring);
-	struct xdp_sock *s = r->sock;
+	return pv_likely(!p->frag) && pv_likely(!(p->flags & (PV_PKT_TX_TSO | PV_PKT_TX_L4_CSUM))) &&
+	       pv_likely(p->len - 14 <= r->ring.caps.mtu) && pv_likely(pv_pkt_headroom(p) >= r->tx_front);
+}
+
+/* One frame in one buffer; there is room. */
+pv_inline void put(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt *p, uint32_t options)
+{
+	struct pv_ring_counters *c = &r->ring.stat->c;
 	struct xdp_queue *q = &s->tx;
 	struct xdp_desc *desc = q->desc;
+
+	pv_ring_take(p);
+	r->held[p->index] = XDP_HELD_TX;
+	desc[q->next++ & q->mask] = (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem), .len = p->len, .options = options };
+	c->tx_packets++;
+	c->tx_bytes += p->len;
+	s->posted++;
+	s->kick = true;
+}
+
+/* What the queue does not take, or not now, ends it. */
+static pv_noinline uint32_t tx_post_any(struct xdp_ring *r, struct xdp_sock *s, struct pv_pkt **pkts, uint32_t n)
+{
 	struct pv_ring_counters *c = &r->ring.stat->c;
-	uint32_t space = room(q, q->size - s->posted), i;
+	struct xdp_queue *q = &s->tx;
+	uint32_t i;
 
 	if (pv_unlikely(r->gone))
 		return 0;
-	if (space < n) {
-		q->seen = load_acquire(q->consumer);
-		space = room(q, q->size - s->posted);
-	}
 	for (i = 0; i < n; i++) {
 		struct pv_pkt *p = pkts[i];
-		uint32_t pieces = 0;
+		uint32_t space = q->size - s->posted;
 
 		if (pv_unlikely(p->flags & PV_PKT_TX_TSO || !pv_frame_len(p, r->ring.caps.mtu, r->pieces) ||
 				pv_pkt_headroom(p) < r->tx_front)) {
@@ -289,28 +292,29 @@ static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
 			c->tx_full++;
 			break;
 		}
-		if (pv_unlikely(p->frag != NULL) && (pieces = put_pieces(r, s, p, space))) {
-			space -= pieces;
+		if (pv_unlikely(p->frag != NULL) && put_pieces(r, s, p, space))
 			continue;
-		}
 		if (!space || p->frag) {
 			c->tx_full++;
 			break;
 		}
-		space--;
-		pv_ring_take(p);
-		r->held[p->index] = XDP_HELD_TX;
-		desc[q->next++ & q->mask] =
-		    (struct xdp_desc){ .addr = (uint64_t)(p->data - r->umem),
-				       .len = p->len,
-				       .options = pv_unlikely(p->flags & PV_PKT_TX_L4_CSUM) ? pv_xdp_csum_ask(p) : 0 };
-		c->tx_packets++;
-		c->tx_bytes += p->len;
-		s->posted++;
-		s->kick = true;
+		put(r, s, p, p->flags & PV_PKT_TX_L4_CSUM ? pv_xdp_csum_ask(p) : 0);
 	}
 	store_release(q->producer, q->next);
 	return i;
+}
+
+/* What the kernel has not taken of the queue is among what was posted and did not come back: there is room without a look at its side. */
+static uint32_t tx_post(struct pv_ring *ring, struct pv_pkt **pkts, uint32_t n)
+{
+	struct xdp_ring *r = self(ring);
+	struct xdp_sock *s = r->sock;
+
+	if (pv_unlikely(n != 1 || r->gone || s->posted >= s->tx.size || !is_plain(r, *pkts)))
+		return tx_post_any(r, s, pkts, n);
+	put(r, s, *pkts, 0);
+	store_release(s->tx.producer, s->tx.next);
+	return 1;
 }
 
 /* Where nobody follows the kernel's links a kick finds out: an interface that is down takes nothing. */
@@ -348,13 +352,12 @@ static int tx_kick(struct pv_ring *ring)
 	struct xdp_ring *r = self(ring);
 	struct xdp_sock *s = r->sock;
 	struct xdp_queue *q = &s->tx;
-	uint32_t calls = q->size / KICK_FRAMES + 1;
 
 	if (pv_unlikely(r->gone))
 		return -ENODEV;
 	if (!s->kick)
 		return 0;
-	for (uint32_t i = 0; i < calls; i++) {
+	for (uint32_t i = 0; i <= q->size / KICK_FRAMES; i++) {
 		int rc;
 
 		if (load_acquire(q->consumer) == q->next || !(__atomic_load_n(q->flags, __ATOMIC_SEQ_CST) & XDP_RING_NEED_WAKEUP)) {
