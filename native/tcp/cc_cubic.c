@@ -38,6 +38,7 @@ struct cubic {
 	bool in_round, css;
 };
 _Static_assert(sizeof(struct cubic) <= sizeof(((struct pv_tcp *)0)->cc_priv), "fits");
+_Static_assert(offsetof(struct cubic, e.start_ns) == 0, "0 in cc_priv[0]: nothing is to be known of pauses");
 
 static struct cubic *cubic(struct pv_tcp *c)
 {

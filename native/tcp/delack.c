@@ -139,7 +139,7 @@ static uint32_t wanted(struct pv_tcp *c)
 	return is_shared(c, c->rcv_ssthresh) ? wanted_shared(c) : wanted_of(c, false);
 }
 
-uint32_t pv_tcp_select_window(struct pv_tcp *c)
+static pv_noinline uint32_t select_any(struct pv_tcp *c)
 {
 	bool shared = is_shared(c, c->rcv_ssthresh);
 	uint32_t now = pv_rcv_window(c), wnd = shared ? wanted_shared(c) : wanted_of(c, false), unit = 1u << c->rcv_wscale;
@@ -150,6 +150,22 @@ uint32_t pv_tcp_select_window(struct pv_tcp *c)
 	c->rcv_adv = pv_seq_add(c->rcv_nxt, wnd);
 	if (pv_unlikely(shared || c->rcv_promised))
 		promise(c, wnd);
+	return wnd;
+}
+
+uint32_t pv_tcp_select_window(struct pv_tcp *c)
+{
+	uint32_t now, wnd, mask;
+
+	if (pv_unlikely(c->rcv_mem || !c->rcv_wscale || c->rcv_promised || !c->window_clamp || counts(c, c->rcv_ssthresh)))
+		return select_any(c);
+	/* The same of a window that is scaled and not shared, while nothing waits to be read: there is room for all of it. */
+	now = pv_rcv_window(c);
+	mask = (1u << c->rcv_wscale) - 1;
+	wnd = PV_MIN(full_space(c), c->rcv_ssthresh);
+	wnd = (PV_MAX(wnd, now) + mask) & ~mask;
+	wnd = PV_MIN(wnd, WND_MAX << c->rcv_wscale);
+	c->rcv_adv = pv_seq_add(c->rcv_nxt, wnd);
 	return wnd;
 }
 
@@ -516,13 +532,6 @@ void pv_tcp_ack_sent(struct pv_tcp *c)
 		pv_tcp_steer_busy(c);
 	if (c->deadline_ns[PV_TT_DELACK] != PV_NEVER)
 		pv_tcp_timer_set(c, PV_TT_DELACK, PV_NEVER);
-}
-
-void pv_tcp_data_sent(struct pv_tcp *c, int64_t now_ns)
-{
-	/* An answer soon after a question: acknowledgements will find data to ride on. */
-	if (c->ato_us && now_ns - c->ack_data_ns < c->ato_us * PV_NS_PER_US)
-		c->pingpong = 1;
 }
 
 void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns)

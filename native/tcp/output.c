@@ -121,6 +121,26 @@ uint32_t pv_tcp_put_options(struct pv_tcp *c, uint8_t *opts_end, uint32_t payloa
 	return pv_wire_tcp_opts_emit(opts_end - used, &opt);
 }
 
+pv_noinline void pv_tcp_put_any(struct pv_tcp *c, struct pv_pkt *pkt, pv_seq seq, uint32_t flags, int64_t now_ns)
+{
+	uint32_t payload = pkt->len, opts;
+	uint8_t *data = pkt->data;
+
+	pv_tcp_put_plain(c, pkt, seq, flags, NULL, now_ns);
+	if (pv_tcp_has_blocks(c) && (c->flags & PV_TF_SACK)) {
+		uint8_t h[PV_TCP_HLEN];
+
+		memcpy(h, pkt->data, sizeof(h));
+		opts = pv_tcp_put_options(c, data, payload, now_ns);
+		h[12] = (uint8_t)((PV_TCP_HLEN + opts) << 2);
+		pkt->data = data - opts - PV_TCP_HLEN;
+		pkt->len = payload + opts + PV_TCP_HLEN;
+		memcpy(pkt->data, h, sizeof(h));
+	}
+	if (c->flags & PV_TF_SND_URG)
+		pv_tcp_put_urgent(c, pkt->data, seq);
+}
+
 /* ---- posting -------------------------------------------------------------------------------------------------------------- */
 
 /* A refused packet is not lost: whoever waits for room comes again, for the rest there are timers. */
@@ -341,7 +361,7 @@ static uint32_t send_new(struct pv_tcp *c, uint32_t nagle, int64_t now_ns)
 	uint32_t quota, run, done, sent = 0;
 
 	if (!c->in_flight)
-		pv_tcp_idle_restart(c, now_ns);
+		pv_tcp_idle_check(c, now_ns);
 	quota = pv_tcp_cwnd_room(c);
 	while (c->unsent && quota) {
 		if (pv_unlikely(paced) && pv_tcp_pace_wait(c, now_ns))
@@ -591,7 +611,6 @@ int pv_tcp_send_syn(struct pv_tcp *c, int64_t now_ns)
 	pkt->len = h.hlen;
 	pv_wire_tcp_emit(pkt->data, &h);
 	(void)pv_wire_tcp_opts_emit(pkt->data + PV_TCP_HLEN, &opt);
-	c->last_ts_sent = opt.ts_val;
 	if (first) {
 		rc = pv_net_tx(c->t->net, &c->path, &c->txo, pkt, now_ns);
 		if (rc)

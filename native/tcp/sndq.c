@@ -35,43 +35,7 @@ static pv_noinline bool grow(struct pv_tcp_table *t)
 
 struct pv_tcp_seg *pv_tcp_seg_get(struct pv_tcp_table *t)
 {
-	struct pv_tcp_seg *s;
-
-	if (pv_unlikely(!t->free_seg) && !grow(t))
-		return NULL;
-	s = t->free_seg;
-	t->free_seg = (struct pv_tcp_seg *)(void *)s->pkt;
-	t->nfree_seg--;
-	s->pkt = NULL;
-	pv_list_init(&s->link);
-	pv_list_init(&s->by_time);
-	s->tx_ns = 0;
-	s->len = 0;
-	s->flags = 0;
-	s->board = 0;
-	s->tx_count = 0;
-	s->off = 0;
-	return s;
-}
-
-/* A packet that is out still goes to its pool when it comes back. */
-static void release(struct pv_pkt *pkt)
-{
-	if (pkt->flags & PV_PKT_KEPT)
-		pkt->flags &= ~PV_PKT_KEPT;
-	else
-		pv_pkt_put(pkt);
-}
-
-void pv_tcp_seg_put(struct pv_tcp_table *t, struct pv_tcp_seg *s)
-{
-	if (pv_likely(s->pkt != NULL))
-		release(s->pkt);
-	pv_list_del(&s->link);
-	pv_list_del(&s->by_time);
-	s->pkt = (struct pv_pkt *)(void *)t->free_seg;
-	t->free_seg = s;
-	t->nfree_seg++;
+	return pv_likely(t->free_seg != NULL) || grow(t) ? pv_tcp_seg_take(t) : NULL;
 }
 
 void pv_tcp_sndq_drop(struct pv_tcp *c)
@@ -356,13 +320,6 @@ static pv_noinline void no_room(struct pv_tcp *c, int rc)
 		pv_tcp_block(c);
 }
 
-pv_inline void taken(const struct pv_tcp *c, uint32_t len)
-{
-	PV_PROBE3(send, PV_PROTO_TCP, c, len);
-	if (pv_unlikely(c->t->head.stations != NULL))
-		pv_tcp_traced(c, PV_TRACE_send, len, 0);
-}
-
 static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
 {
 	struct pv_net *net = c->t->net;
@@ -410,15 +367,14 @@ static pv_noinline int64_t send_any(struct pv_tcp *c, const struct pv_iov *iov, 
 		c->flags |= PV_TF_NOSPACE;
 	if (pv_unlikely(src.left == all))
 		return -EAGAIN;
-	taken(c, (uint32_t)(all - src.left));
+	pv_tcp_taken(c, (uint32_t)(all - src.left));
 	return (int64_t)(all - src.left);
 }
 
 int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns)
 {
-	if (pv_unlikely(iovcnt != 1 || flags || !iov->len || !pv_tcp_send_quick(c, iov, now_ns)))
+	if (pv_unlikely(iovcnt != 1 || flags || !iov->len || !pv_tcp_send_quick(c, iov->base, iov->len, now_ns)))
 		return send_any(c, iov, iovcnt, flags, now_ns);
-	taken(c, (uint32_t)iov->len);
 	return (int64_t)iov->len;
 }
 

@@ -136,6 +136,8 @@ bool pv_tcp_peer(const struct pv_tcp *c, struct pv_endpoint *out); /* the same, 
 /* Bytes taken (maybe fewer than given), -EAGAIN (no room in the send buffer, no packets, not connected yet), -EPIPE (shut down, never
  * connected, or closed by an error that was told), or the pending error once. Kicks the ring itself. */
 int64_t pv_tcp_send(struct pv_tcp *c, const struct pv_iov *iov, uint32_t iovcnt, uint32_t flags, int64_t now_ns);
+/* One message of some bytes when nothing is in its way (quick.c), and the doorbell: false, and nothing has happened, when something is. */
+bool pv_tcp_send_quick(struct pv_tcp *c, const void *buf, size_t len, int64_t now_ns);
 /* The last send found the buffer full, or filled it: PV_EV_OUT tells when there is room again. */
 bool pv_tcp_no_room(const struct pv_tcp *c);
 /* Does what is under way wait in a queue before the peer? It has been out for more than eight of the shortest round trips, and not for

@@ -140,7 +140,7 @@ struct pv_cc_ops {
 	/* By pv_cc_acked, not while recovering. */
 	void (*acked)(struct pv_tcp *c, const struct pv_tcp_ack_sample *s, int64_t now_ns);
 	void (*undo)(struct pv_tcp *c); /* the event was none; cwnd and ssthresh are the caller's. May be NULL */
-	void (*event)(struct pv_tcp *c, enum pv_cc_event what, int64_t now_ns); /* may be NULL */
+	void (*event)(struct pv_tcp *c, enum pv_cc_event what, int64_t now_ns); /* may be NULL; START: cc_priv[0] is not 0 */
 };
 extern const struct pv_cc_ops pv_cc_cubic, pv_cc_reno, pv_cc_none;
 const struct pv_cc_ops *pv_cc_find(const char *name); /* NULL: no such */
@@ -250,7 +250,7 @@ struct pv_tcp {
 	uint32_t flags; /* PV_TF_* */
 	pv_seq rcv_nxt, snd_una, snd_nxt, snd_max; /* snd_max: highest ever sent + 1 */
 	uint32_t snd_wnd; /* bytes, scaled */
-	uint32_t ts_recent, last_ts_sent;
+	uint32_t ts_recent;
 	pv_seq rcv_adv; /* right edge that we promised */
 	pv_seq rcv_wup; /* rcv_nxt as of the last acknowledgement that left (RFC 7323 Last.ACK.sent); pv_tcp_ack_sent sets it */
 	uint32_t segs_in, data_segs_in; /* these, and when what came last, are input.c's */
@@ -527,6 +527,13 @@ void pv_tcp_set_state(struct pv_tcp *c, enum pv_tcp_state state); /* keeps the t
 
 /* trace.c: what the recorder is told of a connection. */
 void pv_tcp_traced(const struct pv_tcp *c, enum pv_trace_kind kind, uint32_t a, uint32_t b);
+/* So much of what the program writes is in the queue, or has left. */
+pv_inline void pv_tcp_taken(const struct pv_tcp *c, uint32_t len)
+{
+	PV_PROBE3(send, PV_PROTO_TCP, c, len);
+	if (pv_unlikely(c->t->head.stations != NULL))
+		pv_tcp_traced(c, PV_TRACE_send, len, 0);
+}
 void pv_tcp_state_traced(const struct pv_tcp *c, uint32_t to); /* ahead of the change */
 /* Counts at t->c.`counter`, and tells of, what ends here or is refused; c, in: NULL where there is none. */
 void pv_tcp_lost(struct pv_tcp_table *t, const struct pv_tcp *c, const struct pv_tcp_in *in, uint64_t *counter);
@@ -566,7 +573,38 @@ void pv_tcp_challenge(struct pv_tcp *c, int64_t now_ns); /* RFC 5961 */
 /* ---- sndq.c, output.c, timer.c, pace.c -------------------------------------------------------------------------------------------- */
 
 struct pv_tcp_seg *pv_tcp_seg_get(struct pv_tcp_table *t); /* NULL: no memory */
-void pv_tcp_seg_put(struct pv_tcp_table *t, struct pv_tcp_seg *s); /* with its packet, which may be out still */
+/* The same where t->free_seg has one. */
+pv_inline struct pv_tcp_seg *pv_tcp_seg_take(struct pv_tcp_table *t)
+{
+	struct pv_tcp_seg *s = t->free_seg;
+
+	t->free_seg = (struct pv_tcp_seg *)(void *)s->pkt;
+	t->nfree_seg--;
+	s->pkt = NULL;
+	pv_list_init(&s->link);
+	pv_list_init(&s->by_time);
+	s->tx_ns = 0;
+	s->len = 0;
+	s->flags = 0;
+	s->board = 0;
+	s->tx_count = 0;
+	s->off = 0;
+	return s;
+}
+
+/* With its packet, which goes to its pool when it comes back if it is out still. */
+pv_inline void pv_tcp_seg_put(struct pv_tcp_table *t, struct pv_tcp_seg *s)
+{
+	if (pv_likely(s->pkt && !(s->pkt->flags & PV_PKT_KEPT)))
+		pv_pkt_put(s->pkt);
+	else if (s->pkt)
+		s->pkt->flags &= ~PV_PKT_KEPT;
+	pv_list_del(&s->link);
+	pv_list_del(&s->by_time);
+	s->pkt = (struct pv_pkt *)(void *)t->free_seg;
+	t->free_seg = s;
+	t->nfree_seg++;
+}
 void pv_tcp_sndq_drop(struct pv_tcp *c); /* everything */
 int pv_tcp_queue_fin(struct pv_tcp *c); /* -ENOMEM */
 /* Cuts a segment at `len` bytes (path MTU became less); the rest follows it. -ENOBUFS. */
@@ -582,8 +620,6 @@ pv_inline uint32_t pv_tcp_nagle(const struct pv_tcp *c)
 }
 /* pv_tcp_output with another rule than the socket's for the last segment. */
 void pv_tcp_push(struct pv_tcp *c, uint32_t nagle, int64_t now_ns);
-/* One message when nothing is in its way (quick.c), and the doorbell: false, and nothing has happened, when something is. */
-bool pv_tcp_send_quick(struct pv_tcp *c, const struct pv_iov *iov, int64_t now_ns);
 /* Pacing (pace.c): opts.pacing_rate was written; may the next segment go; it went. */
 void pv_tcp_pace_changed(struct pv_tcp *c, int64_t now_ns);
 bool pv_tcp_pace_wait(struct pv_tcp *c, int64_t now_ns);
@@ -678,6 +714,12 @@ void pv_tcp_note_sent(struct pv_tcp *c, struct pv_tcp_seg *s, bool again, int64_
 /* After pv_tcp_seg_split: `rest` takes over the scoreboard of `s`, which it follows. */
 void pv_tcp_note_split(struct pv_tcp *c, const struct pv_tcp_seg *s, struct pv_tcp_seg *rest);
 void pv_tcp_idle_restart(struct pv_tcp *c, int64_t now_ns); /* RFC 5681 4.1, before new data after a pause */
+/* The same where nothing is in flight, most often nothing to do. */
+pv_inline void pv_tcp_idle_check(struct pv_tcp *c, int64_t now_ns)
+{
+	if (pv_unlikely(now_ns - c->last_data_sent_ns > c->rto_ns || c->cc_priv[0]))
+		pv_tcp_idle_restart(c, now_ns);
+}
 struct pv_tcp_seg *pv_tcp_next_lost(struct pv_tcp *c); /* the first to retransmit; NULL */
 
 /* ---- stamp.c --------------------------------------------------------------------------------------------------------------------- */
@@ -732,7 +774,6 @@ uint32_t pv_tcp_select_window(struct pv_tcp *c);
 /* SACK blocks into the options of the segment being built; room: bytes, kind, length and padding included. Returns how many. */
 uint32_t pv_tcp_sack_fill(struct pv_tcp *c, struct pv_wire_tcp_opts *opt, uint32_t room);
 void pv_tcp_ack_sent(struct pv_tcp *c); /* from output: a segment with our acknowledgement left */
-void pv_tcp_data_sent(struct pv_tcp *c, int64_t now_ns); /* from output: new data left; a reply? (ping-pong) */
 /* What came was no use (duplicate, outside the window): the next acknowledgements go at once. */
 void pv_tcp_quick_mode(struct pv_tcp *c);
 void pv_tcp_delack_fired(struct pv_tcp *c, int64_t now_ns);
