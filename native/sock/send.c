@@ -284,11 +284,27 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 	return n == ASK_KERNEL ? send_kernel(so, msg, flags, timeout_ns) : n;
 }
 
+/* One piece as a message. */
+pv_inline void one_piece(struct msghdr *msg, struct iovec *vec, const void *buf, size_t len, const struct sockaddr *addr,
+			 socklen_t addrlen)
+{
+	*vec = (struct iovec){ .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	*msg = (struct msghdr){
+		.msg_iov = vec, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
+	};
+}
+
 int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
+	struct msghdr msg;
+	struct iovec vec;
 	int64_t n = 0;
 
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM) {
+		one_piece(&msg, &vec, buf, len, NULL, 0);
+		return pv_stream_sendto(h, &msg, flags, timeout_ns);
+	}
 	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS))) {
 		struct pv_iov iov = { buf, len };
 		struct pv_udp_send m = { .iov = &iov, .iovcnt = 1, .ttl = -1, .tos = -1 };
@@ -304,14 +320,7 @@ int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, i
 			pv_sock_unlock();
 		}
 	}
-	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM)) {
-		n = pv_stream_write(h, so, buf, len, flags, timeout_ns);
-		if (pv_likely(n != PV_HANDED))
-			return n;
-	}
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-
+	one_piece(&msg, &vec, buf, len, NULL, 0);
 	return n == ASK_KERNEL ? send_kernel(so, &msg, flags, timeout_ns) : send_other(h, &msg, flags, timeout_ns);
 }
 
@@ -320,8 +329,14 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	struct pv_endpoint to;
+	struct msghdr msg;
+	struct iovec vec;
 	int64_t n = 0;
 
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM) {
+		one_piece(&msg, &vec, buf, len, addr, addrlen); /* whatever the address */
+		return pv_stream_sendto(h, &msg, flags, timeout_ns);
+	}
 	/* An address of no length is none to a stream and to sendmsg only. */
 	if (pv_unlikely(addr && !addrlen && so && !so->stream))
 		return -EINVAL;
@@ -340,16 +355,7 @@ int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags,
 			pv_sock_unlock();
 		}
 	}
-	if (pv_likely(so && pv_sock_mode(so) == PV_SOCK_STREAM)) {
-		n = pv_stream_write(h, so, buf, len, flags, timeout_ns); /* whatever the address */
-		if (pv_likely(n != PV_HANDED))
-			return n;
-	}
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
-	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
-	};
-
+	one_piece(&msg, &vec, buf, len, addr, addrlen);
 	return n == ASK_KERNEL ? send_kernel(so, &msg, flags, timeout_ns) : send_other(h, &msg, flags, timeout_ns);
 }
 

@@ -254,7 +254,7 @@ static bool turn_end(const struct op *op, bool news)
 	return true;
 }
 
-static int64_t looked_ns; /* engine lock */
+static int64_t looked_ns; /* when a write looked last; engine lock */
 
 static int64_t send_locked(struct op *op, struct pv_iov *iov, uint32_t cnt, size_t total, int flags)
 {
@@ -346,14 +346,15 @@ pv_inline int64_t sigpipe(int64_t n, int flags)
 	return n;
 }
 
-int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *buf, size_t len, int flags, int64_t timeout_ns)
+static int64_t write_long(struct pyvma_sock *h, struct pv_sock *so, const struct iovec *vec, int flags, int64_t timeout_ns)
 {
-	struct pv_iov iov = { buf, len };
+	struct pv_iov iov = { vec->iov_base, vec->iov_len };
+	size_t len = vec->iov_len;
 	struct op op;
-	int64_t n = pv_stream_lock(h, so);
+	int64_t n;
 
-	if (pv_unlikely(n))
-		return n;
+	if (pv_unlikely(pv_handle_sock(h) != so || !so->tc))
+		return pv_sock_lock_failed(h, so);
 	op_begin(&op, h, so, flags, timeout_ns, so->sndtimeo_ns);
 	op.stamp = so->st->tsflags & PV_STAMP_TX;
 	if (pv_unlikely(flags & PYVMA_MSG_BATCH) && !op.may_wait) {
@@ -371,6 +372,43 @@ int64_t pv_stream_write(struct pyvma_sock *h, struct pv_sock *so, const void *bu
 	if (pv_unlikely(n == PV_HANDED))
 		return op_rest(&op, true, flags, timeout_ns);
 	return sigpipe(n, flags);
+}
+
+/* A small message that asks for nothing else, and nothing is in its way: all of it leaves here. */
+pv_inline bool write_quick(struct pv_sock *so, const struct iovec *vec, int flags)
+{
+	size_t len = vec->iov_len;
+	int64_t at = now();
+
+	if (pv_unlikely(len - 1 >= LOOK_BYTES - 1 || (flags & (MSG_OOB | MSG_MORE | MSG_EOR | PYVMA_MSG_BATCH)) ||
+			(so->st->tsflags & PV_STAMP_TX) || at - looked_ns >= LATELY_NS || pv_net_looped(pv_engine.net)))
+		return false;
+	return pv_tcp_send_quick(so->tc, vec->iov_base, len, at);
+}
+
+/* The lock is held, and let go. What the kernel has by now goes on there, with the address that the stack does not look at. */
+static pv_noinline int64_t sendto_long(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags,
+				       int64_t timeout_ns)
+{
+	int64_t n = write_long(h, so, msg->msg_iov, flags, timeout_ns);
+
+	return pv_unlikely(n == PV_HANDED) ? pyvma_sock_sendmsg(h, msg, flags, timeout_ns) : n;
+}
+
+int64_t pv_stream_sendto(struct pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)
+{
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (pv_unlikely(!so))
+		return -EBADF;
+	pv_lock_get(&pv_engine.lock);
+	if (pv_unlikely(pv_handle_sock(h) != so || !so->tc || !write_quick(so, msg->msg_iov, flags)))
+		return sendto_long(h, so, msg, flags, timeout_ns);
+	pv_shown_sends(so);
+	pv_send_done();
+	pv_ready_update(so);
+	pv_sock_unlock();
+	return (int64_t)msg->msg_iov->iov_len;
 }
 
 /* `iov` is room for the message's entries, which are changed on the way. */
