@@ -436,6 +436,7 @@ int pv_net_iface_del(struct pv_net *net, uint32_t index)
 	}
 	while ((pkt = pv_pktq_pop(&keep)))
 		pv_pktq_push(&net->loop, pkt);
+	net->head.looped = net->loop.count;
 	/* Leaves (group reports) may just have been posted. */
 	if (net->head.dirty & 1u << (index - 1))
 		pv_ring_tx_kick(ifp->ring);

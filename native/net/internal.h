@@ -158,7 +158,6 @@ struct pv_net {
 	struct pv_rng rng;
 	struct pv_hash_key key;
 	struct pv_siphash_key sip;
-	struct pv_heap timers;
 	struct pv_net_error err;
 	struct pv_pktq loop;
 	struct pv_local *local;
@@ -226,12 +225,12 @@ pv_inline void pv_net_gen_bump(struct pv_net *net)
 pv_inline void pv_net_timer_set(struct pv_net *net, struct pv_net_timer *t, int64_t at_ns)
 {
 	/* Places are reserved when the timer's owner is made. */
-	(void)pv_heap_set(&net->timers, &t->t, at_ns);
+	(void)pv_heap_set(&net->head.timers, &t->t, at_ns);
 }
 
 pv_inline void pv_net_timer_del(struct pv_net *net, struct pv_net_timer *t)
 {
-	pv_heap_del(&net->timers, &t->t);
+	pv_heap_del(&net->head.timers, &t->t);
 }
 
 /* All timers that there are, pmtu_timer among them, and those of so many groups and paced queues more. */
@@ -243,7 +242,7 @@ pv_inline uint32_t pv_net_timers_max(const struct pv_net *net, uint32_t groups, 
 
 pv_inline int pv_net_timers_reserve(struct pv_net *net, uint32_t groups, uint32_t txqs)
 {
-	return pv_heap_reserve(&net->timers, pv_net_timers_max(net, groups, txqs));
+	return pv_heap_reserve(&net->head.timers, pv_net_timers_max(net, groups, txqs));
 }
 
 /* Counts and tells of a packet that ends here, or is refused: at net->c.`counter`. pkt may be NULL: there is none to be told of. */

@@ -30,7 +30,7 @@ static void net_free(struct pv_net *net)
 	pv_stamps_close(net);
 	pv_txq_fini(net);
 	pv_txlane_fini(net);
-	pv_heap_fini(&net->timers);
+	pv_heap_fini(&net->head.timers);
 	pv_net_free(net, net->ip_id, PV_IP_ID_SLOTS * sizeof(*net->ip_id));
 	pv_net_free(net, net->pmtu, PV_PMTU_MAX * sizeof(*net->pmtu));
 	pv_net_free(net, net->local, PV_LOCAL_SLOTS * sizeof(*net->local));
@@ -49,7 +49,7 @@ static int net_init(struct pv_net *net)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < PV_IP_ID_SLOTS; i++)
 		net->ip_id[i] = pv_rng_u32(&net->rng);
-	rc = pv_heap_init(&net->timers, net->mem, pv_net_timers_max(net, 0, 0));
+	rc = pv_heap_init(&net->head.timers, net->mem, pv_net_timers_max(net, 0, 0));
 	if (!rc)
 		rc = pv_route_open(net);
 	if (!rc)
@@ -206,11 +206,11 @@ uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget)
 {
 	uint32_t n = 0;
 
-	if (pv_likely(pv_heap_deadline(&net->timers) > now_ns))
+	if (pv_likely(pv_heap_deadline(&net->head.timers) > now_ns))
 		return 0;
 	net->now_ns = now_ns;
 	while (n < budget) {
-		struct pv_timer *t = pv_heap_pop_due(&net->timers, now_ns);
+		struct pv_timer *t = pv_heap_pop_due(&net->head.timers, now_ns);
 		struct pv_net_timer *nt;
 
 		if (!t)
@@ -220,11 +220,6 @@ uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget)
 		n++;
 	}
 	return n;
-}
-
-int64_t pv_net_deadline(const struct pv_net *net)
-{
-	return net->loop.count ? 0 : pv_heap_deadline(&net->timers);
 }
 
 uint64_t pv_net_chain_sum(const struct pv_pkt *pkt)

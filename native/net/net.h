@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/addr.h"
+#include "base/heap.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/trace.h"
@@ -276,6 +277,7 @@ struct pv_net_head {
 	bool left; /* ... and was: who held them rings, or any kick before that */
 	bool lanes; /* senders have lanes (txlane.h) */
 	bool looped; /* something may wait for pv_net_loop_get */
+	struct pv_heap timers;
 	struct pv_trace *trace; /* NULL: none */
 	struct pv_trace *stations; /* the same while packets are traced, too, else NULL */
 };
@@ -397,7 +399,13 @@ uint32_t pv_net_group_iface(const struct pv_net *net, const struct pv_addr *grou
 
 /* Runs at most `budget` due timers (neighbours, reassembly, reports). Returns how many ran. */
 uint32_t pv_net_timers(struct pv_net *net, int64_t now_ns, uint32_t budget);
-int64_t pv_net_deadline(const struct pv_net *net); /* PV_NEVER: none */
+/* PV_NEVER: none */
+pv_inline int64_t pv_net_deadline(const struct pv_net *net)
+{
+	const struct pv_net_head *head = (const struct pv_net_head *)(const void *)net;
+
+	return head->looped ? 0 : pv_heap_deadline(&head->timers);
+}
 
 struct pv_net_counters {
 	PV_NET_COUNTERS(PV_COUNTER_FIELD)

@@ -279,8 +279,8 @@ static inline void bench_timers(struct bench *b, int64_t ns)
 	int64_t until = b->now + ns;
 
 	/* In steps of what is due, so that each timer sees its own time. */
-	while (pv_heap_deadline(&b->net->timers) <= until) {
-		b->now = PV_MAX(b->now, pv_heap_deadline(&b->net->timers));
+	while (pv_heap_deadline(&b->net->head.timers) <= until) {
+		b->now = PV_MAX(b->now, pv_heap_deadline(&b->net->head.timers));
 		CHECK(pv_net_timers(b->net, b->now, 64) > 0);
 	}
 	b->now = until;
