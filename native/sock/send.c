@@ -284,27 +284,13 @@ static pv_noinline int64_t send_other(struct pyvma_sock *h, const struct msghdr 
 	return n == ASK_KERNEL ? send_kernel(so, msg, flags, timeout_ns) : n;
 }
 
-/* One piece as a message. */
-pv_inline void one_piece(struct msghdr *msg, struct iovec *vec, const void *buf, size_t len, const struct sockaddr *addr,
-			 socklen_t addrlen)
-{
-	*vec = (struct iovec){ .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
-	*msg = (struct msghdr){
-		.msg_iov = vec, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)addr, .msg_namelen = addr ? addrlen : 0
-	};
-}
-
 int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
-	struct msghdr msg;
-	struct iovec vec;
 	int64_t n = 0;
 
-	if (so && pv_sock_mode(so) == PV_SOCK_STREAM) {
-		one_piece(&msg, &vec, buf, len, NULL, 0);
-		return pv_stream_sendto(h, &msg, flags, timeout_ns);
-	}
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM)
+		return pv_stream_sendto(h, &(struct pv_sendto){ .iov = { buf, len } }, flags, timeout_ns);
 	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS))) {
 		struct pv_iov iov = { buf, len };
 		struct pv_udp_send m = { .iov = &iov, .iovcnt = 1, .ttl = -1, .tos = -1 };
@@ -320,43 +306,53 @@ int64_t pyvma_sock_send(pyvma_sock *h, const void *buf, size_t len, int flags, i
 			pv_sock_unlock();
 		}
 	}
-	one_piece(&msg, &vec, buf, len, NULL, 0);
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
 	return n == ASK_KERNEL ? send_kernel(so, &msg, flags, timeout_ns) : send_other(h, &msg, flags, timeout_ns);
 }
 
-int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
-			  int64_t timeout_ns)
+/* Not a stream of the stack's. */
+static pv_noinline int64_t sendto_any(struct pyvma_sock *h, const struct pv_sendto *m, int flags, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
 	struct pv_endpoint to;
-	struct msghdr msg;
-	struct iovec vec;
 	int64_t n = 0;
 
-	if (so && pv_sock_mode(so) == PV_SOCK_STREAM) {
-		one_piece(&msg, &vec, buf, len, addr, addrlen); /* whatever the address */
-		return pv_stream_sendto(h, &msg, flags, timeout_ns);
-	}
 	/* An address of no length is none to a stream and to sendmsg only. */
-	if (pv_unlikely(addr && !addrlen && so && !so->stream))
+	if (pv_unlikely(m->addr && !m->addrlen && so && !so->stream))
 		return -EINVAL;
-	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && pv_addr_parse(so, addr, addrlen, &to) && to.port)) {
-		struct pv_iov iov = { buf, len };
-		struct pv_udp_send m = { .iov = &iov, .iovcnt = 1, .to = &to, .ttl = -1, .tos = -1 };
+	if (pv_likely(pv_sock_is_core(so) && !(flags & ~FAST_FLAGS) && pv_addr_parse(so, m->addr, m->addrlen, &to) && to.port)) {
+		struct pv_udp_send s = { .iov = &m->iov, .iovcnt = 1, .to = &to, .ttl = -1, .tos = -1 };
 		int rc = pv_sock_lock(h, so);
 
 		if (pv_unlikely(rc))
 			return rc;
 		if (pv_likely(so->bound && pv_send_by_core(so, &to))) {
-			n = send_core(h, so, &m, 0, flags, timeout_ns);
+			n = send_core(h, so, &s, 0, flags, timeout_ns);
 			if (pv_likely(n != ASK_KERNEL))
 				return n;
 		} else {
 			pv_sock_unlock();
 		}
 	}
-	one_piece(&msg, &vec, buf, len, addr, addrlen);
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)m->iov.base, .iov_len = m->iov.len };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)m->addr, .msg_namelen = m->addr ? m->addrlen : 0
+	};
+
 	return n == ASK_KERNEL ? send_kernel(so, &msg, flags, timeout_ns) : send_other(h, &msg, flags, timeout_ns);
+}
+
+int64_t pyvma_sock_sendto(pyvma_sock *h, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addrlen,
+			  int64_t timeout_ns)
+{
+	struct pv_sendto m = { { buf, len }, addr, addrlen };
+	struct pv_sock *so = pv_handle_sock(h);
+
+	if (so && pv_sock_mode(so) == PV_SOCK_STREAM)
+		return pv_stream_sendto(h, &m, flags, timeout_ns); /* whatever the address */
+	return sendto_any(h, &m, flags, timeout_ns);
 }
 
 int64_t pyvma_sock_sendmsg(pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)

@@ -14,6 +14,13 @@
 #include "sock/shown.h"
 #include "sock/sock.h"
 
+/* What sendto(2) was given. */
+struct pv_sendto {
+	struct pv_iov iov;
+	const struct sockaddr *addr;
+	socklen_t addrlen;
+};
+
 int pv_stream_bind(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len);
 int pv_stream_connect(struct pyvma_sock *h, struct pv_sock *so, const struct sockaddr *addr, socklen_t len, int64_t timeout_ns);
 int pv_stream_shutdown(struct pyvma_sock *h, struct pv_sock *so, int how);
@@ -26,10 +33,10 @@ int pv_stream_getsockopt(struct pyvma_sock *h, struct pv_sock *so, int level, in
 int64_t pv_stream_send(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags, int64_t timeout_ns);
 int64_t pv_stream_recv(struct pyvma_sock *h, struct pv_sock *so, struct msghdr *msg, int flags, int64_t timeout_ns);
 /* The same with one buffer, no name and no ancillary data. */
+int64_t pv_stream_sendto(struct pyvma_sock *h, const struct pv_sendto *m, int flags, int64_t timeout_ns);
 int64_t pv_stream_read_as(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
 /* Likewise, with the lock held before and not after, and the socket looked at. */
 int64_t pv_stream_read_on(struct pyvma_sock *h, struct pv_sock *so, void *buf, size_t len, int flags, int64_t timeout_ns);
-int64_t pv_stream_sendto(struct pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns); /* one buffer, no ancillary data */
 /* Zero copy: waits for the first piece of the stream, lends what is there up to `n` pieces. 0 at the end of the stream. */
 int64_t pv_stream_lend(struct pyvma_sock *h, struct pv_sock *so, struct pyvma_msg *msgs, uint32_t n, int flags, int64_t timeout_ns);
 

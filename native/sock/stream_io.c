@@ -346,10 +346,9 @@ pv_inline int64_t sigpipe(int64_t n, int flags)
 	return n;
 }
 
-static int64_t write_long(struct pyvma_sock *h, struct pv_sock *so, const struct iovec *vec, int flags, int64_t timeout_ns)
+static int64_t write_long(struct pyvma_sock *h, struct pv_sock *so, struct pv_iov iov, int flags, int64_t timeout_ns)
 {
-	struct pv_iov iov = { vec->iov_base, vec->iov_len };
-	size_t len = vec->iov_len;
+	size_t len = iov.len;
 	struct op op;
 	int64_t n;
 
@@ -375,40 +374,44 @@ static int64_t write_long(struct pyvma_sock *h, struct pv_sock *so, const struct
 }
 
 /* A small message that asks for nothing else, and nothing is in its way: all of it leaves here. */
-pv_inline bool write_quick(struct pv_sock *so, const struct iovec *vec, int flags)
+pv_inline bool write_quick(struct pv_sock *so, const struct pv_iov *iov, int flags)
 {
-	size_t len = vec->iov_len;
+	size_t len = iov->len;
 	int64_t at = now();
 
 	if (pv_unlikely(len - 1 >= LOOK_BYTES - 1 || (flags & (MSG_OOB | MSG_MORE | MSG_EOR | PYVMA_MSG_BATCH)) ||
 			(so->st->tsflags & PV_STAMP_TX) || at - looked_ns >= LATELY_NS || pv_net_looped(pv_engine.net)))
 		return false;
-	return pv_tcp_send_quick(so->tc, vec->iov_base, len, at);
+	return pv_tcp_send_quick(so->tc, iov->base, len, at);
 }
 
 /* The lock is held, and let go. What the kernel has by now goes on there, with the address that the stack does not look at. */
-static pv_noinline int64_t sendto_long(struct pyvma_sock *h, struct pv_sock *so, const struct msghdr *msg, int flags,
+static pv_noinline int64_t sendto_long(struct pyvma_sock *h, struct pv_sock *so, const struct pv_sendto *m, int flags,
 				       int64_t timeout_ns)
 {
-	int64_t n = write_long(h, so, msg->msg_iov, flags, timeout_ns);
+	int64_t n = write_long(h, so, m->iov, flags, timeout_ns);
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)m->iov.base, .iov_len = m->iov.len };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_name = (void *)(uintptr_t)m->addr, .msg_namelen = m->addr ? m->addrlen : 0
+	};
 
-	return pv_unlikely(n == PV_HANDED) ? pyvma_sock_sendmsg(h, msg, flags, timeout_ns) : n;
+	return pv_unlikely(n == PV_HANDED) ? pyvma_sock_sendmsg(h, &msg, flags, timeout_ns) : n;
 }
 
-int64_t pv_stream_sendto(struct pyvma_sock *h, const struct msghdr *msg, int flags, int64_t timeout_ns)
+int64_t pv_stream_sendto(struct pyvma_sock *h, const struct pv_sendto *m, int flags, int64_t timeout_ns)
 {
 	struct pv_sock *so = pv_handle_sock(h);
 
 	if (pv_unlikely(!so))
 		return -EBADF;
 	pv_lock_get(&pv_engine.lock);
-	if (pv_unlikely(pv_handle_sock(h) != so || !so->tc || !write_quick(so, msg->msg_iov, flags)))
-		return sendto_long(h, so, msg, flags, timeout_ns);
+	if (pv_unlikely(pv_handle_sock(h) != so || !so->tc || !write_quick(so, &m->iov, flags)))
+		return sendto_long(h, so, m, flags, timeout_ns);
 	pv_shown_sends(so);
 	pv_send_done();
 	pv_ready_update(so);
 	pv_sock_unlock();
-	return (int64_t)msg->msg_iov->iov_len;
+	return (int64_t)m->iov.len;
 }
 
 /* `iov` is room for the message's entries, which are changed on the way. */
