@@ -79,6 +79,7 @@ pv_inline void pv_entry_ready(struct pv_entry *en)
 /* An event of the stack's; PV_EV_*. */
 pv_inline void pv_epoll_event(struct pv_sock *so, uint32_t bits)
 {
+	bits |= pv_ready_norm(bits);
 	pv_list_for_each(it, &so->entries) {
 		struct pv_entry *en = pv_list_entry(it, struct pv_entry, on_sock);
 

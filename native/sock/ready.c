@@ -204,7 +204,7 @@ static void want_events(struct pv_sock *so, bool on)
 	if (on == (so->watch.ready != NULL))
 		return;
 	/* What came before is found by a first look; told again later it would make an exported fd unreadable for a moment. */
-	if (on)
+	if (on && pv_engine.stack && pv_engine_state() == PV_ENGINE_RUNNING)
 		pv_engine_route(&pv_engine);
 	so->watch.ready = on ? on_event : NULL;
 	pv_engine.interest += on ? 1u : -1u;
@@ -212,7 +212,8 @@ static void want_events(struct pv_sock *so, bool on)
 
 void pv_ready_events(struct pv_sock *so, bool on)
 {
-	want_events(so, on || so->sig_fd >= 0);
+	/* One that the engine's end has left behind hears of nothing any more. */
+	want_events(so, (on && !so->dead) || so->sig_fd >= 0);
 }
 
 void pv_ready_poll(bool more)
