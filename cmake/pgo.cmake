@@ -40,8 +40,10 @@ target_compile_options(pv_flags INTERFACE -fprofile-use -fno-vpt -fprofile-parti
 # and further than GCC would by itself: each taken branch that a message needs is one that the kernel's code, between two messages, has to
 # learn anew (native/doc/xdp.md).
 set(PV_INLINE --param=max-inline-insns-auto=120 --param=inline-min-speedup=2)
-set(CMAKE_AR ${CMAKE_C_COMPILER_AR})
-set(CMAKE_RANLIB ${CMAKE_C_COMPILER_RANLIB})
+if(CMAKE_C_COMPILER_AR AND CMAKE_C_COMPILER_RANLIB) # they know such objects, as binutils' own do where GCC's plugin is installed
+  set(CMAKE_AR ${CMAKE_C_COMPILER_AR})
+  set(CMAKE_RANLIB ${CMAKE_C_COMPILER_RANLIB})
+endif()
 
 # What is compiled by it, and anew when it changed.
 function(pv_profiled)

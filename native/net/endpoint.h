@@ -22,7 +22,7 @@ struct pv_iov {
 	size_t len;
 };
 
-/* Readiness records, read out with pv_stack_events: edges, each socket once. */
+/* Readiness records, taken off the tables' lists by whoever runs the stack (pv_teller_take, pv_stack_events): edges, each socket once. */
 enum pv_event_bits { PV_EV_IN = 1, PV_EV_OUT = 4, PV_EV_ERR = 8, PV_EV_HUP = 16, PV_EV_RDHUP = 0x2000, PV_EV_PRI = 2 };
 struct pv_event {
 	void *user;
@@ -39,7 +39,7 @@ struct pv_teller {
 
 pv_inline void pv_teller_add(struct pv_list *ready, struct pv_teller *t, uint32_t bits)
 {
-	if (!t->bits)
+	if (pv_list_empty(&t->on_ready))
 		pv_list_add(ready, &t->on_ready);
 	t->bits |= bits;
 }

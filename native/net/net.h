@@ -165,8 +165,8 @@ struct pv_rx_info {
 	bool dst_is_mcast, dst_is_bcast;
 };
 void pv_net_rx_info(const struct pv_net *net, const struct pv_pkt *pkt, struct pv_rx_info *out);
-/* UDP or TCP checksum of a received packet (RFC 768, RFC 8200 8.1), by verdict of the ring or by computing it over the chain. */
-bool pv_net_rx_tcp_sum_ok(const struct pv_pkt *pkt); /* where the ring gave no verdict */
+/* UDP or TCP checksum of a received packet (RFC 768, RFC 8200 8.1), by verdict of the ring or, where it gave none, computed over the chain. */
+bool pv_net_rx_tcp_sum_ok(const struct pv_pkt *pkt);
 bool pv_net_rx_udp_sum_ok(const struct pv_pkt *pkt);
 pv_inline bool pv_net_rx_l4_csum_ok(const struct pv_pkt *pkt, uint8_t proto)
 {

@@ -113,16 +113,16 @@ static int64_t take_rtt(struct pv_tcp *c, struct pv_tcp_acking *a)
 }
 
 /* Of one segment that was sent once. */
-pv_inline int64_t lone_rtt(struct pv_tcp *c, const struct pv_tcp_seg *s, const struct pv_tcp_in *in)
+pv_inline int64_t lone_rtt(struct pv_tcp *c, int64_t tx_ns, const struct pv_tcp_in *in)
 {
-	int64_t rtt_ns = PV_MAX(in->now_ns - s->tx_ns, 0);
+	int64_t rtt_ns = PV_MAX(in->now_ns - tx_ns, 0);
 
 	if (c->flags & PV_TF_TS)
 		return take_rtt(c, &(struct pv_tcp_acking){ .in = in,
 							    .now_ns = in->now_ns,
 							    .flags = PV_ACK_FREED,
-							    .first_ack_ns = s->tx_ns,
-							    .last_ack_ns = s->tx_ns,
+							    .first_ack_ns = tx_ns,
+							    .last_ack_ns = tx_ns,
 							    .first_sack_ns = -1 });
 	min_rtt(c, rtt_ns, in->now_ns);
 	rtt_estimate(c, rtt_ns);
@@ -313,8 +313,8 @@ static void scoreboard(struct pv_tcp *c, struct pv_tcp_acking *a)
  * happened: it is something else. */
 pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 {
+	int64_t rtt_ns, tx_ns;
 	struct pv_tcp_seg *s;
-	int64_t rtt_ns;
 
 	if (c->in_flight != 1 || c->ca != PV_CA_OPEN || c->unsent || c->lost || c->sacked || !pv_seq_eq(in->ack, c->snd_max) ||
 	    in->opt.nsack || (c->flags & (PV_TF_SACK | NOT_QUICK)) != PV_TF_SACK)
@@ -333,8 +333,9 @@ pv_inline bool quick(struct pv_tcp *c, const struct pv_tcp_in *in)
 	pv_tcp_rack_advance(c, s, in->ack, in->now_ns);
 	if (!c->rack_reo_persist)
 		c->rack_reo_mult = 1;
-	rtt_ns = lone_rtt(c, s, in);
+	tx_ns = s->tx_ns;
 	release(c, s, in);
+	rtt_ns = lone_rtt(c, tx_ns, in);
 	pv_tcp_rate_delivered(c, in->now_ns);
 	/* Nothing is out: neither a timeout nor a probe. */
 	c->flags &= ~PV_TF_PTO;

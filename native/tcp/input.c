@@ -504,8 +504,8 @@ pv_inline struct pv_tcp *demux(struct pv_tcp_table *t, struct pv_tcp_in *in, con
 }
 
 /*
- * A segment is of the connection that the last one was of, as a rule. That is known by its twelve bytes of addresses and ports, without
- * a hash. IPv4 without options, and of connections that are bound to no interface.
+ * A segment is of the connection that the last one was of, as a rule. That is known by its twelve bytes of addresses and ports, and by its
+ * interface, without a hash. IPv4 without options.
  */
 pv_inline uint64_t flow_addrs(const struct pv_pkt *pkt)
 {
@@ -526,13 +526,13 @@ pv_inline uint32_t flow_ports(const struct pv_pkt *pkt)
 pv_inline bool is_last(const struct pv_tcp_table *t, const struct pv_pkt *pkt)
 {
 	return pkt->l4_off - pkt->l3_off == PV_IP4_HLEN && flow_addrs(pkt) == t->last.addrs && flow_ports(pkt) == t->last.ports &&
-	       t->last.c && !(pkt->flags & PV_PKT_QUEUE);
+	       pkt->iface == t->last.iface && t->last.c && !(pkt->flags & PV_PKT_QUEUE);
 }
 
 pv_inline void remember(struct pv_tcp_table *t, struct pv_tcp *c, const struct pv_pkt *pkt)
 {
-	if (c && pkt->l4_off - pkt->l3_off == PV_IP4_HLEN && !c->opts.bound_iface)
-		t->last = (struct pv_tcp_last){ c, flow_addrs(pkt), flow_ports(pkt) };
+	if (c && pkt->l4_off - pkt->l3_off == PV_IP4_HLEN)
+		t->last = (struct pv_tcp_last){ c, flow_addrs(pkt), flow_ports(pkt), pkt->iface };
 }
 
 /* RFC 5082: less is left of what was sent with 255 than the way to a neighbour takes. Before anything else is looked at, and of handshakes, too. */

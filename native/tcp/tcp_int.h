@@ -429,11 +429,12 @@ pv_inline uint32_t pv_tcp_in_space(const struct pv_tcp_in *in)
 	return in->len + ((in->flags & PV_TH_SYN) != 0) + ((in->flags & PV_TH_FIN) != 0);
 }
 
-/* Addresses and ports of an IPv4 segment for a connection, as they stand in front of its TCP header and in it. */
+/* Addresses and ports of an IPv4 segment for a connection, as they stand in front of its TCP header and in it, and the interface it came by. */
 struct pv_tcp_last {
 	struct pv_tcp *c; /* NULL: none */
 	uint64_t addrs;
 	uint32_t ports;
+	uint32_t iface;
 };
 
 /* ---- table --------------------------------------------------------------------------------------------------------------- */

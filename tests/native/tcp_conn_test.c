@@ -474,40 +474,6 @@ TEST(nobody_there)
 	peer_close(&p);
 }
 
-/* What the last segment was of is found by it: not what differs in one of addresses and ports, nor once the connection is over. */
-TEST(next_to_the_last_one)
-{
-	for (int family = 4; family <= 6; family += 2) {
-		struct peer_seg s = { .flags = "P.", .seq = 11, .ack = 1, .len = 10, .no_ts = true };
-
-		peer_begin(&p, (struct peer_cfg){ .family = family, .no_ts = true });
-		peer_send(&p, "P.", 1, 1, 10);
-		peer_read(&p, 10);
-		peer_skip(&p);
-		s.src = p.addr;
-		s.src.b[15] ^= 1;
-		peer_send_seg(&p, &s);
-		s.src = p.addr;
-		s.sport = p.port ^ 1;
-		peer_send_seg(&p, &s);
-		s.sport = 0;
-		s.dport = p.stack_port ^ 1;
-		peer_send_seg(&p, &s);
-		CHECK_EQ(pv_tcp_inq(p.c), 0);
-		peer_skip(&p);
-		peer_send(&p, "P.", 11, 1, 10);
-		peer_read(&p, 10);
-		peer_send(&p, "R", 21, 0, 0);
-		CHECK_EQ(peer_state(&p), PV_TCP_CLOSED);
-		peer_skip(&p);
-		peer_send(&p, "P.", 21, 1, 10);
-		peer_expect(&p, "R", 1, 0, 0);
-		peer_send_seg(&p, &(struct peer_seg){ .flags = "S", .seq = 5000 });
-		CHECK_EQ(in_state(PV_TCP_SYN_RCVD), 1);
-		peer_close(&p);
-	}
-}
-
 /* ---- the end --------------------------------------------------------------------------------------------------------------- */
 
 /* Half close, TIME_WAIT, and its end. */

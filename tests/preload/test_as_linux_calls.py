@@ -71,6 +71,35 @@ for host in hosts:
                 steps += [s.connect_ex(l.getsockname()) if not ("connected" in end and bound and bound[1]) else None, name()]
                 print(bound, end, steps)
 """,
+    "events by their other names": """
+import threading
+def later(f):
+    t = threading.Timer(0.1, f)
+    t.start()
+    return t
+for host in hosts:
+    c, a = pair(host)
+    family = c.family
+    with socket.socket(family, socket.SOCK_DGRAM) as u, socket.socket(family, socket.SOCK_DGRAM) as v, select.epoll() as ep:
+        u.bind((host, 0))
+        v.bind((host, 0))
+        for s, send in (u, lambda: v.sendto(b"x", u.getsockname())), (a, lambda: c.send(b"x")):
+            ep.register(s, select.EPOLLRDNORM)
+            t = later(send)
+            print([e for _, e in ep.poll(5)])
+            t.join()
+            s.recv(9)
+            p = select.poll()
+            p.register(s, select.POLLRDNORM)
+            p.register(v, select.POLLRDNORM)
+            t = later(send)
+            print([e for _, e in p.poll(5000)])
+            t.join()
+            s.recv(9)
+            ep.unregister(s)
+        ep.register(c, select.EPOLLWRNORM)
+        print([e for _, e in ep.poll(5)])
+""",
     "errno after calls that succeed": """
 import fcntl, threading
 def kept(name, *args):
@@ -370,6 +399,45 @@ static int bound(void)
 	return fd;
 }
 """
+
+# A thread adds a socket to a set and takes it out again while the process ends.
+ENDS_WATCHED = """
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+static void *watch(void *arg)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	int set = epoll_create1(0), fd = *(int *)arg;
+
+	for (;;) {
+		epoll_ctl(set, EPOLL_CTL_ADD, fd, &ev);
+		epoll_ctl(set, EPOLL_CTL_DEL, fd, &ev);
+	}
+	return NULL;
+}
+
+int main(void)
+{
+	static int fd;
+	pthread_t thread;
+
+	fd = bound();
+	if (pthread_create(&thread, NULL, watch, &fd))
+		return 1;
+	usleep(20000);
+	return 0;
+}
+"""
+
+
+def test_threads_that_watch_while_the_process_ends(empty: Namespace, tmp_path: Path) -> None:
+    (tmp_path / "ends.c").write_text(BOUND + ENDS_WATCHED)
+    program = compiled(tmp_path / "ends", tmp_path / "ends.c", options=("-pthread",))
+    for _ in range(30):
+        printed(empty, {"PYVMA_INTERFACES": interfaces(), "LD_PRELOAD": str(run.library())}, str(program))
+
 
 # Threads wait, each for a socket of its own, and get a signal at the same time: each call ends by that. And one is about to wait for a
 # descriptor that another thread gives to a dead socket before it sends the signal, as a JVM closes: it comes back, whichever was first.
