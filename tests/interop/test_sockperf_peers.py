@@ -103,13 +103,13 @@ def test_our_server(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path
     """Every mode over UDP and TCP, all at once to one server with an endpoint for each: sockperf starts and ends slowly."""
     here, there = net
     file, ends = feed(tmp_path, ENGINE[4], 7501, "UUUTTT")
-    with ours(here, "serve", *STACKS[stack], "--file", file) as server:
+    with ours(here, "serve", *STACKS[stack], "--file", file) as server, contextlib.ExitStack() as running:
         server.ready()
         clients = []
         for end, mode in zip(ends, [*MODES] * 2, strict=True):
             kind, host, port = end.split(":")
             line = ["sockperf", mode, "-i", host, "-p", port, "-t", "5" if LONG else "1", "-m", "100", *MODES[mode]]
-            clients.append((mode, started(there, *line, *["--tcp"] * (kind == "T"))))
+            clients.append((mode, running.enter_context(started(there, *line, *["--tcp"] * (kind == "T")))))
         sent = 0
         for mode, client in clients:
             text = client.communicate(timeout=LIMIT_S)[0]
