@@ -535,9 +535,9 @@ for host in hosts:
         c.setblocking(False)
         said(c.connect, l.getsockname())
         for _ in range(2):
-            time.sleep(0.5)
+            time.sleep(0.3)
             tell(c)
-            time.sleep(0.7)
+            time.sleep(0.8)
         print(len(select.select([], [c], [], 9)[1]), c.getsockopt(SOL, socket.SO_ERROR))
         tell(c)
     refused = socket.socket(l.family)
