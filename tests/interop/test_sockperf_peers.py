@@ -109,7 +109,9 @@ def test_our_server(net: tuple[Namespace, Namespace], stack: str, tmp_path: Path
         for end, mode in zip(ends, [*MODES] * 2, strict=True):
             kind, host, port = end.split(":")
             line = ["sockperf", mode, "-i", host, "-p", port, "-t", "5" if LONG else "1", "-m", "100", *MODES[mode]]
-            clients.append((mode, running.enter_context(started(there, *line, *["--tcp"] * (kind == "T")))))
+            client = running.enter_context(started(there, *line, *["--tcp"] * (kind == "T")))
+            running.callback(client.kill)
+            clients.append((mode, client))
         sent = 0
         for mode, client in clients:
             text = client.communicate(timeout=LIMIT_S)[0]
